@@ -18,7 +18,7 @@ from openenv._internal.fragments import Fragments
 from openenv._internal.net.http import MAX_BYTES, ask
 from openenv._internal.yaml import MAX_DEPTH, MAX_VALUES, UnreadableYAML, read_yaml
 from openenv.auto.catalog import CatalogError, load_catalog
-from openenv.auto.catalog.repository import Repository
+from openenv.auto.catalog.repository import GitSnapshot
 from openenv.cli._console import CommandError
 from openenv.cli._vendor import read_source
 from openenv.client.transports.websocket import (
@@ -123,7 +123,7 @@ def test_a_file_of_a_repository_has_at_most_so_many_bytes(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("openenv.auto.catalog.repository.MOST_BYTES", 1000)
-    files = Repository(repository)
+    files = GitSnapshot(repository)
     with pytest.raises(CatalogError, match=r"README\.md is larger than"):
         files.read("envs/a_env/README.md")
     assert files.read("envs/a_env/openenv.yaml") == b"name: a\n"

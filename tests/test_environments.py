@@ -18,9 +18,9 @@ from support.servers import serving
 
 from openenv import GenericEnvClient, check_environment, create_app
 from openenv.execution.spec import EnvironmentSpec
-from openenv.images.context import read_contents
+from openenv.images.context import read_build_context
 from openenv.reward import RewardSpec
-from openenv.validation.collector import RawSession, play
+from openenv.validation.wire import RawSession, play
 from openenv.validation.evidence import Transcript, worth
 from openenv.validation.manifest import NormalizedManifestV2
 from openenv.validation.oracle import read_oracle
@@ -206,7 +206,7 @@ def test_what_it_is_validated_by_is_there_and_goes_into_no_image(name: str) -> N
     plan, oracle = manifest.execution.probe_path, manifest.capabilities.oracle.location
     assert read_plan(root / plan).actions
     assert (root / oracle).is_file()
-    shipped = read_contents(root / manifest.execution.context).files
+    shipped = read_build_context(root / manifest.execution.context).files
     assert not {plan, oracle} & set(shipped)
 
 

@@ -15,14 +15,14 @@ from openenv.manifest import (
     MANIFEST,
     Manifest,
     ManifestError,
-    Problem,
+    ManifestProblem,
     check_manifest,
     manifest_schema,
-    migrated,
+    migrate_manifest,
     read_manifest,
 )
 from openenv.manifest.checking import check_text
-from openenv.manifest.declarations import Section
+from openenv.manifest.declarations import ValidationSection
 from openenv.manifest.reading import MAX_BYTES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,7 +45,7 @@ observation_space: {type: object}
 """
 
 
-def only(text: str) -> Problem:
+def only(text: str) -> ManifestProblem:
     (problem,) = check_text(text).errors
     return problem
 
@@ -219,18 +219,18 @@ def test_a_newer_form_than_is_known_is_refused_by_everybody(tmp_path: Path) -> N
 
 def test_an_old_manifest_is_written_anew_with_its_comments() -> None:
     old = "# About\nname: x  # short\nversion: 0.10\nvariables:\n  N: 3  # three\n"
-    new, changes = migrated(old)
+    new, changes = migrate_manifest(old)
     assert new == (
         "# About\nspec_version: 1\nname: x  # short\n"
         'version: "0.10"\nvariables:\n  N: "3"  # three\n'
     )
     assert len(changes) == 3
-    assert migrated(new) == (new, [])
+    assert migrate_manifest(new) == (new, [])
 
 
 @pytest.mark.parametrize("old", ["{name: x}", "---\nname: x\n", "name: x\nspec_version: '1.0'\n"])
 def test_every_style_of_yaml_can_be_brought_up_to_date(old: str) -> None:
-    new, changes = migrated(old)
+    new, changes = migrate_manifest(old)
     assert changes and yaml.safe_load(new) == {"name": "x", "spec_version": 1}
 
 
@@ -259,7 +259,7 @@ def test_the_published_schema_is_that_of_the_model() -> None:
 
 
 def test_every_field_is_explained() -> None:
-    for model in (Manifest, Section):
+    for model in (Manifest, ValidationSection):
         for name, field in model.model_fields.items():
             about = field.description or getattr(field.annotation, "__doc__", None)
             assert about, name

@@ -24,12 +24,12 @@ from support.packages import make_distribution, make_package
 
 from openenv.auto import AutoAction, AutoEnv, _discovery, _hub
 from openenv.auto._discovery import UnknownEnvironmentError, get_discovery
-from openenv.auto._sources import Source, source_of
+from openenv.auto._sources import TargetKind, classify_target
 from openenv.auto.auto_env import ServerUnreachableError
 from openenv.client import GenericAction, GenericEnvClient
 from openenv.errors import ConnectError, ProviderError
-from openenv.hub import NotThereError
-from openenv.hub.names import reference_of
+from openenv.hub import RepositoryNotFoundError
+from openenv.hub.names import parse_space_reference
 from openenv.providers import ContainerProvider, ProcessProvider, RuntimeProvider
 from openenv.tools.types import CallToolAction
 
@@ -556,7 +556,7 @@ def test_without_installing_the_client_is_generic(
     ],
 )
 def test_every_way_to_write_a_space_is_understood(name: str) -> None:
-    assert source_of(name) is Source.HUB
+    assert classify_target(name) is TargetKind.HUB
     assert _hub.repo_id_of(name) == "owner/parrot-env"
 
 
@@ -578,7 +578,7 @@ def test_a_space_is_named_with_a_revision_in_every_way() -> None:
         "https://huggingface.co/spaces/owner/parrot-env@v1/x",
         "https://huggingface.co/spaces/owner/parrot-env/tree/v1%2Fx",
     ):
-        assert reference_of(name) == ("owner/parrot-env", "v1/x")
+        assert parse_space_reference(name) == ("owner/parrot-env", "v1/x")
     with pytest.raises(ValueError, match="names a revision, and so does"):
         AutoEnv.from_env("owner/parrot-env@v1", revision="v2")
     with pytest.raises(ValueError, match="of the Hub"):
@@ -588,7 +588,7 @@ def test_a_space_is_named_with_a_revision_in_every_way() -> None:
 def test_another_hub_is_that_of_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9/")
     assert _hub.source_url("o/n") == "http://127.0.0.1:9/spaces/o/n"
-    assert reference_of("http://127.0.0.1:9/spaces/o/n").repo_id == "o/n"
+    assert parse_space_reference("http://127.0.0.1:9/spaces/o/n").repo_id == "o/n"
 
 
 @pytest.fixture
@@ -641,9 +641,9 @@ def test_a_person_at_a_terminal_is_asked_and_told_which_commit(
 
 
 def test_what_the_hub_does_not_have_is_said(hub: HubServer) -> None:
-    with pytest.raises(NotThereError, match="it is not there"):
+    with pytest.raises(RepositoryNotFoundError, match="it is not there"):
         AutoEnv.from_env("owner/nothing", trust_remote_code=True)
-    with pytest.raises(NotThereError, match="the revision v9 of owner/parrot-env"):
+    with pytest.raises(RepositoryNotFoundError, match="the revision v9 of owner/parrot-env"):
         AutoEnv.from_env("owner/parrot-env@v9", trust_remote_code=True)
     hub.make("owner/empty", {"README.md": b""})
     with pytest.raises(ValueError, match=r"no pyproject\.toml"):
@@ -716,7 +716,7 @@ def test_a_private_space_is_installed_by_who_may_see_it(
 ) -> None:
     space = hub.repositories["owner/parrot-env"]
     hub.make("acme/secret-env", space.history[space.sha], private=True)
-    with pytest.raises(NotThereError, match="may not see it"):
+    with pytest.raises(RepositoryNotFoundError, match="may not see it"):
         AutoEnv.from_env("acme/secret-env", trust_remote_code=True)
     monkeypatch.setenv("HF_TOKEN", hub.token)
     with AutoEnv.from_env("acme/secret-env", trust_remote_code=True) as client:

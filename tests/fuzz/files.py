@@ -13,7 +13,7 @@ from openenv.errors import InvalidSnapshot, NotSupported, OpenEnvError
 from openenv.evals.results import load_evaluation
 from openenv.hub.front_matter import FrontMatter
 from openenv.manifest.checking import check_text
-from openenv.manifest.migrating import migrated
+from openenv.manifest.migrating import migrate_manifest
 from openenv.manifest.reading import read_document
 from openenv.protocol.snapshots import JOURNAL, read_journal, unwrap, wrap
 from openenv.rollouts.files import read_rollouts
@@ -61,7 +61,7 @@ def read_manifest(path: Path) -> Iterable[Any]:
     yield checked.warnings
     yield [str(problem) for problem in (*checked.errors, *checked.warnings)]
     yield read_document(path).content
-    yield migrated(text)
+    yield migrate_manifest(text)
 
 
 def read_readme(path: Path) -> Iterable[Any]:

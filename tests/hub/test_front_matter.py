@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from openenv.hub import StructureError
-from openenv.hub.front_matter import FrontMatter, for_space
+from openenv.hub.front_matter import FrontMatter, complete_front_matter
 
 README = """\
 ---
@@ -27,7 +27,7 @@ MANIFEST = {"name": "my_game_env", "port": 8004}
 
 
 def test_what_a_space_needs_is_added_and_the_rest_stays() -> None:
-    text, changes = for_space(README, MANIFEST, interface=True)
+    text, changes = complete_front_matter(README, MANIFEST, interface=True)
     assert text == README.replace(
         "    - games   # and more\n", "    - games   # and more\n    - openenv\n"
     ).replace("sdk: docker\n", "sdk: docker\napp_port: 8004\nbase_path: /web\n")
@@ -36,25 +36,25 @@ def test_what_a_space_needs_is_added_and_the_rest_stays() -> None:
         "README.md: app_port: 8004",
         'README.md: base_path: "/web"',
     ]
-    assert for_space(text, MANIFEST, interface=True) == (text, [])
+    assert complete_front_matter(text, MANIFEST, interface=True) == (text, [])
 
 
 def test_a_readme_without_front_matter_gets_one() -> None:
-    text, _ = for_space("# Hello\n\n---\nmore\n", MANIFEST, interface=True)
+    text, _ = complete_front_matter("# Hello\n\n---\nmore\n", MANIFEST, interface=True)
     assert text == (
         "---\ntitle: My Game\nsdk: docker\napp_port: 8004\nbase_path: /web\ntags:\n  - openenv\n"
         "---\n# Hello\n\n---\nmore\n"
     )
-    assert for_space("", {"name": "x"}, interface=False)[0].count("---") == 2
+    assert complete_front_matter("", {"name": "x"}, interface=False)[0].count("---") == 2
 
 
 def test_without_the_page_no_space_opens_at_it() -> None:
-    shown, _ = for_space(README, MANIFEST, interface=True)
-    text, changes = for_space(shown, MANIFEST, interface=False)
+    shown, _ = complete_front_matter(README, MANIFEST, interface=True)
+    text, changes = complete_front_matter(shown, MANIFEST, interface=False)
     assert "base_path: /web" not in text and changes == ["README.md: base_path removed"]
     own = README.replace("sdk: docker", "sdk: docker\nbase_path: /play")
     for interface in (True, False):
-        assert "base_path: /play\n" in for_space(own, MANIFEST, interface=interface)[0]
+        assert "base_path: /play\n" in complete_front_matter(own, MANIFEST, interface=interface)[0]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_value_is_replaced_where_it_stands() -> None:
 
 
 def test_the_ends_of_lines_stay_as_they_are() -> None:
-    text, _ = for_space(README.replace("\n", "\r\n"), MANIFEST, interface=True)
+    text, _ = complete_front_matter(README.replace("\n", "\r\n"), MANIFEST, interface=True)
     assert text.count("\n") == text.count("\r\n")
 
 

@@ -13,8 +13,8 @@ from openenv.hub import (
     StructureError,
     check_secrets,
     check_structure,
-    staged,
-    variables_of,
+    merge_variables,
+    stage_space,
 )
 
 ENVS = Path(__file__).parents[2] / "envs"
@@ -30,7 +30,7 @@ def echo(tmp_path: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(one.name for one in ENVS.iterdir() if one.is_dir()))
 def test_our_environments_can_be_pushed(name: str) -> None:
-    with staged(ENVS / name) as copy:
+    with stage_space(ENVS / name) as copy:
         assert check_secrets(copy, {}) == []
         matter = yaml.safe_load((copy.folder / "README.md").read_text().split("---\n")[1])
         assert (matter["sdk"], matter["base_path"]) == ("docker", "/web")
@@ -43,7 +43,7 @@ def test_the_directory_itself_stays_as_it_is(echo: Path) -> None:
         assert line in text
         (echo / name).write_text(text.replace(line, ""))
     before = {one: one.read_bytes() for one in echo.rglob("*") if one.is_file()}
-    with staged(echo, base_image="acme/base:1") as copy:
+    with stage_space(echo, base_image="acme/base:1") as copy:
         folder = copy.folder
         assert "server/Dockerfile" not in copy.files and "Dockerfile" in copy.files
         assert copy.changes == (
@@ -71,7 +71,7 @@ def test_what_does_not_belong_is_left_out(echo: Path) -> None:
     (echo / "away").symlink_to("/etc")
     exclude = echo.parent / "exclude"
     exclude.write_text("# mine\nnotes.*\ntests/\n")
-    with staged(echo, exclude=exclude) as copy:
+    with stage_space(echo, exclude=exclude) as copy:
         assert not [
             one for one in copy.files if one.startswith(("tests", "notes", "away", "build"))
         ]
@@ -86,7 +86,7 @@ def test_a_hidden_file_that_is_taken_back_is_looked_at(echo: Path) -> None:
     (echo / ".env").write_text("A=1\n")
     exclude = echo.parent / "exclude"
     exclude.write_text("!.env\n")
-    with staged(echo, exclude=exclude) as copy:
+    with stage_space(echo, exclude=exclude) as copy:
         with pytest.raises(SecretsFoundError, match=r"\.env: a file for secrets, by its name"):
             check_secrets(copy, {})
         assert check_secrets(copy, {}, [".env", "none.py"]) == ["none.py"]
@@ -100,7 +100,7 @@ def test_a_secret_is_named_by_its_place_in_the_directory(echo: Path) -> None:
     (echo / "README.md").write_text(f"# Echo\n\nAPI_KEY={secret}\n")
     (echo / "openenv.yaml").write_text(f"name: echo_env\nvariables:\n  API_KEY: {secret}\n")
     line = dockerfile.read_text().splitlines().index(f"ENV API_KEY={secret}") + 1
-    with staged(echo) as copy, pytest.raises(SecretsFoundError) as caught:
+    with stage_space(echo) as copy, pytest.raises(SecretsFoundError) as caught:
         check_secrets(copy, {"TOKEN": secret})
     assert {(one.path, one.line) for one in caught.value.findings} == {
         ("server/Dockerfile", line),
@@ -141,13 +141,13 @@ def test_what_is_needed_cannot_be_excluded(echo: Path) -> None:
     exclude.write_text("*.md\nDockerfile\n")
     with (
         pytest.raises(StructureError, match=r"leaves out README\.md, Dockerfile"),
-        staged(echo, exclude=exclude),
+        stage_space(echo, exclude=exclude),
     ):
         pass
 
 
 def test_variables_are_texts_and_the_told_ones_win() -> None:
     manifest = {"variables": {"A": True, "B": 2, "C": None, "D": "x"}}
-    assert variables_of(manifest, {"D": "y"}) == {"A": "true", "B": "2", "C": "", "D": "y"}
+    assert merge_variables(manifest, {"D": "y"}) == {"A": "true", "B": "2", "C": "", "D": "y"}
     with pytest.raises(StructureError, match="variables must map"):
-        variables_of({"variables": ["A"]}, {})
+        merge_variables({"variables": ["A"]}, {})

@@ -11,7 +11,7 @@ import pytest
 from docker.utils.build import exclude_paths
 
 from openenv.images import context
-from openenv.images.context import read_contents, scratch_directory, set_times, stage
+from openenv.images.context import copy_context, read_build_context, scratch_directory, set_times
 from openenv.images.errors import BuildError
 
 KEY = "-----BEGIN " + "OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n"
@@ -26,7 +26,7 @@ def tree(root: Path, *files: str) -> Path:
 
 def ignoring(root: Path, *lines: str) -> tuple[str, ...]:
     (root / ".dockerignore").write_text("\n".join(lines))
-    return read_contents(root).files
+    return read_build_context(root).files
 
 
 def test_what_tools_leave_behind_stays_out(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_what_tools_leave_behind_stays_out(tmp_path: Path) -> None:
         "demo.egg-info/PKG-INFO",
         "web/node_modules/a/index.js",
     )
-    seen = read_contents(tmp_path)
+    seen = read_build_context(tmp_path)
     assert seen.files == ("server/app.py", "server/data/build/keep.txt")
     assert ".git/" in seen.left_out and "stray.pyc" in seen.left_out
     assert seen.secrets == ()
@@ -56,7 +56,7 @@ def test_secrets_stay_out_whatever_is_asked_for(tmp_path: Path) -> None:
     (tmp_path / "key.pem").write_text(KEY)
     (tmp_path / "names_one.py").write_text('WANTED = "-----BEGIN PRIVATE KEY-----"\n')
     (tmp_path / ".dockerignore").write_text("!.env\n!key.pem\n")
-    seen = read_contents(tmp_path)
+    seen = read_build_context(tmp_path)
     assert seen.files == (".env.example", "a.py", "names_one.py")
     assert seen.secrets == (".env", ".ssh/", "conf/.env.local", "id_rsa", "key.pem")
 
@@ -123,8 +123,8 @@ def test_links_stay_links_and_pipes_stay_out(tmp_path: Path) -> None:
     os.mkfifo(source / "pipe")
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind(str(source / "socket"))
-        seen = read_contents(source)
-    stage(seen, copy)
+        seen = read_build_context(source)
+    copy_context(seen, copy)
     assert sorted(os.listdir(copy)) == ["a.txt", "link"]
     assert os.readlink(copy / "link") == "a.txt"
     assert {"pipe", "socket"} <= set(seen.left_out)
@@ -134,7 +134,7 @@ def test_modes_and_times_do_not_depend_on_who_copies(tmp_path: Path) -> None:
     source, copy = tree(tmp_path / "source", "deep/a.txt", "run.sh"), tmp_path / "copy"
     (source / "run.sh").chmod(0o700)
     (source / "deep" / "a.txt").chmod(0o600)
-    stage(read_contents(source), copy)
+    copy_context(read_build_context(source), copy)
     set_times(copy, 1_700_000_000)
     modes = {
         path.relative_to(copy).as_posix(): path.stat().st_mode & 0o777 for path in copy.rglob("*")
@@ -165,4 +165,4 @@ def read_owner(directory: Path) -> str:
 
 def test_a_directory_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match="nowhere cannot be read"):
-        read_contents(tmp_path / "nowhere")
+        read_build_context(tmp_path / "nowhere")

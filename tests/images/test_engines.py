@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import io
 import json
+import tarfile
 from pathlib import Path
 
 import pytest
+from support.memory import MIB, kept_below
 
-from openenv.images.engines import ENGINES, Options, Request, _sealed, find_builder
+from openenv.images.engines import (
+    ENGINES,
+    TEXT_BYTES,
+    BuildOptions,
+    BuildRequest,
+    _read_archive,
+    _sealed,
+    find_builder,
+)
 from openenv.images.errors import BuildError
 
 
-def request_for(**options: object) -> Request:
-    return Request(
+def request_for(**options: object) -> BuildRequest:
+    return BuildRequest(
         Path("/c"),
         Path("/d"),
         7,
         {"B": "2", "A": "1"},
         {"l": "x"},
         ["base"],
-        Options(**options),  # type: ignore[arg-type]
+        BuildOptions(**options),  # type: ignore[arg-type]
     )
 
 
@@ -41,9 +52,9 @@ def test_certificates_are_mounted_where_the_system_has_them(tmp_path: Path) -> N
 
 
 def test_docker_refuses_what_it_has_not() -> None:
-    with pytest.raises(BuildError, match="docker mounts nothing into a build"):
+    with pytest.raises(BuildError, match="docker build has no mounts"):
         ENGINES["docker"]._check(request_for(volumes=["/a:/b"]))
-    with pytest.raises(BuildError, match="without TLS only where its daemon"):
+    with pytest.raises(BuildError, match="without TLS only if its daemon"):
         ENGINES["docker"].push("localhost:1/x", tls=False)
 
 
@@ -84,3 +95,24 @@ def test_what_is_by_chance_is_taken_out_of_an_image() -> None:
         "history": [{"created": "2023-11-14T22:13:20Z", "created_by": "RUN a"}],
         "rootfs": {"type": "layers", "diff_ids": ["sha256:0"]},
     }
+
+
+def test_of_an_image_only_small_files_are_read() -> None:
+    """A layer is not, of which the size is all that is wanted."""
+
+    def archive(**files: int) -> io.BytesIO:
+        written = io.BytesIO()
+        with tarfile.open(fileobj=written, mode="w|") as tar:
+            for name, size in files.items():
+                entry = tarfile.TarInfo(name)
+                entry.size = size
+                tar.addfile(entry, io.BytesIO(bytes(size)))
+        written.seek(0)
+        return written
+
+    large = archive(manifest=10, layer=TEXT_BYTES, config=TEXT_BYTES - 1, much=32 * MIB)
+    with kept_below(16 * MIB):
+        texts, sizes = _read_archive(large)
+    assert texts.keys() == {"manifest", "config"} and len(texts["config"]) == TEXT_BYTES - 1
+    assert sizes["layer"] == TEXT_BYTES and sizes["much"] == 32 * MIB
+    assert _read_archive(archive(manifest=3))[0] == {"manifest": bytes(3)}

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import openenv
-from openenv.images import BuildError, Locking, read_plan
+from openenv.images import BuildError, LockOptions, read_plan
 from openenv.images import locking as subject
-from openenv.images.locking import lock, openenv_source
+from openenv.images.locking import openenv_source, write_lock
 from openenv.images.running import LOCKED, RUNNING
 
 pytestmark = pytest.mark.slow  # uv builds wheels
@@ -84,11 +84,11 @@ def allow_development_versions(environment: Path) -> None:
     project.write_text(project.read_text().replace('"openenv"', '"openenv>=0.1.dev0"'))
 
 
-def locked(environment: Path, scratch: Path, how: Locking) -> str:
+def locked(environment: Path, scratch: Path, how: LockOptions) -> str:
     context = scratch / "context"
     context.mkdir(parents=True)
     plan = read_plan(environment, default_dockerfile=DOCKERFILE)
-    told = lock(plan, context, how, lambda words: None)
+    told = write_lock(plan, context, how, lambda words: None)
     text = (context / ".openenv" / "requirements.lock").read_text()
     assert told.sha256 == hashlib.sha256(text.encode()).hexdigest()
     return text
@@ -101,7 +101,7 @@ def test_everything_is_locked_with_hashes_and_installs(
     ours = wheel_of(tmp_path / "ours", "openenv", "9.9")
     certificates = tmp_path / "ca.pem"
     certificates.write_text("x")
-    how = Locking(ours, "https://index.example/simple", wheels, certificates, offline=True)
+    how = LockOptions(ours, "https://index.example/simple", wheels, certificates, offline=True)
     text = locked(environment, tmp_path / "one", how)
     assert [line.split()[0] for line in text.splitlines() if not line.startswith(" ")] == [
         "lamp==2.0",
@@ -134,7 +134,7 @@ def test_it_holds_to_the_lock_of_the_workspace(
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "openenv"\nversion = "9.9"\n')
     (tmp_path / "requirements.lock").write_text("lamp==1.0\n")
     ours = wheel_of(tmp_path / "ours", "openenv", "9.9")
-    text = locked(environment, tmp_path / "one", Locking(ours, wheels=wheels, offline=True))
+    text = locked(environment, tmp_path / "one", LockOptions(ours, wheels=wheels, offline=True))
     assert "lamp==1.0" in text
 
 
@@ -144,15 +144,17 @@ def test_one_without_a_lock_is_locked_once_and_the_lock_is_kept(
     running = openenv.__version__
     wheel_of(wheels, "openenv", running)
     allow_development_versions(environment)
-    first = locked(environment, tmp_path / "one", Locking(wheels=wheels, offline=True))
+    first = locked(environment, tmp_path / "one", LockOptions(wheels=wheels, offline=True))
     assert f"openenv=={running}" in first and "lamp==2.0" in first
     assert (environment / "uv.lock").is_file()
     wheel_of(wheels, "lamp", "3.0")
-    assert locked(environment, tmp_path / "other", Locking(wheels=wheels, offline=True)) == first
+    assert (
+        locked(environment, tmp_path / "other", LockOptions(wheels=wheels, offline=True)) == first
+    )
     project = environment / "pyproject.toml"
     project.write_text(project.read_text().replace('"switch"', '"switch", "lamp>2"'))
     with pytest.raises(BuildError, match=r"uv\.lock cannot be used") as caught:
-        locked(environment, tmp_path / "third", Locking(wheels=wheels, offline=True))
+        locked(environment, tmp_path / "third", LockOptions(wheels=wheels, offline=True))
     assert caught.value.hint == "bring it up to date: uv lock"
 
 
@@ -160,7 +162,7 @@ def test_another_openenv_in_the_lock_is_refused_before_anything_is_built(
     environment: Path, wheels: Path, tmp_path: Path
 ) -> None:
     wheel_of(wheels, "openenv", "0.9.0")
-    how = Locking(wheels=wheels, offline=True)
+    how = LockOptions(wheels=wheels, offline=True)
     with pytest.raises(BuildError, match=r"uv\.lock has openenv 0\.9\.0"):  # it was just locked
         locked(environment, tmp_path / "one", how)
     assert not (environment / "uv.lock").exists()
@@ -179,26 +181,26 @@ def test_the_openenv_of_an_image_is_the_one_that_is_named_or_runs(
     monkeypatch.setattr(subject, "write_wheel", lambda folder: ours)
     said: list[str] = []
 
-    def chosen(how: Locking) -> Path | None:
+    def chosen(how: LockOptions) -> Path | None:
         plan = read_plan(environment, default_dockerfile=DOCKERFILE)
         return openenv_source(plan, how, tmp_path, said.append)
 
     monkeypatch.setattr(subject, "is_released", lambda: False)
-    assert chosen(Locking()) == ours and "is on no index" in said.pop()
-    assert chosen(Locking(RUNNING)) == ours
-    assert chosen(Locking(tmp_path / "checkout")) == tmp_path / "checkout"
-    assert chosen(Locking(index_url="https://index.example")) is None
+    assert chosen(LockOptions()) == ours and "is on no index" in said.pop()
+    assert chosen(LockOptions(RUNNING)) == ours
+    assert chosen(LockOptions(tmp_path / "checkout")) == tmp_path / "checkout"
+    assert chosen(LockOptions(index_url="https://index.example")) is None
     monkeypatch.setattr(subject, "is_released", lambda: True)
-    assert chosen(Locking()) is None and not said
+    assert chosen(LockOptions()) is None and not said
     vendored = wheel_of(environment / "vendored", "openenv", "9.9")
     project = environment / "pyproject.toml"
     source = f'[tool.uv.sources]\nopenenv = {{path = "vendored/{vendored.name}"}}\n'
     project.write_text(f"{project.read_text()}{source}")
-    assert chosen(Locking()) == vendored
-    assert chosen(Locking(LOCKED)) is None
+    assert chosen(LockOptions()) == vendored
+    assert chosen(LockOptions(LOCKED)) is None
     vendored.unlink()
     with pytest.raises(BuildError, match="which is not there"):
-        chosen(Locking())
+        chosen(LockOptions())
 
 
 def test_what_uv_cannot_resolve_is_said_in_its_words(
@@ -207,10 +209,10 @@ def test_what_uv_cannot_resolve_is_said_in_its_words(
     (wheels / "switch-1.0-py3-none-any.whl").unlink()
     ours = wheel_of(tmp_path / "ours", "openenv", "9.9")
     with pytest.raises(BuildError, match=r"uv cannot resolve it(.|\n)*switch was not found"):
-        locked(environment, tmp_path / "one", Locking(ours, wheels=wheels, offline=True))
+        locked(environment, tmp_path / "one", LockOptions(ours, wheels=wheels, offline=True))
 
 
 def test_one_that_says_nothing_of_packages_is_refused(environment: Path, tmp_path: Path) -> None:
     (environment / "pyproject.toml").unlink()
     with pytest.raises(BuildError, match=r"has no pyproject\.toml with a \[project\]"):
-        locked(environment, tmp_path / "one", Locking())
+        locked(environment, tmp_path / "one", LockOptions())

@@ -9,7 +9,7 @@ import pytest
 from support.commands import ENVIRONMENTS
 
 from openenv.auto import AutoEnv
-from openenv.images import BuildError, Plan, default_tags, read_plan
+from openenv.images import BuildError, BuildPlan, default_tags, read_plan
 
 DEFAULT = "ARG BASE=python:3.12-slim\nFROM $BASE\nCOPY . /build/__ENV_NAME__\n"
 
@@ -25,7 +25,7 @@ def environment(tmp_path: Path) -> Path:
     return made
 
 
-def plan(environment: Path, **options: object) -> Plan:
+def plan(environment: Path, **options: object) -> BuildPlan:
     return read_plan(environment, default_dockerfile=DEFAULT, **options)  # type: ignore[arg-type]
 
 

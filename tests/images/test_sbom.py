@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from openenv.images.sbom import READER, bill_of_materials
+from openenv.images.sbom import READER, render_bill_of_materials
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,9 @@ def found() -> Any:
 
 
 def bill(found: Any) -> bytes:
-    return bill_of_materials(found, name="x:latest", version="1", epoch_s=0, tool_version="2")
+    return render_bill_of_materials(
+        found, name="x:latest", version="1", epoch_s=0, tool_version="2"
+    )
 
 
 def test_it_lists_what_is_installed(found: Any) -> None:

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import pytest
 from support.validated import DOCKERFILE, LOCK, replace, write_package
 
-from openenv.images import Built
-from openenv.images.engines import Image
+from openenv.images import BuiltImage
+from openenv.images.engines import EngineImage
 from openenv.validation import CheckResult, CheckStatus, Level, Subject, run_validation
 from openenv.validation.graders import Evidence
 from openenv.validation.parsers import default_parsers
 from openenv.validation.static import graders
-from openenv.validation.static.building import ImageBuilds
+from openenv.validation.static.builds import ImageBuilds
 from openenv.validation.static.package import PackageError
 from openenv.validation.static.pinning import read_lock
 from openenv.validation.types import SignatureKind
@@ -269,7 +269,7 @@ def test_the_guide_lists_what_is_planted() -> None:
 # ------------------------------------------------------------------ images
 
 
-def built(id: str, **changes: Any) -> Built:
+def built(id: str, **changes: Any) -> BuiltImage:
     values = {
         "id": id,
         "tags": (),
@@ -280,7 +280,7 @@ def built(id: str, **changes: Any) -> Built:
         "sbom_sha256": None,
         "is_reproducible": True,
     }
-    return Built(**{**values, **changes})
+    return BuiltImage(**{**values, **changes})
 
 
 BILL = {"components": [{"name": "httpx", "version": "0.28.1", "purl": "pkg:pypi/httpx@0.28.1"}]}
@@ -296,8 +296,8 @@ def judged(package: Path, outputs: Path, check_id: str, builds: ImageBuilds) -> 
     return grader.run(Subject(package, parsed, None, None, outputs, evidence=evidence))
 
 
-def images(*layers: tuple[str, ...]) -> tuple[Image, ...]:
-    return tuple(Image("a", 1, "", one) for one in layers)
+def images(*layers: tuple[str, ...]) -> tuple[EngineImage, ...]:
+    return tuple(EngineImage("a", 1, "", one) for one in layers)
 
 
 REPRODUCIBLE, SBOM = "static.reproducible_build", "static.sbom"

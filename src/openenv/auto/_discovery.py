@@ -36,7 +36,7 @@ from typing import Any
 from openenv._internal.quoting import printable
 from openenv.errors import OpenEnvError
 from openenv.manifest import MANIFEST, ManifestError, image_name, read_manifest
-from openenv.manifest.directories import Directory, is_environment
+from openenv.manifest.directories import EnvironmentDirectory, is_environment
 
 __all__ = [
     "EnvironmentDiscovery",
@@ -165,7 +165,7 @@ class EnvironmentInfo:
 def _find_client(info: EnvironmentInfo) -> type[Any]:
     from openenv.client.client import EnvClient
 
-    found = _named(info, info.client_class_name)
+    found = _find_class(info, info.client_class_name)
     if found is None and info.target is not None and not _has_client(info):
         from openenv.client.generic import GenericEnvClient
 
@@ -176,18 +176,22 @@ def _find_client(info: EnvironmentInfo) -> type[Any]:
         own = [cls for cls in own if _is_own(info, cls)]
         found = own[0] if len(own) == 1 else None
     if found is None:
-        raise ImportError(_nothing(info, "client class", info.client_class_name))
+        raise ImportError(_describe_missing(info, "client class", info.client_class_name))
     return found
 
 
 def _find_model(info: EnvironmentInfo, name: str, role: str) -> type[Any]:
-    found = _named(info, name) or _own_model(info, role) or _spoken(info.get_client_class(), role)
+    found = (
+        _find_class(info, name)
+        or _find_own_model(info, role)
+        or _typed_model(info.get_client_class(), role)
+    )
     if found is None:
-        raise ImportError(_nothing(info, f"{role} class", name))
+        raise ImportError(_describe_missing(info, f"{role} class", name))
     return found
 
 
-def _own_model(info: EnvironmentInfo, role: str) -> type[Any] | None:
+def _find_own_model(info: EnvironmentInfo, role: str) -> type[Any] | None:
     """The only model of this kind that the package has itself, whatever it is called."""
     from openenv.types import Action, Observation
 
@@ -201,7 +205,7 @@ def _own_model(info: EnvironmentInfo, role: str) -> type[Any] | None:
     return own.pop() if len(own) == 1 else None
 
 
-def _named(info: EnvironmentInfo, name: str) -> type[Any] | None:
+def _find_class(info: EnvironmentInfo, name: str) -> type[Any] | None:
     """Find a class by its name; where the case is another, by the letters alone."""
     modules = list(_modules(info))
     for module in modules:
@@ -216,7 +220,7 @@ def _named(info: EnvironmentInfo, name: str) -> type[Any] | None:
 
 
 def _has_client(info: EnvironmentInfo) -> bool:
-    return info.directory is not None and Directory(info.directory).has("client")
+    return info.directory is not None and EnvironmentDirectory(info.directory).has("client")
 
 
 def _is_own(info: EnvironmentInfo, cls: type[Any]) -> bool:
@@ -228,7 +232,7 @@ def _is_own(info: EnvironmentInfo, cls: type[Any]) -> bool:
 
 def _modules(info: EnvironmentInfo) -> Iterator[ModuleType]:
     if info.target is not None:
-        yield from _modules_in(Directory(Path(info.target)))
+        yield from _modules_in(EnvironmentDirectory(Path(info.target)))
         return
     yield _import(info.client_module_path)
     yield _import(info.module)
@@ -236,7 +240,7 @@ def _modules(info: EnvironmentInfo) -> Iterator[ModuleType]:
         yield _import(f"{info.module}.models")
 
 
-def _modules_in(directory: Directory) -> Iterator[ModuleType]:
+def _modules_in(directory: EnvironmentDirectory) -> Iterator[ModuleType]:
     """The modules of a directory that may have its classes, whichever way it is imported."""
     for name in ("client", "models"):
         if directory.has(name):
@@ -263,7 +267,7 @@ def _letters(name: str) -> str:
     return name.replace("_", "").lower()
 
 
-def _spoken(client_class: type[Any], role: str) -> type[Any] | None:
+def _typed_model(client_class: type[Any], role: str) -> type[Any] | None:
     """The model that a client class is typed with: of several actions, the first. A client of
     tools without a model calls tools.
     """
@@ -281,7 +285,7 @@ def _spoken(client_class: type[Any], role: str) -> type[Any] | None:
     return members[0] if isinstance(members[0], type) else None
 
 
-def _nothing(info: EnvironmentInfo, what: str, name: str) -> str:
+def _describe_missing(info: EnvironmentInfo, what: str, name: str) -> str:
     seen = sorted({cls.__name__ for module in _modules(info) for cls in _classes(module)})
     return (
         f"{info.package_name} has no {what} {name} in {info.client_module_path}, {info.module} or "
@@ -397,7 +401,7 @@ def _from_entry_points() -> Iterator[EnvironmentInfo]:
         package = module
         if client:  # a module beside others; its package is where models and server are
             package = module.rpartition(".")[0] or module
-        info = _info(package, _directory(package), **_about(point.dist))
+        info = _info(package, _directory(package), **_describe_distribution(point.dist))
         key = _key(point.name)
         info = replace(info, env_key=key, name=f"{key}_env")
         if client:
@@ -405,20 +409,20 @@ def _from_entry_points() -> Iterator[EnvironmentInfo]:
         yield info
 
 
-def _about(distribution: Distribution | None) -> dict[str, str]:
+def _describe_distribution(distribution: Distribution | None) -> dict[str, str]:
     """What a distribution says of itself."""
     if distribution is None:
         return {}
     return {
-        "package_name": _stated(distribution, "Name"),
+        "package_name": _metadata_field(distribution, "Name"),
         "version": distribution.version,
-        "description": _stated(distribution, "Summary"),
+        "description": _metadata_field(distribution, "Summary"),
     }
 
 
 def _from_distributions(known: Container[Path]) -> Iterator[EnvironmentInfo]:
     for distribution in importlib.metadata.distributions():
-        name = _canonical(_stated(distribution, "Name"))
+        name = _canonical(_metadata_field(distribution, "Name"))
         if name.startswith(PREFIX) and name not in NOT_ENVIRONMENTS:
             info = info_of_distribution(distribution, known)
             if info is not None:
@@ -433,17 +437,17 @@ def info_of_distribution(
     directory = _directory(module)
     if directory is not None and (directory in known or not _looks_like_an_environment(directory)):
         return None
-    return _info(module, directory, **_about(distribution))
+    return _info(module, directory, **_describe_distribution(distribution))
 
 
-def _stated(distribution: Distribution, field: str) -> str:
+def _metadata_field(distribution: Distribution, field: str) -> str:
     """A field of a distribution's metadata; empty where it is missing."""
     values = distribution.metadata.get_all(field) or [""]
     return str(values[0])
 
 
 def _module_of(distribution: Distribution) -> str:
-    stem = _canonical(_stated(distribution, "Name")).removeprefix(PREFIX).replace("-", "_")
+    stem = _canonical(_metadata_field(distribution, "Name")).removeprefix(PREFIX).replace("-", "_")
     installed = {file.parts[0] for file in distribution.files or () if len(file.parts) > 1}
     for candidate in (stem, f"{stem}_env", *sorted(name for name in installed if "." not in name)):
         directory = _directory(candidate)
@@ -487,7 +491,7 @@ def info_of_directory(path: Path, *, imports: bool = True) -> EnvironmentInfo:
     """
     if not is_environment(path):
         raise NoEnvironmentError(path)
-    directory = Directory(path)
+    directory = EnvironmentDirectory(path)
     info = replace(_info(directory.name, path), target=str(path))
     if imports:
         for _ in _modules(info):

@@ -26,11 +26,11 @@ from openenv._internal.net.peers import is_loopback as is_loopback_host
 from openenv.auto._discovery import EnvironmentInfo, get_discovery, info_of_distribution
 from openenv.client.launch import hf_space_subdomain
 from openenv.errors import OpenEnvError
-from openenv.hub.names import reference_of
+from openenv.hub.names import parse_space_reference
 from openenv.settings import hub_endpoint, trusts_remote_code
 
 if TYPE_CHECKING:
-    from openenv.hub import Revision
+    from openenv.hub import SpaceRevision
 
 __all__ = [
     "InstallRefusedError",
@@ -65,7 +65,7 @@ def repo_id_of(name: str) -> str:
     Raises:
         ValueError: It is neither.
     """
-    return reference_of(name).repo_id
+    return parse_space_reference(name).repo_id
 
 
 def space_url(repo_id: str) -> str:
@@ -146,14 +146,14 @@ def _is_wanted(distribution: Distribution, repo_id: str, revision: str | None) -
     """Whether what is installed is the revision that is wanted."""
     sha = commit_of(distribution)
     if revision is None:
-        _tell_of_newer(repo_id, sha)
+        _warn_of_newer(repo_id, sha)
         return True
     if _COMMIT.fullmatch(revision):
         return sha == revision
-    return sha is not None and sha == _resolved(repo_id, revision).sha
+    return sha is not None and sha == _resolve(repo_id, revision).sha
 
 
-def _tell_of_newer(repo_id: str, sha: str | None) -> None:
+def _warn_of_newer(repo_id: str, sha: str | None) -> None:
     """Say that the Hub has a newer commit than the one that is installed, if it can be asked."""
     from openenv.hub import Hub
 
@@ -173,7 +173,7 @@ def _tell_of_newer(repo_id: str, sha: str | None) -> None:
         )
 
 
-def _resolved(repo_id: str, revision: str | None) -> Revision:
+def _resolve(repo_id: str, revision: str | None) -> SpaceRevision:
     from openenv.hub import Hub
 
     return Hub().revision(repo_id, revision)
@@ -185,7 +185,7 @@ def _install(repo_id: str, revision: str | None, trust_remote_code: bool) -> Non
     is_trusted = trust_remote_code or trusts_remote_code()
     if not (is_trusted or is_at_terminal()):
         raise InstallRefusedError(_refusal(url, None))
-    found = _resolved(repo_id, revision)
+    found = _resolve(repo_id, revision)
     if not (is_trusted or _confirmed(url, found)):
         raise InstallRefusedError(_refusal(url, found.sha))
     logger.info("installing %s at %s", url, found.sha)
@@ -201,7 +201,7 @@ def _refusal(url: str, sha: str | None) -> str:
     )
 
 
-def _confirmed(url: str, found: Revision) -> bool:
+def _confirmed(url: str, found: SpaceRevision) -> bool:
     when = f", of {found.date}" if found.date else ""
     return agrees(
         f"Installing {url} will run its code on this machine.\n"
@@ -217,7 +217,7 @@ def _installer() -> list[str]:
     return [sys.executable, "-m", "pip", "install"]
 
 
-def _install_commit(repo_id: str, found: Revision) -> None:
+def _install_commit(repo_id: str, found: SpaceRevision) -> None:
     """Download a commit and install it, and note beside the package which one it is.
 
     No git is needed, and a private Space is read with the user's token.
@@ -251,7 +251,7 @@ def _run_installer(url: str, source: Path) -> None:
         raise ValueError(f"{url} could not be installed ({' '.join(command)}): {words}") from error
 
 
-def _note_origin(distribution: Distribution, url: str, found: Revision) -> None:
+def _note_origin(distribution: Distribution, url: str, found: SpaceRevision) -> None:
     """Say of an installed package where it is from, as an installer from git would: PEP 610.
 
     So `pip freeze` names the commit, and a later process finds it.

@@ -27,12 +27,12 @@ from openenv.hub.names import is_hub_address
 
 __all__ = [
     "IMAGE_PREFIX",
-    "Source",
-    "directory_of",
-    "image_stem",
+    "TargetKind",
+    "resolve_directory",
+    "image_base_name",
     "is_server_of",
-    "served_name",
-    "source_of",
+    "fetch_served_name",
+    "classify_target",
 ]
 
 IMAGE_PREFIX = "docker://"
@@ -40,7 +40,7 @@ IMAGE_PREFIX = "docker://"
 _PATH = re.compile(r"\.{1,2}([/\\]|$)|[/\\~]|[A-Za-z]:[/\\]")
 
 
-class Source(Enum):
+class TargetKind(Enum):
     """What a name means."""
 
     INSTALLED = "installed"
@@ -50,23 +50,23 @@ class Source(Enum):
     PATH = "path"
 
 
-def source_of(name: str | os.PathLike[str]) -> Source:
+def classify_target(name: str | os.PathLike[str]) -> TargetKind:
     """What the name of an environment means, by its form."""
     if isinstance(name, os.PathLike) or _PATH.match(name):
-        return Source.PATH
+        return TargetKind.PATH
     if name.startswith(IMAGE_PREFIX):
-        return Source.IMAGE
+        return TargetKind.IMAGE
     if URL.match(name):
-        return Source.HUB if is_hub_address(name) else Source.SERVER
-    return Source.HUB if "/" in name else Source.INSTALLED
+        return TargetKind.HUB if is_hub_address(name) else TargetKind.SERVER
+    return TargetKind.HUB if "/" in name else TargetKind.INSTALLED
 
 
-def image_stem(image: str) -> str:
+def image_base_name(image: str) -> str:
     """The name that an image has in its registry: ``echo-env`` of ``ghcr.io/me/echo-env:1``."""
     return image.rsplit("/", 1)[-1].partition("@")[0].partition(":")[0]
 
 
-def served_name(
+def fetch_served_name(
     base_url: str, headers: Mapping[str, str], api_key: str | None, ca_file: str | None
 ) -> str | None:
     """What a server calls its environment, by its ``/metadata``; None where it does not tell."""
@@ -94,6 +94,6 @@ def _stem(name: str) -> str:
     return re.sub(r"(?<=.)(environment|env)$", "", letters)
 
 
-def directory_of(name: str | os.PathLike[str]) -> Path:
+def resolve_directory(name: str | os.PathLike[str]) -> Path:
     """The directory that a path means."""
     return Path(name).expanduser().resolve()

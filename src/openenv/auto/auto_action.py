@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from openenv.auto._discovery import get_discovery, print_table
-from openenv.auto.auto_env import installed, seen_name
+from openenv.auto.auto_env import find_package, resolved_class_name
 
 __all__ = ["AutoAction"]
 
@@ -47,7 +47,7 @@ class AutoAction:
             from openenv.client.generic import GenericAction
 
             return GenericAction
-        return installed(name, revision=revision).get_action_class()
+        return find_package(name, revision=revision).get_action_class()
 
     @classmethod
     def from_hub(cls, env_name: str, skip_install: bool = False, **kwargs: Any) -> type[Any]:
@@ -66,8 +66,10 @@ class AutoAction:
             "env_key": info.env_key,
             "env_name": info.name,
             "package": info.package_name,
-            "action_class": seen_name(info.get_action_class, info.action_class_name),
-            "observation_class": seen_name(info.get_observation_class, info.observation_class_name),
+            "action_class": resolved_class_name(info.get_action_class, info.action_class_name),
+            "observation_class": resolved_class_name(
+                info.get_observation_class, info.observation_class_name
+            ),
             "module": info.client_module_path,
         }
 
@@ -76,7 +78,11 @@ class AutoAction:
         """Print the action models of every installed environment."""
         known = get_discovery().discover().values()
         rows = [
-            (i.env_key, seen_name(i.get_action_class, i.action_class_name), i.package_name)
+            (
+                i.env_key,
+                resolved_class_name(i.get_action_class, i.action_class_name),
+                i.package_name,
+            )
             for i in known
         ]
         print_table("Available Action Classes:", rows, "action classes")

@@ -16,15 +16,15 @@ from openenv.auto import _hub
 from openenv.auto._discovery import EnvironmentInfo, get_discovery, info_of_directory
 from openenv.auto._sources import (
     IMAGE_PREFIX,
-    Source,
-    directory_of,
-    image_stem,
+    TargetKind,
+    classify_target,
+    fetch_served_name,
+    image_base_name,
     is_server_of,
-    served_name,
-    source_of,
+    resolve_directory,
 )
 from openenv.errors import ConnectError
-from openenv.hub.names import Reference, reference_of
+from openenv.hub.names import SpaceReference, parse_space_reference
 
 if TYPE_CHECKING:
     from openenv.client.client import EnvClient
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     Client = EnvClient[Any, Any, Any]
 
-__all__ = ["AutoEnv", "ServerUnreachableError", "installed"]
+__all__ = ["AutoEnv", "ServerUnreachableError", "find_package"]
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class ServerUnreachableError(ConnectError, ValueError):
 
 
 @dataclass
-class _Plan:
+class _LaunchPlan:
     """Where a client's server is, or how to start one.
 
     Attributes:
@@ -135,18 +135,20 @@ class AutoEnv:
             ImportError: The environment's package cannot be imported.
             ProviderError: Nothing here can run the image.
         """
-        plan = _Plan(base_url, docker_image, container_provider, wait_timeout, env_vars, kwargs)
-        source = source_of(name)
-        if source is Source.HUB:
+        plan = _LaunchPlan(
+            base_url, docker_image, container_provider, wait_timeout, env_vars, kwargs
+        )
+        source = classify_target(name)
+        if source is TargetKind.HUB:
             reference = _reference(os.fspath(name), revision)
             return _from_hub(reference, plan, trust_remote_code, skip_install)
         _refuse_revision(name, revision)
-        if source is Source.PATH:
-            return _from_directory(directory_of(name), plan, skip_install)
+        if source is TargetKind.PATH:
+            return _from_directory(resolve_directory(name), plan, skip_install)
         name = os.fspath(name)
-        if source is Source.SERVER:
+        if source is TargetKind.SERVER:
             return _from_server(name, plan, skip_install)
-        if source is Source.IMAGE:
+        if source is TargetKind.IMAGE:
             return _from_image(name.removeprefix(IMAGE_PREFIX), plan, skip_install)
         if skip_install:
             return _untyped(name, plan)
@@ -182,9 +184,11 @@ class AutoEnv:
             "package": info.package_name,
             "version": info.version,
             "description": info.description,
-            "env_class": seen_name(info.get_client_class, info.client_class_name),
-            "action_class": seen_name(info.get_action_class, info.action_class_name),
-            "observation_class": seen_name(info.get_observation_class, info.observation_class_name),
+            "env_class": resolved_class_name(info.get_client_class, info.client_class_name),
+            "action_class": resolved_class_name(info.get_action_class, info.action_class_name),
+            "observation_class": resolved_class_name(
+                info.get_observation_class, info.observation_class_name
+            ),
             "module": info.client_module_path,
             "default_image": info.default_image,
             "spec_version": info.spec_version,
@@ -196,7 +200,7 @@ class AutoEnv:
         get_discovery().list_environments()
 
 
-def installed(
+def find_package(
     name: str | os.PathLike[str], *, revision: str | None = None, trust_remote_code: bool = False
 ) -> EnvironmentInfo:
     """Find an environment's package; install that of one on the Hub, where it is not there yet.
@@ -206,19 +210,19 @@ def installed(
         NoEnvironmentError: (ValueError) There is none in this directory.
         InstallRefusedError: (ValueError) Nobody agreed to install code from the Hub.
     """
-    source = source_of(name)
-    if source is Source.HUB:
+    source = classify_target(name)
+    if source is TargetKind.HUB:
         reference = _reference(os.fspath(name), revision)
         return _hub.install(*reference, trust_remote_code=trust_remote_code)
     _refuse_revision(name, revision)
-    if source is Source.PATH:
-        return info_of_directory(directory_of(name))
+    if source is TargetKind.PATH:
+        return info_of_directory(resolve_directory(name))
     name = os.fspath(name)
     return get_discovery().require(name)
 
 
-def _reference(name: str, revision: str | None) -> Reference:
-    found = reference_of(name)
+def _reference(name: str, revision: str | None) -> SpaceReference:
+    found = parse_space_reference(name)
     if revision is None:
         return found
     if found.revision not in (None, revision):
@@ -233,7 +237,7 @@ def _refuse_revision(name: str | os.PathLike[str], revision: str | None) -> None
         )
 
 
-def seen_name(find: Any, expected: str) -> str:
+def resolved_class_name(find: Any, expected: str) -> str:
     """The name of the class that `find` finds; the expected one where it cannot be imported."""
     try:
         return str(find().__name__)
@@ -244,7 +248,7 @@ def seen_name(find: Any, expected: str) -> str:
 # ------------------------------------------------------------------ servers, images, directories
 
 
-def _from_server(url: str, plan: _Plan, skip_install: bool) -> Client:
+def _from_server(url: str, plan: _LaunchPlan, skip_install: bool) -> Client:
     from openenv.client.generic import GenericEnvClient
 
     _refuse_other(url, plan)
@@ -252,29 +256,29 @@ def _from_server(url: str, plan: _Plan, skip_install: bool) -> Client:
     headers, key, ca_file = _headers(plan), plan.options.get("api_key"), plan.options.get("ca_file")
     served = None
     if not skip_install and _hub.answers(url, headers, ca_file):
-        served = served_name(url, headers, key, ca_file)
+        served = fetch_served_name(url, headers, key, ca_file)
     info = None if served is None else _known_as(served)
     return _client(GenericEnvClient if info is None else info.get_client_class(), plan, None)
 
 
-def _from_image(image: str, plan: _Plan, skip_install: bool) -> Client:
+def _from_image(image: str, plan: _LaunchPlan, skip_install: bool) -> Client:
     from openenv.client.generic import GenericEnvClient
 
     if plan.base_url is not None or plan.image not in (None, image):
         _refuse_other(f"{IMAGE_PREFIX}{image}", plan)
     plan.image = image
-    info = None if skip_install else _known_as(image_stem(image))
+    info = None if skip_install else _known_as(image_base_name(image))
     return _client(GenericEnvClient if info is None else info.get_client_class(), plan, info)
 
 
-def _from_directory(directory: Path, plan: _Plan, skip_install: bool) -> Client:
+def _from_directory(directory: Path, plan: _LaunchPlan, skip_install: bool) -> Client:
     from openenv.client.generic import GenericEnvClient
 
     info = info_of_directory(directory, imports=not skip_install)
     return _client(GenericEnvClient if skip_install else info.get_client_class(), plan, info)
 
 
-def _refuse_other(name: str, plan: _Plan) -> None:
+def _refuse_other(name: str, plan: _LaunchPlan) -> None:
     if plan.says_where:
         raise ValueError(
             f"{name} says where the environment is already; drop base_url, docker_image and "
@@ -295,7 +299,7 @@ def _known_as(name: str) -> EnvironmentInfo | None:
 
 
 def _from_hub(
-    reference: Reference, plan: _Plan, trust_remote_code: bool, skip_install: bool
+    reference: SpaceReference, plan: _LaunchPlan, trust_remote_code: bool, skip_install: bool
 ) -> Client:
     from openenv.client.generic import GenericEnvClient
 
@@ -314,7 +318,7 @@ def _from_hub(
     return _client(GenericEnvClient if info is None else info.get_client_class(), plan, info)
 
 
-def _untyped(name: str, plan: _Plan) -> Client:
+def _untyped(name: str, plan: _LaunchPlan) -> Client:
     from openenv.client.generic import GenericEnvClient
 
     if not plan.says_where:
@@ -325,7 +329,7 @@ def _untyped(name: str, plan: _Plan) -> Client:
     return _client(GenericEnvClient, plan, None)
 
 
-def _client(client_class: type[Client], plan: _Plan, info: EnvironmentInfo | None) -> Client:
+def _client(client_class: type[Client], plan: _LaunchPlan, info: EnvironmentInfo | None) -> Client:
     if plan.base_url is not None:
         if _hub.answers(plan.base_url, _headers(plan), plan.options.get("ca_file")):
             return _connected(client_class, plan)
@@ -339,7 +343,7 @@ def _client(client_class: type[Client], plan: _Plan, info: EnvironmentInfo | Non
     return client_class._launched(_launch(plan, info), **client_options)
 
 
-def _connected(client_class: type[Client], plan: _Plan) -> Client:
+def _connected(client_class: type[Client], plan: _LaunchPlan) -> Client:
     if plan.env_vars:
         logger.warning("env_vars were ignored: the server at %s runs already", plan.base_url)
     return client_class(base_url=plan.base_url, **plan.options)
@@ -349,7 +353,7 @@ def _with_scheme(url: str) -> str:
     return url if "://" in url else f"http://{url}"
 
 
-def _headers(plan: _Plan) -> Mapping[str, str]:
+def _headers(plan: _LaunchPlan) -> Mapping[str, str]:
     return plan.options.get("headers") or {}
 
 
@@ -362,7 +366,7 @@ def _client_options(client_class: type[Client], options: dict[str, Any]) -> dict
 # ------------------------------------------------------------------ starting a server
 
 
-def _launch(plan: _Plan, info: EnvironmentInfo | None) -> Launch:
+def _launch(plan: _LaunchPlan, info: EnvironmentInfo | None) -> Launch:
     from openenv.client.launch import Launch, image_launch
     from openenv.providers.base import RuntimeProvider
 

@@ -18,7 +18,7 @@ from openenv.cli._progress import display
 from openenv.errors import OpenEnvError
 
 if TYPE_CHECKING:
-    from openenv.hub import Commit, Hub, Settings, Stage, Staged
+    from openenv.hub import Hub, HubCommit, SpaceSettings, SpaceStage, StagedSpace
 
 __all__ = [
     "Upload",
@@ -149,12 +149,12 @@ def push_spaces(asked: Upload, *, dry_run: bool, as_json: bool, wait_s: float | 
         as_json: Print JSON, a line for each Space.
         wait_s: Seconds to wait until each Space runs; None is not to wait.
     """
-    from openenv.hub import Settings, check_secrets, staged, variables_of
+    from openenv.hub import SpaceSettings, check_secrets, merge_variables, stage_space
 
     _check_openenv(asked)
     with (
         failing(),
-        staged(
+        stage_space(
             asked.environment,
             exclude=asked.exclude,
             base_image=asked.base_image,
@@ -163,10 +163,10 @@ def push_spaces(asked: Upload, *, dry_run: bool, as_json: bool, wait_s: float | 
     ):
         for place in check_secrets(copy, asked.variables, asked.let_pass):
             say(f"--allow-secret {place}: no secret was found there", style="yellow")
-        settings = Settings(
+        settings = SpaceSettings(
             asked.private,
             asked.hardware,
-            variables_of(copy.manifest, asked.variables),
+            merge_variables(copy.manifest, asked.variables),
             asked.secrets,
         )
         _tell(copy, settings)
@@ -232,11 +232,11 @@ def _logged_in() -> tuple[Hub, str]:
     return hub, hub.user()
 
 
-def _names(user: str, copy: Staged, asked: Upload) -> list[str]:
-    from openenv.hub import space_name
+def _names(user: str, copy: StagedSpace, asked: Upload) -> list[str]:
+    from openenv.hub import full_space_name
 
     try:
-        name = space_name(asked.space, copy.name, lambda: user)
+        name = full_space_name(asked.space, copy.name, lambda: user)
     except ValueError as error:
         raise CommandError(
             str(error),
@@ -248,7 +248,9 @@ def _names(user: str, copy: Staged, asked: Upload) -> list[str]:
     return [f"{name}-{number}" for number in range(1, asked.count + 1)]
 
 
-def _push(hub: Hub, copy: Staged, asked: Upload, space: str, settings: Settings) -> Commit:
+def _push(
+    hub: Hub, copy: StagedSpace, asked: Upload, space: str, settings: SpaceSettings
+) -> HubCommit:
     from openenv.hub import publish
 
     kilobytes = max(1, copy.size_bytes // 1000)
@@ -275,14 +277,14 @@ def _push(hub: Hub, copy: Staged, asked: Upload, space: str, settings: Settings)
     return commit
 
 
-def wait_for(hub: Hub, space: str, sha: str, timeout_s: float) -> Stage:
+def wait_for(hub: Hub, space: str, sha: str, timeout_s: float) -> SpaceStage:
     """Wait until a Space runs a commit, and show what it is doing."""
-    from openenv.hub import wait_until_it_runs
+    from openenv.hub import wait_until_running
 
     with display() as shown:
         seen = ""
 
-        def on_stage(stage: Stage) -> None:
+        def on_stage(stage: SpaceStage) -> None:
             nonlocal seen
             name = stage.name if stage.sha in ("", sha) else f"{stage.name} (the one before)"
             if name != seen:
@@ -292,7 +294,7 @@ def wait_for(hub: Hub, space: str, sha: str, timeout_s: float) -> Stage:
                 seen = name
             shown.update(0, f"on {stage.hardware}" if stage.hardware else "")
 
-        stage = wait_until_it_runs(hub, space, sha, timeout_s=timeout_s, on_stage=on_stage)
+        stage = wait_until_running(hub, space, sha, timeout_s=timeout_s, on_stage=on_stage)
         shown.finish(f"on {stage.hardware}")
     return stage
 
@@ -300,14 +302,14 @@ def wait_for(hub: Hub, space: str, sha: str, timeout_s: float) -> Stage:
 # ------------------------------------------------------------------ what is said
 
 
-def _tell(copy: Staged, settings: Settings) -> None:
-    from openenv.images.context import listing
+def _tell(copy: StagedSpace, settings: SpaceSettings) -> None:
+    from openenv.images.context import list_paths
     from openenv.settings import looks_secret
 
     for change in copy.changes:
         say(change)
     if copy.left_out:
-        say(f"left out: {listing(copy.left_out)}")
+        say(f"left out: {list_paths(copy.left_out)}")
     tell_not_scanned(copy.folder, copy.files)
     for name in settings.variables:
         if looks_secret(name) and settings.variables[name]:
@@ -326,14 +328,14 @@ def _tell(copy: Staged, settings: Settings) -> None:
 
 def tell_not_scanned(root: Path, files: Sequence[str]) -> None:
     """Warn of files in which nobody has looked for secrets."""
-    from openenv.hub.secrets import not_scanned
-    from openenv.images.context import listing
+    from openenv.hub.secrets import find_unscanned
+    from openenv.images.context import list_paths
 
-    if large := not_scanned(root, files):
-        say(f"too large to be looked through for secrets: {listing(large)}", style="yellow")
+    if large := find_unscanned(root, files):
+        say(f"too large to be looked through for secrets: {list_paths(large)}", style="yellow")
 
 
-def _show(copy: Staged, asked: Upload, settings: Settings, as_json: bool) -> None:
+def _show(copy: StagedSpace, asked: Upload, settings: SpaceSettings, as_json: bool) -> None:
     name = asked.space or copy.name
     target = name if "/" in name else f"<you>/{name}"
     sizes = {path: (copy.folder / path).stat().st_size for path in copy.files}
@@ -369,7 +371,12 @@ def _show(copy: Staged, asked: Upload, settings: Settings, as_json: bool) -> Non
 
 
 def _report(
-    hub: Hub, copy: Staged, space: str, commit: Commit, stage: Stage | None, as_json: bool
+    hub: Hub,
+    copy: StagedSpace,
+    space: str,
+    commit: HubCommit,
+    stage: SpaceStage | None,
+    as_json: bool,
 ) -> None:
     from openenv.client.launch import hf_space_subdomain
 

@@ -1,9 +1,13 @@
-"""Environments on the Hugging Face Hub: `openenv push`, for programs.
+"""Publishes environments as Hugging Face Spaces; the library behind `openenv push`.
 
 hub = Hub()
-with staged(Path("my_env")) as copy:
+with stage_space(Path("my_env")) as copy:
     check_secrets(copy, {})
-    publish(hub, copy, "me/my_env", Settings(private=True), message="The first")
+    publish(hub, copy, "me/my_env", SpaceSettings(private=True), message="The first")
+
+`Hub` (``client.py``) sends requests, `stage_space` prepares an upload, `check_secrets` scans it,
+and `publish` uploads it. Above: the CLI, `openenv.auto` and `openenv.rollouts.collect`. Below:
+`openenv.manifest` and `openenv.images`. Read ``publishing.py`` first.
 """
 
 from __future__ import annotations
@@ -14,78 +18,83 @@ from openenv._internal.lazy import lazy
 
 __all__ = [
     "AccessError",
-    "Commit",
-    "Finding",
+    "HubCommit",
+    "SecretFinding",
     "Hub",
     "HubError",
-    "NotThereError",
+    "RepositoryNotFoundError",
     "QuotaError",
-    "Revision",
+    "SpaceRevision",
     "SecretsFoundError",
-    "Settings",
-    "Stage",
-    "Staged",
+    "SpaceSettings",
+    "SpaceStage",
+    "StagedSpace",
     "StructureError",
-    "TakenError",
-    "UnreachableError",
+    "RepositoryExistsError",
+    "HubUnreachableError",
     "check_secrets",
     "check_structure",
     "publish",
-    "scan",
-    "space_name",
-    "staged",
-    "variables_of",
-    "wait_until_it_runs",
+    "find_secrets",
+    "full_space_name",
+    "stage_space",
+    "merge_variables",
+    "wait_until_running",
 ]
 
 if TYPE_CHECKING:
-    from openenv.hub.client import Commit as Commit
     from openenv.hub.client import Hub as Hub
-    from openenv.hub.client import Revision as Revision
-    from openenv.hub.client import Stage as Stage
+    from openenv.hub.client import HubCommit as HubCommit
+    from openenv.hub.client import SpaceRevision as SpaceRevision
+    from openenv.hub.client import SpaceStage as SpaceStage
     from openenv.hub.errors import AccessError as AccessError
     from openenv.hub.errors import HubError as HubError
-    from openenv.hub.errors import NotThereError as NotThereError
+    from openenv.hub.errors import HubUnreachableError as HubUnreachableError
     from openenv.hub.errors import QuotaError as QuotaError
+    from openenv.hub.errors import RepositoryExistsError as RepositoryExistsError
+    from openenv.hub.errors import RepositoryNotFoundError as RepositoryNotFoundError
     from openenv.hub.errors import SecretsFoundError as SecretsFoundError
     from openenv.hub.errors import StructureError as StructureError
-    from openenv.hub.errors import TakenError as TakenError
-    from openenv.hub.errors import UnreachableError as UnreachableError
-    from openenv.hub.names import space_name as space_name
-    from openenv.hub.publishing import Settings as Settings
+    from openenv.hub.names import full_space_name as full_space_name
+    from openenv.hub.publishing import SpaceSettings as SpaceSettings
     from openenv.hub.publishing import check_secrets as check_secrets
     from openenv.hub.publishing import publish as publish
-    from openenv.hub.publishing import wait_until_it_runs as wait_until_it_runs
-    from openenv.hub.secrets import Finding as Finding
-    from openenv.hub.secrets import scan as scan
-    from openenv.hub.staging import Staged as Staged
+    from openenv.hub.publishing import wait_until_running as wait_until_running
+    from openenv.hub.secrets import SecretFinding as SecretFinding
+    from openenv.hub.secrets import find_secrets as find_secrets
+    from openenv.hub.staging import StagedSpace as StagedSpace
     from openenv.hub.staging import check_structure as check_structure
-    from openenv.hub.staging import staged as staged
-    from openenv.hub.staging import variables_of as variables_of
+    from openenv.hub.staging import merge_variables as merge_variables
+    from openenv.hub.staging import stage_space as stage_space
 else:
     __getattr__, __dir__ = lazy(
         __name__,
         {
-            "openenv.hub.client": ["Commit", "Hub", "Revision", "Stage"],
+            "openenv.hub.client": ["HubCommit", "Hub", "SpaceRevision", "SpaceStage"],
             "openenv.hub.errors": [
                 "AccessError",
                 "HubError",
-                "NotThereError",
+                "RepositoryNotFoundError",
                 "QuotaError",
                 "SecretsFoundError",
                 "StructureError",
-                "TakenError",
-                "UnreachableError",
+                "RepositoryExistsError",
+                "HubUnreachableError",
             ],
-            "openenv.hub.names": ["space_name"],
+            "openenv.hub.names": ["full_space_name"],
             "openenv.hub.publishing": [
-                "Settings",
+                "SpaceSettings",
                 "check_secrets",
                 "publish",
-                "wait_until_it_runs",
+                "wait_until_running",
             ],
-            "openenv.hub.secrets": ["Finding", "scan"],
-            "openenv.hub.staging": ["Staged", "check_structure", "staged", "variables_of"],
+            "openenv.hub.secrets": ["SecretFinding", "find_secrets"],
+            "openenv.hub.staging": [
+                "StagedSpace",
+                "check_structure",
+                "stage_space",
+                "merge_variables",
+            ],
         },
         submodules=["client", "errors", "names", "publishing", "secrets", "staging"],
     )

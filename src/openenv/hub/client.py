@@ -1,6 +1,6 @@
-"""Talking to the Hub: by huggingface_hub, with errors that say what to do about them.
+"""A client of the Hugging Face Hub on top of huggingface_hub, with errors that say what to do.
 
-Where it is, is what HF_ENDPOINT says; who asks is whom HF_TOKEN or ``hf auth login`` says.
+HF_ENDPOINT sets the address; HF_TOKEN or ``hf auth login`` sets the user.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from openenv._internal.redaction import register_secret
 from openenv.hub.errors import (
     AccessError,
     HubError,
-    NotThereError,
+    HubUnreachableError,
     QuotaError,
-    TakenError,
-    UnreachableError,
+    RepositoryExistsError,
+    RepositoryNotFoundError,
 )
 from openenv.settings import hub_endpoint
 
-__all__ = ["Commit", "Found", "Hub", "Progress", "Revision", "Stage"]
+__all__ = ["HubCommit", "SpaceInfo", "Hub", "Progress", "SpaceRevision", "SpaceStage"]
 
 T = TypeVar("T")
 Progress = Callable[[int, str], None]
@@ -40,13 +40,13 @@ LARGE_BYTES = 2**20
 _OF_QUOTA = ("quota", "storage limit", "exceed", "too many", "limit reached", "out of storage")
 
 
-class Revision(NamedTuple):
-    """A revision of a Space.
+class SpaceRevision(NamedTuple):
+    """A commit of a Space and the requested name of that commit.
 
     Attributes:
         sha: The commit.
-        name: The branch or tag that was asked for.
-        date: When it was committed, as ``2026-01-31``; empty where the Hub does not say.
+        name: The requested branch or tag.
+        date: The commit's date, as ``2026-01-31``; empty if the Hub does not say.
     """
 
     sha: str
@@ -54,25 +54,25 @@ class Revision(NamedTuple):
     date: str
 
 
-class Found(NamedTuple):
-    """A Space that is there.
+class SpaceInfo(NamedTuple):
+    """The state of an existing Space.
 
     Attributes:
-        private: Not everybody sees it.
-        sha: Its newest commit; empty where it has none.
+        private: Whether the Space is hidden from the public.
+        sha: The newest commit; empty if there is none.
     """
 
     private: bool
     sha: str
 
 
-class Commit(NamedTuple):
-    """What an upload made.
+class HubCommit(NamedTuple):
+    """The outcome of an upload.
 
     Attributes:
         sha: The commit.
-        pull_request: The address of the pull request; None where there is none.
-        is_new: Something differs from what was there; else it is the commit of before.
+        pull_request: Address of the pull request; None if there is none.
+        is_new: Whether the upload changed anything; if not, `sha` is the previous commit.
     """
 
     sha: str
@@ -80,21 +80,21 @@ class Commit(NamedTuple):
     is_new: bool = True
 
 
-class _Answer(NamedTuple):
-    """What was answered, or the seconds until it is asked for again."""
+class _HubAttempt(NamedTuple):
+    """The outcome of a request: a value, or the seconds to wait before the next attempt."""
 
     value: Any
     wait_s: float | None
 
 
-class Stage(NamedTuple):
-    """What a Space is doing.
+class SpaceStage(NamedTuple):
+    """The runtime state of a Space.
 
     Attributes:
-        name: Such as ``BUILDING`` or ``RUNNING``.
-        hardware: What it runs on; empty while it runs on none.
-        sha: The commit that it is of; empty where the Hub does not say.
-        error: Why it does not run; empty where it does.
+        name: The Hub's name for the state, such as ``BUILDING`` or ``RUNNING``.
+        hardware: The hardware; empty if none is assigned.
+        sha: The commit that the state belongs to; empty if the Hub does not say.
+        error: The reason why the Space does not run; empty if there is none.
     """
 
     name: str
@@ -104,22 +104,22 @@ class Stage(NamedTuple):
 
     @property
     def is_underway(self) -> bool:
-        """It will become something else by itself."""
+        """Return whether the Hub will change the state without further action."""
         return self.name.endswith(("BUILDING", "STARTING"))
 
     @property
     def runs(self) -> bool:
-        """It serves, even if a newer one is being built."""
+        """Return whether the Space serves requests, even while a newer commit is being built."""
         return self.name.startswith("RUNNING")
 
 
 class Hub:
-    """The Hub, as one user of it.
+    """A client of the Hub, logged in as a user.
 
     Args:
-        token: By default that of HF_TOKEN, or of ``hf auth login``.
-        on_wait: Told of the seconds until something is asked for again, when there is a wait.
-        tries: How often a Hub that is busy is asked, at most.
+        token: Access token; by default HF_TOKEN's, or that of ``hf auth login``.
+        on_wait: Called with the seconds before each retry.
+        tries: Maximum number of attempts at a busy Hub.
 
     Raises:
         MissingPackage: huggingface_hub is not installed.
@@ -146,20 +146,20 @@ class Hub:
     # -------------------------------------------------------------- who and what is there
 
     def user(self) -> str:
-        """Whose the token is.
+        """Return the name of the token's user.
 
         Raises:
-            AccessError: There is none, or it is wrong.
+            AccessError: The token is missing or invalid.
         """
         return str(self._ask("the login", lambda: self._api.whoami())["name"])
 
     def revision(
         self, space: str, revision: str | None = None, timeout_s: float | None = None
-    ) -> Revision:
-        """Find the commit that a branch, a tag or the beginning of a commit's name is now.
+    ) -> SpaceRevision:
+        """Resolve a branch, a tag or an abbreviated commit to a full commit.
 
         Raises:
-            NotThereError: There is no such Space, or it has no such revision.
+            RepositoryNotFoundError: The Space or the revision does not exist.
         """
         name = revision or "main"
         found = self._ask(
@@ -167,18 +167,18 @@ class Hub:
             lambda: self._api.space_info(space, revision=name, timeout=timeout_s),
         )
         date = found.last_modified
-        return Revision(str(found.sha), name, "" if date is None else f"{date:%Y-%m-%d}")
+        return SpaceRevision(str(found.sha), name, "" if date is None else f"{date:%Y-%m-%d}")
 
-    def find(self, space: str) -> Found | None:
-        """Look whether there is a Space; None where there is none."""
+    def find(self, space: str) -> SpaceInfo | None:
+        """Return a Space's state, or None if the Space does not exist."""
         try:
             found = self._ask(space, lambda: self._api.space_info(space))
-        except NotThereError:
+        except RepositoryNotFoundError:
             return None
-        return Found(bool(found.private), str(found.sha or ""))
+        return SpaceInfo(bool(found.private), str(found.sha or ""))
 
     def download(self, space: str, sha: str, folder: Path) -> None:
-        """Copy a commit of a Space into a folder that is empty."""
+        """Download a commit of a Space into an empty folder."""
         self._ask(
             f"{space} at {sha}",
             lambda: self._library.snapshot_download(
@@ -202,12 +202,12 @@ class Hub:
         variables: Mapping[str, str],
         secrets: Mapping[str, str],
     ) -> None:
-        """Make a Space that is built from a Dockerfile.
+        """Create a Space that is built from a Dockerfile.
 
         Raises:
-            TakenError: There is one.
-            AccessError: The token may make none there.
-            QuotaError: The account has no more, or must pay for the hardware.
+            RepositoryExistsError: The name is taken.
+            AccessError: The token may not create Spaces there.
+            QuotaError: The account's quota is used up, or the hardware must be paid for.
         """
         self._ask(
             f"making the Space {space}",
@@ -230,7 +230,7 @@ class Hub:
         variables: Mapping[str, str],
         secrets: Mapping[str, str],
     ) -> None:
-        """Give a Space that is there variables, secrets and hardware; no more than it lacks."""
+        """Set missing or different variables, secrets and hardware of an existing Space."""
         if variables:
             known = self._ask(
                 f"the variables of {space}", lambda: self._api.get_space_variables(space)
@@ -250,11 +250,11 @@ class Hub:
         self._ask(f"the {what} {name} of {space}", lambda: set_it(space, name, value))
 
     def make_dataset(self, dataset: str, *, private: bool) -> str:
-        """Make a data set, if there is none; gives its name with its owner.
+        """Create a missing data set, and return the name with the owner.
 
         Args:
-            dataset: ``owner/name``, or a name of the user's own.
-            private: Have it private, if it is made.
+            dataset: ``owner/name``, or a name under the user's own account.
+            private: Create the data set as private.
         """
         made = self._ask(
             f"making the data set {dataset}",
@@ -275,22 +275,21 @@ class Hub:
         create_pr: bool = False,
         delete: Sequence[str] = (),
         on_progress: Progress = lambda done, what: None,
-    ) -> Commit:
-        """Upload files as one commit: all of them are there afterwards, or none.
+    ) -> HubCommit:
+        """Upload files as a single commit: all of them, or nothing.
 
-        Large files go first, each by its digest, and what the Hub has of them is not sent again;
-        so an upload that broke off goes on where it was when it is called once more.
+        Large files go first, each by digest, and the Hub skips files that it has already. So an
+        interrupted upload resumes on the next call.
 
         Args:
-            repo: To which repository, ``owner/name``.
-            folder: Where the files are.
-            files: Their paths in it.
-            message: Of the commit.
+            repo: The repository, ``owner/name``.
+            folder: The directory of the files.
+            files: Paths within the folder.
+            message: The commit message.
             kind: ``space`` or ``dataset``.
-            create_pr: Propose the commit instead, as a pull request.
-            delete: Patterns of files that it has and shall no longer have; what is uploaded
-                stays.
-            on_progress: Told of the bytes that are there, and of the file that comes next.
+            create_pr: Propose the commit as a pull request.
+            delete: Patterns of files to delete from the repository, except uploaded files.
+            on_progress: Called with the number of uploaded bytes and the next file.
 
         Raises:
             HubError: See its subclasses.
@@ -321,7 +320,7 @@ class Hub:
                 create_pr=create_pr,
             ),
         )
-        return Commit(str(found.oid), found.pr_url)
+        return HubCommit(str(found.oid), found.pr_url)
 
     def _to_delete(
         self, repo: str, kind: str, patterns: Sequence[str], kept: Sequence[str]
@@ -348,11 +347,11 @@ class Hub:
         variables: Mapping[str, str],
         secrets: Mapping[str, str],
     ) -> None:
-        """Copy a Space, with its history, to another name.
+        """Copy a Space and the history to another name.
 
         Raises:
-            NotThereError: There is no such Space, or this token may not see it.
-            TakenError: There is a Space of the other name.
+            RepositoryNotFoundError: The Space does not exist, or this token may not see it.
+            RepositoryExistsError: The target's name is taken.
         """
         self._ask(
             f"the fork of {source} to {target}",
@@ -369,11 +368,11 @@ class Hub:
 
     # -------------------------------------------------------------- running
 
-    def stage(self, space: str) -> Stage:
-        """What a Space is doing."""
+    def stage(self, space: str) -> SpaceStage:
+        """Return the runtime state of a Space."""
         found = self._ask(f"the state of {space}", lambda: self._api.get_space_runtime(space))
         raw = found.raw
-        return Stage(
+        return SpaceStage(
             str(getattr(found.stage, "value", found.stage)),
             str(found.hardware or found.requested_hardware or ""),
             str(raw.get("sha") or ""),
@@ -381,7 +380,7 @@ class Hub:
         )
 
     def log(self, space: str, *, build: bool, lines: int = 15) -> list[str]:
-        """The last lines that a Space's build, or its server, has written; none if it is denied."""
+        """Return the last lines of a Space's build log or server log; none if access is denied."""
         try:
             text = self._ask(
                 f"the log of {space}",
@@ -392,13 +391,13 @@ class Hub:
         return [line.rstrip() for line in text.splitlines() if line.strip()][-lines:]
 
     def page(self, repo: str, kind: str = "space") -> str:
-        """Where people look at a Space, or a ``dataset``."""
+        """Return the web address of a Space or a ``dataset``."""
         return f"{self.endpoint}/{kind}s/{repo}"
 
     # -------------------------------------------------------------- asking
 
     def _ask(self, what: str, ask: Callable[[], T]) -> T:
-        """Ask, and ask again where the Hub says so; what goes wrong is said of `what`."""
+        """Send a request, and retry while the Hub is busy; errors are about `what`."""
         tries = 1
         while (wait_s := (answer := self._asked(what, ask, tries)).wait_s) is not None:
             self._on_wait(wait_s)
@@ -406,14 +405,14 @@ class Hub:
             tries += 1
         return answer.value  # type: ignore[no-any-return]
 
-    def _asked(self, what: str, ask: Callable[[], T], tries: int) -> _Answer:
+    def _asked(self, what: str, ask: Callable[[], T], tries: int) -> _HubAttempt:
         try:
             with _quiet():
-                return _Answer(ask(), None)
+                return _HubAttempt(ask(), None)
         except self._errors.HfHubHTTPError as error:
             wait_s = _wait_s(error.response, tries)
             if tries < self._tries and error.response.status_code in PASSING and wait_s is not None:
-                return _Answer(None, wait_s)
+                return _HubAttempt(None, wait_s)
             raise self._refused(what, error) from error
         except self._errors.LocalTokenNotFoundError as error:
             raise AccessError("nobody is logged in to the Hub", hint=LOG_IN) from error
@@ -435,9 +434,9 @@ class Hub:
         status = int(error.response.status_code)
         said = _said(error)
         if isinstance(error, self._errors.RevisionNotFoundError | self._errors.EntryNotFoundError):
-            return NotThereError(f"{what}: there is none", status=status)
+            return RepositoryNotFoundError(f"{what}: there is none", status=status)
         if isinstance(error, self._errors.RepositoryNotFoundError) and self._may_ask():
-            return NotThereError(
+            return RepositoryNotFoundError(
                 f"{what}: it is not there, or this token may not see it",
                 hint="is the name spelt right? If it is private: log in as one who may see it, "
                 "by hf auth login",
@@ -466,7 +465,7 @@ class Hub:
                 status=status,
             )
         if status == 409:
-            return TakenError(
+            return RepositoryExistsError(
                 f"{what}: the name is taken (status 409): {said}",
                 hint="choose another by --repo-id",
                 status=status,
@@ -486,7 +485,7 @@ class Hub:
         return HubError(f"{what}: the Hub refused (status {status}): {said}", status=status)
 
     def _may_ask(self) -> bool:
-        """Whether the Hub knows the token, if there is one: it answers 401 for both."""
+        """Return whether the Hub accepts the token; a hidden Space gives 401 as well."""
         if self._library.get_token() is None and not self._api.token:
             return True
         try:
@@ -501,25 +500,25 @@ class Hub:
             if isinstance(cause, self._errors.HfHubHTTPError):
                 return self._refused(what, cause)
             if isinstance(cause, self._errors.OfflineModeIsEnabled):
-                return UnreachableError(
+                return HubUnreachableError(
                     f"{what}: HF_HUB_OFFLINE forbids to ask the Hub", hint="unset HF_HUB_OFFLINE"
                 )
             cause = cause.__cause__  # type: ignore[assignment]
         root = error.__cause__ or error
         why = f"{type(root).__name__}: {root}".strip(": ")
         if what.startswith("the upload"):
-            return UnreachableError(
+            return HubUnreachableError(
                 f"{what} broke off: {why}",
                 hint="run it again: what has arrived is not sent again, and nothing is half there",
             )
-        return UnreachableError(
+        return HubUnreachableError(
             f"{what}: the Hub at {self.endpoint} cannot be reached: {why}",
             hint="is this machine online, and is HF_ENDPOINT right?",
         )
 
 
 def _said(error: Any) -> str:
-    """What the Hub says itself, in one line."""
+    """Return the Hub's message in a single line."""
     text = str(error.server_message or error.response.reason_phrase or "")
     return " ".join(text.split())[:300]
 
@@ -529,7 +528,7 @@ def _is_of_quota(said: str) -> bool:
 
 
 def _wait_s(response: Any, tries: int) -> float | None:
-    """How long the Hub wants to be left alone; None where that is too long."""
+    """Return the seconds before the next attempt, or None if the Hub asks for too long a wait."""
     told = response.headers.get("Retry-After", "")
     wait_s = float(told) if told.isdecimal() else 2.0 ** (tries - 1)
     return wait_s if wait_s <= LONGEST_WAIT_S else None
@@ -540,7 +539,7 @@ def _pairs(values: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def _by_size(additions: Sequence[Any], folder: Path) -> list[list[Any]]:
-    """What is small at once, and each of the large ones alone."""
+    """Group uploads: all small files together, each large file alone."""
     small: list[Any] = []
     large = []
     for one in additions:
@@ -551,7 +550,7 @@ def _by_size(additions: Sequence[Any], folder: Path) -> list[list[Any]]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep huggingface_hub from drawing bars, warning and logging of its own: we say it."""
+    """Suppress the progress bars, warnings and log lines of huggingface_hub."""
     from huggingface_hub.utils import (
         are_progress_bars_disabled,
         disable_progress_bars,

@@ -1,13 +1,13 @@
-"""Changing a Dockerfile for a Space: what its image starts from, and that it shows the web page."""
+"""Edits of a Dockerfile for a Space: the base image, and the switch for the web page."""
 
 from __future__ import annotations
 
 import re
 
 from openenv.hub.errors import StructureError
-from openenv.images.dockerfile import Dockerfile, Instruction
+from openenv.images.dockerfile import Dockerfile, DockerfileInstruction
 
-__all__ = ["with_base", "with_interface"]
+__all__ = ["replace_base", "set_interface"]
 
 VARIABLE = "ENABLE_WEB_INTERFACE"
 _BASE = re.compile(
@@ -15,17 +15,16 @@ _BASE = re.compile(
 )
 
 
-def with_base(text: str, image: str) -> str:
-    """Have the final stage start from another image; its name and the stages before it stay.
+def replace_base(text: str, image: str) -> str:
+    """Replace the base image of the final stage, and nothing else.
 
     Raises:
-        StructureError: The final stage starts from another stage, which has a base of its own, or
-            there is no FROM.
+        StructureError: The final stage starts from another stage, or the Dockerfile has no FROM.
     """
     dockerfile = Dockerfile(text, "")
     starts = [one for one in dockerfile.instructions if one.name == "FROM"]
     if not starts:
-        raise StructureError("the Dockerfile has no FROM, so it has no base to be replaced")
+        raise StructureError("the Dockerfile has no FROM, so there is no base image to replace")
     final = dockerfile.stages[-1]
     if final.base.lower() in {stage.name for stage in dockerfile.stages[:-1] if stage.name}:
         raise StructureError(
@@ -41,10 +40,10 @@ def with_base(text: str, image: str) -> str:
     return "".join([*lines[:first], found["before"], image, found["after"]])
 
 
-def with_interface(text: str, shown: bool) -> str:
-    """Have the image show the web page, or not: the variable is set before what it runs.
+def set_interface(text: str, shown: bool) -> str:
+    """Set the environment variable that shows or hides the web page, before the image's command.
 
-    One that the final stage sets already is left as it is, if it says the same.
+    A Dockerfile whose final stage sets the same value is returned unchanged.
     """
     dockerfile = Dockerfile(text, "")
     own = dockerfile.stages[-1].instructions if dockerfile.stages else ()
@@ -64,6 +63,6 @@ def with_interface(text: str, shown: bool) -> str:
     return "".join([*lines[:place], f"ENV {VARIABLE}={value}\n", *lines[place:]])
 
 
-def _place(stage: tuple[Instruction, ...]) -> Instruction | None:
-    """Before which instruction a variable must be set to be there when the image runs."""
+def _place(stage: tuple[DockerfileInstruction, ...]) -> DockerfileInstruction | None:
+    """Return the instruction before which a variable must be set to exist at run time."""
     return next((one for one in reversed(stage) if one.name in ("CMD", "ENTRYPOINT")), None)

@@ -1,13 +1,13 @@
-"""What goes wrong between an environment's directory and the Hub.
+"""Errors of publishing an environment on the Hub.
 
-HubError                     what the Hub, or the way to it, refuses
-+-- AccessError              the token is none, is wrong, or may not do that
-+-- QuotaError               the account's storage, hardware or credit does not suffice
-+-- TakenError               the name is taken
-+-- NotThereError            there is no such Space or revision, or it is not to be seen
-+-- UnreachableError         nobody answers, or the connection broke
+HubError                     the Hub refused a request, or could not be reached
++-- AccessError              the token is missing, invalid, or lacks the permission
++-- QuotaError               the account's storage, hardware, credit or rate is used up
++-- RepositoryExistsError    the name is taken
++-- RepositoryNotFoundError  the Space or revision does not exist, or the token may not see it
++-- HubUnreachableError      the Hub does not answer, or the connection broke
 StructureError               the directory is not laid out as an environment
-SecretsFoundError            what would be uploaded holds secrets
+SecretsFoundError            the files to upload hold secrets
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from openenv._internal.redaction import redact
 from openenv.errors import OpenEnvError
 
 if TYPE_CHECKING:
-    from openenv.hub.secrets import Finding
+    from openenv.hub.secrets import SecretFinding
 
 __all__ = [
     "AccessError",
     "HubError",
-    "NotThereError",
+    "RepositoryNotFoundError",
     "QuotaError",
     "SecretsFoundError",
     "StructureError",
-    "TakenError",
-    "UnreachableError",
+    "RepositoryExistsError",
+    "HubUnreachableError",
 ]
 
 
 class HubError(OpenEnvError, RuntimeError):
-    """The Hub did not do what it was asked for.
+    """A request that the Hub did not fulfill.
 
     Attributes:
-        hint: What to do about it; None where nobody knows.
-        status: The status of HTTP; None where there was no answer.
+        hint: Advice for the user; None if there is none.
+        status: The HTTP status; None without a response.
     """
 
     def __init__(self, message: str, *, hint: str | None = None, status: int | None = None) -> None:
@@ -48,32 +48,32 @@ class HubError(OpenEnvError, RuntimeError):
 
 
 class AccessError(HubError):
-    """There is no token, or it is wrong, or it may not do that."""
+    """A token that is missing, invalid, or lacks the permission."""
 
 
 class QuotaError(HubError):
-    """The account's storage, hardware, credit or rate does not suffice."""
+    """The account's storage, hardware, credit or rate is used up."""
 
 
-class TakenError(HubError):
-    """There is a repository of that name already."""
+class RepositoryExistsError(HubError):
+    """A repository of the same name exists."""
 
 
-class NotThereError(HubError):
-    """There is no such Space or revision, or this token may not see it."""
+class RepositoryNotFoundError(HubError):
+    """The Space or revision does not exist, or this token may not see it."""
 
 
-class UnreachableError(HubError):
-    """Nobody answers, or the connection broke."""
+class HubUnreachableError(HubError):
+    """The Hub does not answer, or the connection broke."""
 
 
 class StructureError(OpenEnvError, ValueError):
     """A directory is not laid out as an environment.
 
     Attributes:
-        missing: The files that are not there; empty where something else is wrong.
-        hint: What to do about it.
-        is_environment: It has an ``openenv.yaml``.
+        missing: The missing files; empty if something else is wrong.
+        hint: Advice for the user.
+        is_environment: Whether the directory has an ``openenv.yaml``.
     """
 
     def __init__(
@@ -91,13 +91,13 @@ class StructureError(OpenEnvError, ValueError):
 
 
 class SecretsFoundError(OpenEnvError, ValueError):
-    """What would be uploaded holds secrets; the text says where, and never what they are.
+    """Secrets in the files to upload; the text says where, and never shows them.
 
     Attributes:
-        findings: Where they are.
+        findings: The places.
     """
 
-    def __init__(self, findings: Sequence[Finding]) -> None:
+    def __init__(self, findings: Sequence[SecretFinding]) -> None:
         self.findings = tuple(findings)
         lines = "\n".join(f"  {one}" for one in findings)
-        super().__init__(f"what looks like a secret is in what would be uploaded:\n{lines}")
+        super().__init__(f"the upload seems to hold secrets:\n{lines}")

@@ -1,6 +1,6 @@
-"""The front matter of a README, by which the Hub knows what a Space is.
+"""The front matter of a README, which tells the Hub what a Space is.
 
-What is changed is changed in its place; comments, order and quotes of the rest stay as they are.
+Edits change single values in place; comments, order and quotes of the rest stay as they are.
 Source: https://huggingface.co/docs/hub/spaces-config-reference
 """
 
@@ -14,19 +14,19 @@ from typing import Any
 from openenv._internal.yaml import UnreadableYAML, pairs_of, read_yaml
 from openenv.hub.errors import StructureError
 
-__all__ = ["FrontMatter", "for_space"]
+__all__ = ["FrontMatter", "complete_front_matter"]
 
-# It begins with the first line, and ends with the next line of three dashes: no later one counts.
+# The block begins on the first line and ends at the next line of three dashes.
 _BLOCK = re.compile(r"\ufeff?---[ \t]*\r?\n(?P<yaml>.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.M)
 TAG = "openenv"
 WEB = "/web"
 
 
 class FrontMatter:
-    """The text of a README, with its front matter.
+    """A README's text and front matter.
 
     Raises:
-        StructureError: The front matter is no mapping of YAML.
+        StructureError: The front matter is not a YAML mapping.
     """
 
     def __init__(self, text: str) -> None:
@@ -41,11 +41,11 @@ class FrontMatter:
 
     @property
     def text(self) -> str:
-        """The README as it is now."""
+        """Return the README with all changes."""
         return f"{self._before}{self._yaml}{self._after}"
 
     def set(self, key: str, value: str | int) -> None:
-        """Give a key a value, where it stands; else as the last one."""
+        """Set a key in place, or append a missing key."""
         written = f"{key}: {_scalar(value)}"
         if key not in self._nodes:
             self._append(written)
@@ -54,13 +54,13 @@ class FrontMatter:
             self._replace(name.start_mark.index, node.end_mark.index, written)
 
     def remove(self, key: str) -> None:
-        """Take a key with a value on one line out."""
+        """Remove a key whose value is on the same line."""
         name, node = self._nodes[key]
         end = self._yaml.find("\n", node.end_mark.index)
         self._replace(name.start_mark.index, end + 1 if end >= 0 else len(self._yaml), "")
 
     def add(self, key: str, item: str) -> None:
-        """Add an item to a list, which is made if it is not there."""
+        """Append an item to a list; create a missing list."""
         if not isinstance(self.values.get(key), list):
             if key in self._nodes:
                 self.remove(key)
@@ -103,21 +103,21 @@ class FrontMatter:
         self._nodes = {name.value: (name, node) for name, node in pairs}
 
 
-def for_space(
+def complete_front_matter(
     readme: str, manifest: Mapping[str, Any], *, interface: bool
 ) -> tuple[str, list[str]]:
-    """Have a README say what the Hub must know of a Space that serves an environment.
+    """Add the fields to a README that the Hub needs for a Space with an environment.
 
     Args:
-        readme: The text.
+        readme: The README's text.
         manifest: The environment's ``openenv.yaml``.
         interface: Whether the Space shows the web page.
 
     Returns:
-        The text, and what was changed.
+        The new text and a description of each change.
 
     Raises:
-        StructureError: Its front matter cannot be read.
+        StructureError: The front matter cannot be read.
     """
     front = FrontMatter(readme)
     before = dict(front.values)
@@ -152,7 +152,7 @@ def _title(name: str) -> str:
 
 
 def _scalar(value: Any) -> str:
-    """A value as YAML writes it on one line."""
+    """Format a value as YAML on a single line."""
     import yaml
 
     return yaml.safe_dump(value, allow_unicode=True, width=10**6).partition("\n")[0]

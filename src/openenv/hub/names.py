@@ -1,4 +1,4 @@
-"""What a Space is called, by whoever names one: ``owner/name``, a revision of it, its address."""
+"""Names of Spaces: ``owner/name``, a revision, a web address."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from urllib.parse import unquote
 
 from openenv.settings import hub_endpoint
 
-__all__ = ["Reference", "is_hub_address", "reference_of", "space_name"]
+__all__ = ["SpaceReference", "is_hub_address", "parse_space_reference", "full_space_name"]
 
 _HOSTS = ("huggingface.co/", "www.huggingface.co/", "hf.co/")
 _SPACE = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 def is_hub_address(url: str) -> bool:
-    """The address is the Hub's: of huggingface.co, or of where HF_ENDPOINT says it is."""
+    """Return whether an address is on the Hub: huggingface.co, or the host in HF_ENDPOINT."""
     return f"{_bare(url)}/".startswith((*_HOSTS, f"{_bare(hub_endpoint())}/"))
 
 
@@ -24,23 +24,23 @@ def _bare(url: str) -> str:
     return re.sub(r"^https?://", "", url.strip()).rstrip("/")
 
 
-class Reference(NamedTuple):
-    """A Space, and which revision of it.
+class SpaceReference(NamedTuple):
+    """A Space and a revision.
 
     Attributes:
         repo_id: ``owner/name``.
-        revision: A branch, a tag or a commit; None where none is named.
+        revision: A branch, a tag or a commit; None if none is named.
     """
 
     repo_id: str
     revision: str | None
 
 
-def reference_of(name: str) -> Reference:
-    """Read ``owner/name``, or ``owner/name@revision``, or a Space's address.
+def parse_space_reference(name: str) -> SpaceReference:
+    """Parse ``owner/name``, ``owner/name@revision``, or a Space's address.
 
     Raises:
-        ValueError: It is none of them.
+        ValueError: The text has none of these forms.
     """
     rest = _bare(name)
     for host in (*_HOSTS, f"{_bare(hub_endpoint())}/"):
@@ -54,19 +54,20 @@ def reference_of(name: str) -> Reference:
             f"{name!r} names no Space; expected owner/name or {hub_endpoint()}/spaces/owner/name"
         )
     branch = more.removeprefix("tree/") if more.startswith("tree/") else ""
-    return Reference(repo_id, revision or unquote(branch).strip("/") or None)
+    return SpaceReference(repo_id, revision or unquote(branch).strip("/") or None)
 
 
-def space_name(told: str | None, name: str, user: Callable[[], str]) -> str:
-    """The full name of a Space, ``owner/name``.
+def full_space_name(told: str | None, name: str, user: Callable[[], str]) -> str:
+    """Return the full name of a Space, ``owner/name``.
 
     Args:
-        told: ``owner/name``, or the name of one of the user's own; None is the environment's.
-        name: What the environment is called.
-        user: Asks the Hub who the user is; only called where nobody says the owner.
+        told: ``owner/name``, or a name under the user's own account; None for the environment's
+            name.
+        name: The environment's name.
+        user: Asks the Hub for the user's name; called only if no owner is given.
 
     Raises:
-        ValueError: What is told is no name.
+        ValueError: The result is not a valid name.
     """
     short = name if told is None else told
     full = short if "/" in short else f"{user()}/{short}"

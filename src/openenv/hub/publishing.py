@@ -1,4 +1,4 @@
-"""Making an environment's copy a Space, or changing the one that it is."""
+"""Publishing of an environment's copy as a Space, new or existing."""
 
 from __future__ import annotations
 
@@ -6,26 +6,27 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from openenv.hub.client import Commit, Hub, Progress, Stage
-from openenv.hub.errors import HubError, NotThereError, SecretsFoundError
-from openenv.hub.secrets import Finding, allowed, scan, scan_text
-from openenv.hub.staging import Staged
+from openenv.hub.client import Hub, HubCommit, Progress, SpaceStage
+from openenv.hub.errors import HubError, RepositoryNotFoundError, SecretsFoundError
+from openenv.hub.secrets import SecretFinding, find_secrets, find_secrets_in_text, split_allowed
+from openenv.hub.staging import StagedSpace
 
-__all__ = ["Settings", "check_secrets", "publish", "wait_until_it_runs"]
+__all__ = ["SpaceSettings", "check_secrets", "publish", "wait_until_running"]
 
 LOOK_EVERY_S = 2.0
 FIRST_LOOKS_S = 0.2
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How a Space shall be.
+class SpaceSettings:
+    """The configuration of a Space.
 
     Attributes:
-        private: Only its owner, or its organization, sees it.
-        hardware: Such as ``cpu-basic``; None is what it has, or the Hub's default.
-        variables: Environment variables that everybody may read.
-        secrets: Environment variables that nobody may read but its server.
+        private: Hide the Space from everyone but the owner or the owner's organization.
+        hardware: Hardware such as ``cpu-basic``; None for the current hardware, or the Hub's
+            default.
+        variables: Public environment variables.
+        secrets: Environment variables that only the Space's server can read.
     """
 
     private: bool = False
@@ -35,35 +36,35 @@ class Settings:
 
 
 def check_secrets(
-    staged: Staged, variables: Mapping[str, str], let_pass: Sequence[str] = ()
+    staged: StagedSpace, variables: Mapping[str, str], let_pass: Sequence[str] = ()
 ) -> list[str]:
-    """See that nothing secret is in what everybody may see.
+    """Check that the public parts of an upload hold no secrets.
 
     Args:
-        staged: What would be uploaded.
-        variables: The public variables that are told besides.
-        let_pass: Places that somebody has looked at; see `openenv.hub.secrets.allowed`.
+        staged: The copy to upload.
+        variables: The public variables given in addition.
+        let_pass: Places to ignore; see `openenv.hub.secrets.split_allowed`.
 
     Returns:
-        The places of `let_pass` where nothing was found.
+        The places in `let_pass` without a finding.
 
     Raises:
-        SecretsFoundError: There is something; its text says where.
+        SecretsFoundError: There is a secret; the text says where.
     """
-    found = [_place_in_source(one, staged) for one in scan(staged.folder, staged.files)]
+    found = [_place_in_source(one, staged) for one in find_secrets(staged.folder, staged.files)]
     for name, value in variables.items():
         found += [
-            Finding(f"--env-var {name}", 0, one.kind)
-            for one in scan_text(f"{name}={value}", "variables.env")
+            SecretFinding(f"--env-var {name}", 0, one.kind)
+            for one in find_secrets_in_text(f"{name}={value}", "variables.env")
         ]
-    left, idle = allowed(found, let_pass)
+    left, idle = split_allowed(found, let_pass)
     if left:
         raise SecretsFoundError(left)
     return idle
 
 
-def _place_in_source(finding: Finding, staged: Staged) -> Finding:
-    """Where a line of a changed file stands in the directory that it was copied from."""
+def _place_in_source(finding: SecretFinding, staged: StagedSpace) -> SecretFinding:
+    """Map a finding in the copy to the place in the source directory."""
     path = finding.path
     if path == "Dockerfile" and not (staged.environment / path).is_file():
         path = "server/Dockerfile"
@@ -80,27 +81,27 @@ def _place_in_source(finding: Finding, staged: Staged) -> Finding:
 
 def publish(
     hub: Hub,
-    staged: Staged,
+    staged: StagedSpace,
     space: str,
-    settings: Settings,
+    settings: SpaceSettings,
     *,
     message: str,
     create_pr: bool = False,
     delete: Sequence[str] = (),
     on_progress: Progress = lambda done, what: None,
-) -> Commit:
-    """Upload a copy to a Space, which is made if there is none.
+) -> HubCommit:
+    """Upload a copy to a Space, and create a missing Space.
 
-    What its server is started with is set before the upload, so that the first start has it.
+    The server's configuration is set before the upload, so that the first start sees it.
 
     Args:
-        hub: As whom.
-        staged: What.
-        space: Where to.
-        settings: How the Space shall be.
-        message: Of the commit.
-        create_pr: Propose it, to a Space that is there.
-        delete: Patterns of files that the Space shall no longer have.
+        hub: The client.
+        staged: The copy to upload.
+        space: The Space's name.
+        settings: Configuration of the Space.
+        message: The commit message.
+        create_pr: Propose the upload as a pull request to an existing Space.
+        delete: Patterns of files to delete from the Space.
         on_progress: See `Hub.upload`.
 
     Raises:
@@ -108,7 +109,7 @@ def publish(
     """
     there = hub.find(space)
     if there is None and create_pr:
-        raise NotThereError(
+        raise RepositoryNotFoundError(
             f"there is no Space {space} that a pull request could be made to",
             hint="push it without --create-pr first",
         )
@@ -145,26 +146,26 @@ def publish(
     return commit._replace(is_new=is_new)
 
 
-def wait_until_it_runs(
+def wait_until_running(
     hub: Hub,
     space: str,
     sha: str,
     *,
     timeout_s: float,
-    on_stage: Callable[[Stage], None] = lambda stage: None,
-) -> Stage:
+    on_stage: Callable[[SpaceStage], None] = lambda stage: None,
+) -> SpaceStage:
     """Wait until a Space serves a commit.
 
     Args:
-        hub: As whom.
-        space: Which.
-        sha: The commit; what still runs of an older one does not count.
-        timeout_s: How long it may take.
-        on_stage: Told of what the Space is doing, each time that it is asked.
+        hub: The client.
+        space: The Space's name.
+        sha: The commit; a server of an older commit does not count.
+        timeout_s: Maximum waiting time in seconds.
+        on_stage: Called with the state after each request.
 
     Raises:
-        HubError: It does not build, does not start, or takes too long; the text has the last lines
-            of the log.
+        HubError: The Space fails to build or to start, or takes too long; the text has the log's
+            last lines.
     """
     deadline = time.monotonic() + timeout_s
     pause_s = FIRST_LOOKS_S
@@ -185,7 +186,7 @@ def wait_until_it_runs(
         pause_s = min(LOOK_EVERY_S, pause_s * 1.5)
 
 
-def _broken(hub: Hub, space: str, stage: Stage) -> HubError:
+def _broken(hub: Hub, space: str, stage: SpaceStage) -> HubError:
     what = {
         "BUILD_ERROR": "was not built",
         "RUNTIME_ERROR": "was built, and its server ended",

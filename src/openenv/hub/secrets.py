@@ -1,18 +1,21 @@
-"""Finding secrets in what would be made public: by their form, their names and their files.
+"""A scanner for secrets in files that are about to become public.
 
-Three kinds of thing are found: files whose name says that they hold secrets (``.env``), values of
-a form that only keys and tokens have (``hf_``, ``sk-``, a private key), and values that look random
-and are given to a name such as ``API_KEY``. They are found in texts of UTF-8, UTF-16 and UTF-32,
-and in archives. What is plainly a stand-in (``your-key``, ``xxxx``) is none. A line with ``openenv:
-allow-secret`` in it is passed over.
+The scanner finds three kinds: files whose names promise secrets (``.env``), values in a form that
+only keys and tokens have (``hf_``, ``sk-``, a private key), and random-looking values that are
+assigned to a name such as ``API_KEY``. It reads UTF-8, UTF-16 and UTF-32 text, and archives.
+Obvious placeholders (``your-key``, ``xxxx``) do not count. A line that contains ``openenv:
+allow-secret`` is skipped.
 """
 
 from __future__ import annotations
 
 import base64
+import bz2
 import codecs
 import contextlib
 import gzip
+import io
+import lzma
 import math
 import re
 import tarfile
@@ -27,22 +30,31 @@ from typing import IO, NamedTuple, cast
 from openenv._internal.redaction import holds_secret
 from openenv.images.context import HARMLESS_NAMES, SECRET_DIRECTORIES, SECRET_NAMES
 
-__all__ = ["ALLOWED", "Finding", "allowed", "not_scanned", "scan", "scan_text"]
+__all__ = [
+    "ALLOWED",
+    "SecretFinding",
+    "split_allowed",
+    "find_unscanned",
+    "find_secrets",
+    "find_secrets_in_text",
+]
 
 ALLOWED = "openenv: allow-secret"
-MOST_BYTES = 16 * 2**20  # what is larger is data
+MOST_BYTES = 16 * 2**20  # larger files are data
 LINE_CHARACTERS, OVERLAP = 100_000, 1000
 ARCHIVES = (".zip", ".whl", ".egg", ".jar", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".gz")
-MOST_OF_ARCHIVE = 64 * 2**20  # bytes within, unpacked
+MOST_OF_ARCHIVE = 64 * 2**20  # bytes within, unpacked, those of archives in it too
+DEEPEST_ARCHIVE = 4  # archives in an archive
+HEAD_BYTES = 512
 
 
-class Finding(NamedTuple):
-    """A place where a secret seems to be; what it is, is nowhere in it.
+class SecretFinding(NamedTuple):
+    """A place where a secret seems to be; the secret itself is not stored.
 
     Attributes:
-        path: Of the file, relative and with slashes.
-        line: From 1; 0 for the file as a whole.
-        kind: What it looks like.
+        path: Path of the file, relative and with slashes.
+        line: Line, from 1; 0 for the whole file.
+        kind: A description of the kind of secret.
     """
 
     path: str
@@ -53,8 +65,8 @@ class Finding(NamedTuple):
         return f"{self.path}:{self.line}: {self.kind}" if self.line else f"{self.path}: {self.kind}"
 
 
-# What begins or is put together as nothing but a secret is, by who gives it out. The group is what
-# must look random; where there is none, the form alone says enough.
+# Forms that only secrets have, by issuer. The group must look random; without a group the form
+# alone suffices.
 FORMS = {
     "a token of Hugging Face": r"\bhf_([A-Za-z0-9]{30,})\b|\bapi_org_([A-Za-z0-9]{30,})\b",
     "a key of Anthropic": r"\bsk-ant-([\w-]{24,})",
@@ -97,7 +109,7 @@ _NAME = (
     r"(?:[\w.-]*[_.-])?(?:api_?key|access_?key|key|token|secret|passwo?r?d|credentials?)"
     r"|[\w.-]*[_.-]pat"
 )
-# What Docker keeps for a registry: the user and the password, in base64.
+# Docker's credentials for a registry: user and password in base64.
 _OF_REGISTRY = re.compile(r"[\"']auth[\"']\s*:\s*[\"']([A-Za-z0-9+/]{12,}={0,2})[\"']")
 # A line of a .netrc, whatever the file is called: machine HOST login USER password WORD
 _OF_NETRC = re.compile(r"\blogin\s+\S+\s+password\s+(\S{6,})")
@@ -115,7 +127,7 @@ _BARE = re.compile(
 _OF_DOCKER = re.compile(
     rf"^\s*ENV\s+(?P<name>{_NAME})\s+[\"']?(?P<value>[^\"'\s=]{{8,}})", re.IGNORECASE
 )
-# Where a value that is not quoted is an expression.
+# Languages in which an unquoted value is an expression.
 PROGRAMS = {".py", ".pyi", ".ipynb", ".js", ".ts", ".tsx", ".jsx", ".mjs", ".go", ".rs", ".c"}
 PROGRAMS |= {".cc", ".cpp", ".h", ".java", ".kt", ".rb", ".lua", ".css", ".html", ".svg"}
 
@@ -124,47 +136,47 @@ _STAND_IN = re.compile(
     r"\.{3}|0{6,}|1234567|abcdef|todo|none|null|test[-_]",
     re.IGNORECASE,
 )
-# A value that is taken from elsewhere: a variable, a template, a path, an address, a call.
+# A reference instead of a value: a variable, a template, a path, an address, a call.
 _ELSEWHERE = re.compile(r"[$<{%@~]|\.{0,2}/|https?://|file:|\w+\(|os\.environ|process\.env")
 _PATTERN_OR_PATH = re.compile(r"[\\\[\](){}<>|^]|/.*[.-]|[.-].*/")
 _WORDS = re.compile(r"[A-Za-z]+(?:[-_./:][A-Za-z]+)*\d{0,2}")
 _PASSWORDS = re.compile(r"passwo?r?d", re.IGNORECASE)
 
 
-def scan(root: Path, files: Iterable[str]) -> list[Finding]:
-    """Look through files for secrets.
+def find_secrets(root: Path, files: Iterable[str]) -> list[SecretFinding]:
+    """Scan files for secrets.
 
     Args:
-        root: The directory that they are in.
-        files: Their paths in it, with slashes.
+        root: The directory of the files.
+        files: Paths within the directory, with slashes.
 
     Returns:
-        Where some seem to be, by file and line.
+        The suspicious places, by file and line.
     """
-    found: list[Finding] = []
+    found: list[SecretFinding] = []
     for path in files:
         by_name = _by_name(path)
         found += by_name or _in_file(root / path, path)
     return found
 
 
-def not_scanned(root: Path, files: Iterable[str]) -> list[str]:
-    """Which files `scan` does not look into, or not wholly: those of more than 16 MiB, and archives
-    that are damaged, encrypted, or of more than 64 MiB within.
+def find_unscanned(root: Path, files: Iterable[str]) -> list[str]:
+    """Return the files that `find_secrets` does not read in full.
+
+    These are files over 16 MiB, and archives that are damaged, encrypted, or over 64 MiB unpacked.
     """
     return [path for path in files if not _can_be_scanned(root / path)]
 
 
 def _can_be_scanned(file: Path) -> bool:
     is_small = file.stat().st_size <= MOST_BYTES
-    is_archive = file.name.lower().endswith(ARCHIVES)
-    return is_small and (not is_archive or _can_be_looked_through(file))
+    return is_small and (not _holds_files(file) or _can_be_looked_through(file))
 
 
-def scan_text(text: str, path: str) -> list[Finding]:
-    """Look through a text for secrets; `path` is what it is called, and how it is written."""
+def find_secrets_in_text(text: str, path: str) -> list[SecretFinding]:
+    """Scan a text for secrets; the ending of `path` selects the syntax."""
     found = {
-        Finding(path, text.count("\n", 0, one.start()) + 1, "a private key")
+        SecretFinding(path, text.count("\n", 0, one.start()) + 1, "a private key")
         for one in _PRIVATE_KEY.finditer(text)
     }
     lines = text.splitlines()
@@ -176,19 +188,19 @@ def scan_text(text: str, path: str) -> list[Finding]:
         for plain in _parts(line.replace('\\"', '"')):
             kind = next((kind for look in looks if (kind := look(plain)) is not None), None)
             if kind is not None:
-                found.add(Finding(path, number, kind))
+                found.add(SecretFinding(path, number, kind))
                 break
     return sorted(found)
 
 
 def _parts(line: str) -> Iterator[str]:
-    """A line, or parts of it that overlap by more than a secret is long."""
+    """Split a long line into parts that overlap by more than a secret's length."""
     for begin in range(0, max(len(line), 1), LINE_CHARACTERS):
         yield line[max(begin - OVERLAP, 0) : begin + LINE_CHARACTERS]
 
 
 def _looks(text: str, path: str) -> list[Callable[[str], str | None]]:
-    """What to look for in each line of a text: no more than there is somewhere in it."""
+    """Return the line checks that can match somewhere in a text."""
     looks: list[Callable[[str], str | None]] = []
     if holds_secret(text):
         looks.append(lambda line: OF_THIS_MACHINE if holds_secret(line) else None)
@@ -200,22 +212,25 @@ def _looks(text: str, path: str) -> list[Callable[[str], str | None]]:
     return [*looks, lambda line: _by_assignment(line, patterns)]
 
 
-def allowed(findings: Sequence[Finding], places: Sequence[str]) -> tuple[list[Finding], list[str]]:
-    """Take out what somebody has looked at and lets pass.
+def split_allowed(
+    findings: Sequence[SecretFinding], places: Sequence[str]
+) -> tuple[list[SecretFinding], list[str]]:
+    """Separate findings that a person has approved.
 
     Args:
-        findings: What was found.
-        places: ``PATH`` or ``PATH:LINE``; the path may be a pattern such as ``tests/*``.
+        findings: All findings.
+        places: Approved places: ``PATH`` or ``PATH:LINE``; the path may be a pattern such as
+            ``tests/*``.
 
     Returns:
-        What is left, and the places where nothing was found.
+        The remaining findings, and the places without a finding.
     """
     left = [one for one in findings if not any(_fits(one, place) for place in places)]
     idle = [place for place in places if not any(_fits(one, place) for one in findings)]
     return left, idle
 
 
-def _fits(finding: Finding, place: str) -> bool:
+def _fits(finding: SecretFinding, place: str) -> bool:
     path, colon, line = place.rpartition(":")
     if colon and line.isdecimal():
         return int(line) == finding.line and fnmatchcase(finding.path, path)
@@ -225,31 +240,39 @@ def _fits(finding: Finding, place: str) -> bool:
 # ------------------------------------------------------------------ what is one
 
 
-def _by_name(path: str) -> list[Finding]:
+def _by_name(path: str) -> list[SecretFinding]:
     parts = PurePosixPath(path).parts
     name = parts[-1]
     if any(part in SECRET_DIRECTORIES for part in parts[:-1]):
-        return [Finding(path, 0, "a file of a directory for keys")]
+        return [SecretFinding(path, 0, "a file of a directory for keys")]
     if name in HARMLESS_NAMES or not any(fnmatchcase(name, one) for one in SECRET_NAMES):
         return []
-    return [Finding(path, 0, "a file for secrets, by its name")]
+    return [SecretFinding(path, 0, "a file for secrets, by its name")]
 
 
-def _in_file(file: Path, path: str) -> list[Finding]:
+def _in_file(file: Path, path: str) -> list[SecretFinding]:
     if file.stat().st_size > MOST_BYTES:
         return []
-    if file.name.lower().endswith(ARCHIVES):
+    if _holds_files(file):
         return _in_archive(file, path)
     return _in_data(file.read_bytes(), path)
 
 
-def _in_data(data: bytes, path: str) -> list[Finding]:
+def _holds_files(file: Path) -> bool:
+    """Tell whether a file is an archive, by its name or by what it begins with."""
+    if file.name.lower().endswith(ARCHIVES):
+        return True
+    with file.open("rb") as opened:
+        return _is_archive(opened.read(HEAD_BYTES))
+
+
+def _in_data(data: bytes, path: str) -> list[SecretFinding]:
     text = _text_of(data)
-    return [] if text is None else scan_text(text, path)
+    return [] if text is None else find_secrets_in_text(text, path)
 
 
 def _text_of(data: bytes) -> str | None:
-    """The text that data are; None where they are none."""
+    """Decode data as text; return None for binary data."""
     for mark, encoding in _MARKS:
         if data.startswith(mark):
             return data.decode(encoding, errors="replace")
@@ -272,68 +295,113 @@ _MARKS = (
 )
 
 
-def _in_archive(file: Path, path: str) -> list[Finding]:
-    """What is in the files of an archive: at ``archive.zip!/file``."""
-    found: list[Finding] = []
-    with contextlib.suppress(*UNREADABLE):  # which `not_scanned` tells
-        for name, data in _members(file):
-            inner = f"{path}!/{name}"
+def _in_archive(file: Path, path: str) -> list[SecretFinding]:
+    """Scan the files of an archive, with paths such as ``archive.zip!/file``."""
+    found: list[SecretFinding] = []
+    with contextlib.suppress(*UNREADABLE), file.open("rb") as opened:  # `find_unscanned` tells
+        for inner, data in _Archive().files(opened, path):
             found += _by_name(inner) or _in_data(data, inner)
     return found
 
 
 def _can_be_looked_through(file: Path) -> bool:
     try:
-        deque(_members(file), maxlen=0)
+        with file.open("rb") as opened:
+            deque(_Archive().files(opened, file.name), maxlen=0)
     except UNREADABLE:
         return False
     return True
 
 
-# What tells that an archive is damaged, encrypted, or larger than is looked through.
+# Errors of archives that are damaged, encrypted, or too large.
 UNREADABLE = (
     OSError,
     EOFError,
     ValueError,
     RuntimeError,
+    NotImplementedError,
     zlib.error,
+    lzma.LZMAError,
     zipfile.BadZipFile,
     tarfile.TarError,
 )
 
-
-def _members(file: Path) -> Iterator[tuple[str, bytes]]:
-    """The files of an archive, and what is in them.
-
-    Raises:
-        ValueError: They are more than is looked through; another of `UNREADABLE`: they cannot be
-            read.
-    """
-    left = MOST_OF_ARCHIVE
-    for name, opened in _opened(file):
-        with opened:
-            data = opened.read(left + 1)
-        left -= len(data)
-        if left < 0:
-            raise ValueError(f"there are more than {MOST_OF_ARCHIVE} bytes in {file}")
-        yield name, data
+_COMPRESSED: dict[bytes, Callable[[IO[bytes]], IO[bytes]]] = {
+    b"\x1f\x8b": lambda packed: cast("IO[bytes]", gzip.GzipFile(fileobj=packed)),
+    b"\xfd7zXZ\0": lambda packed: cast("IO[bytes]", lzma.LZMAFile(packed)),  # noqa: SIM115  # its user closes it
+    **dict.fromkeys(
+        (b"BZh%d1AY&SY" % size for size in range(1, 10)),
+        lambda packed: cast("IO[bytes]", bz2.BZ2File(packed)),
+    ),
+}
+_ZIPPED = (b"PK\3\4", b"PK\5\6")
+_OF_TAR, _AT = b"ustar", 257
 
 
-def _opened(file: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    if zipfile.is_zipfile(file):
-        with zipfile.ZipFile(file) as zipped:
+def _is_archive(head: bytes) -> bool:
+    """Tell by its first bytes whether a file is one that others are in."""
+    return head.startswith((*_COMPRESSED, *_ZIPPED)) or head[_AT:].startswith(_OF_TAR)
+
+
+class _Archive:
+    """Reads the files of an archive, and of the archives in it, up to `MOST_OF_ARCHIVE` bytes."""
+
+    def __init__(self) -> None:
+        self._left = MOST_OF_ARCHIVE
+
+    def files(self, packed: IO[bytes], path: str, depth: int = 0) -> Iterator[tuple[str, bytes]]:
+        """Yield the path of each file, such as ``archive.zip!/file``, and what is in it.
+
+        Raises:
+            ValueError: They are more than is looked through; another of `UNREADABLE`: they cannot
+                be read.
+        """
+        if depth > DEEPEST_ARCHIVE:
+            raise ValueError(f"{path} is in more than {DEEPEST_ARCHIVE} archives")
+        head = packed.read(HEAD_BYTES)
+        packed.seek(0)
+        for magic, unpack in _COMPRESSED.items():
+            if head.startswith(magic):
+                with unpack(packed) as unpacked:
+                    data = self._read(unpacked, path)
+                if data[_AT:].startswith(_OF_TAR):  # .tar.gz is one archive, not two
+                    yield from self.files(io.BytesIO(data), path, depth)
+                else:
+                    stem = PurePosixPath(path).stem
+                    yield from self._file(f"{path}!/{stem}", data, depth)
+                return
+        if head[_AT:].startswith(_OF_TAR) or not zipfile.is_zipfile(packed):
+            yield from self._in_tar(packed, path, depth)
+            return
+        with zipfile.ZipFile(packed) as zipped:
             for member in zipped.infolist():
                 if not member.is_dir():
-                    yield member.filename, zipped.open(member)
-    elif tarfile.is_tarfile(file):
-        with tarfile.open(file) as tar:
+                    with zipped.open(member) as opened:
+                        data = self._read(opened, path)
+                    yield from self._file(f"{path}!/{member.filename}", data, depth)
+
+    def _in_tar(self, packed: IO[bytes], path: str, depth: int) -> Iterator[tuple[str, bytes]]:
+        packed.seek(0)
+        with tarfile.open(fileobj=packed, mode="r:") as tar:
             for entry in tar:
-                inner = tar.extractfile(entry) if entry.isfile() else None
-                if inner is not None:
-                    yield entry.name, inner
-    else:
-        with gzip.open(file) as unpacked:
-            yield file.stem, cast("IO[bytes]", unpacked)
+                if entry.issparse():
+                    raise ValueError(f"{path} has a file with holes, {entry.name}")
+                opened = tar.extractfile(entry) if entry.isfile() else None
+                if opened is not None:  # its bytes are those of the archive, which are counted
+                    yield from self._file(f"{path}!/{entry.name}", opened.read(), depth)
+
+    def _file(self, path: str, data: bytes, depth: int) -> Iterator[tuple[str, bytes]]:
+        if _is_archive(data[:HEAD_BYTES]):
+            yield from self.files(io.BytesIO(data), path, depth + 1)
+        else:
+            yield path, data
+
+    def _read(self, unpacked: IO[bytes], path: str) -> bytes:
+        data = unpacked.read(self._left + 1)
+        self._left -= len(data)
+        if self._left < 0:
+            raise ValueError(f"there are more than {MOST_OF_ARCHIVE} bytes in {path}")
+        return data
 
 
 def _by_form(line: str) -> str | None:
@@ -382,7 +450,7 @@ def _is_stand_in(value: str) -> bool:
 
 
 def _is_password(value: str) -> bool:
-    """It is no word and no path: digits among letters or signs, without much order."""
+    """Return whether a value is neither word nor path, but a disordered mix with digits."""
     if _is_stand_in(value) or re.search(r"[/\\]", value):
         return False
     is_mixed = re.search(r"\d", value) and re.search(r"[^\d]", value)
@@ -390,7 +458,7 @@ def _is_password(value: str) -> bool:
 
 
 def _is_random(value: str) -> bool:
-    """It is long, mixes letters and digits, and has no order to it."""
+    """Return whether a value is long and disordered, and mixes letters and digits."""
     if len(value) < 16 or _is_stand_in(value) or _PATTERN_OR_PATH.search(value):
         return False
     if not (re.search(r"\d", value) and re.search(r"[A-Za-z]", value)):
@@ -402,6 +470,6 @@ def _is_random(value: str) -> bool:
 
 
 def entropy(text: str) -> float:
-    """Shannon's entropy of the characters of a text, in bits a character."""
+    """Return the Shannon entropy of a text's characters, in bits per character."""
     counts = Counter(text).values()
     return -sum(one / len(text) * math.log2(one / len(text)) for one in counts)

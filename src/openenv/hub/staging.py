@@ -1,4 +1,4 @@
-"""What a Space is given: a copy of an environment's directory, as the Hub wants it."""
+"""Staging: a copy of an environment's directory, adapted for a Space."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from openenv.hub.dockerfiles import with_base, with_interface
+from openenv.hub.dockerfiles import replace_base, set_interface
 from openenv.hub.errors import StructureError
-from openenv.hub.front_matter import for_space
+from openenv.hub.front_matter import complete_front_matter
 from openenv.images.context import RUBBISH, scratch_directory
 from openenv.manifest import MANIFEST, ManifestError, read_manifest
 
-__all__ = ["Staged", "check_structure", "staged", "variables_of"]
+__all__ = ["StagedSpace", "check_structure", "stage_space", "merge_variables"]
 
-# In the syntax of .gitignore; what --exclude names comes after these, and may take one back. What
-# Docker and the Hub themselves read is hidden, and is theirs.
+# In the syntax of .gitignore; the rules of --exclude follow these and may take a file back. The two
+# hidden files are read by Docker and the Hub.
 IGNORED = (".*", "!.dockerignore", "!.gitattributes", *RUBBISH)
 REQUIRED = ("__init__.py", "client.py", "README.md", "pyproject.toml")
 OF_SERVER = ("server/__init__.py", "server/app.py")
@@ -27,16 +27,16 @@ DOCKERFILE = "Dockerfile"
 
 
 @dataclass(frozen=True)
-class Staged:
-    """A copy that is ready to be uploaded.
+class StagedSpace:
+    """A copy that is ready for upload.
 
     Attributes:
-        environment: The directory that it is of.
-        folder: Where it is.
-        files: What is in it, with slashes, sorted.
-        manifest: Its ``openenv.yaml``.
-        changes: What is not as it is in the directory, for people.
-        left_out: What of the directory is not in it; directories end in a slash.
+        environment: The source directory.
+        folder: The directory of the copy.
+        files: Files of the copy, with slashes, sorted.
+        manifest: Content of the ``openenv.yaml``.
+        changes: Differences from the source, described for people.
+        left_out: Files and directories (with a slash at the end) that were not copied.
     """
 
     environment: Path
@@ -48,20 +48,20 @@ class Staged:
 
     @property
     def name(self) -> str:
-        """What the environment is called."""
+        """Return the environment's name."""
         return str(self.manifest["name"])
 
     @property
     def size_bytes(self) -> int:
-        """How much its files hold."""
+        """Return the total size of the files."""
         return sum((self.folder / file).stat().st_size for file in self.files)
 
 
 def check_structure(environment: Path) -> dict[str, Any]:
-    """See that a directory is laid out as an environment; gives its manifest.
+    """Check that a directory is laid out as an environment, and return the manifest.
 
     Raises:
-        StructureError: It is not; all that is missing is named at once.
+        StructureError: The layout is wrong; the error names all missing files at once.
     """
     if not environment.is_dir():
         raise StructureError(
@@ -97,24 +97,24 @@ def check_structure(environment: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def staged(
+def stage_space(
     environment: Path,
     *,
     exclude: Path | None = None,
     base_image: str | None = None,
     interface: bool = True,
-) -> Iterator[Staged]:
-    """Copy what of an environment goes to the Hub, and change in the copy what the Hub needs.
+) -> Iterator[StagedSpace]:
+    """Copy an environment's directory, and adapt the copy to the Hub.
 
     Args:
-        environment: Its directory.
-        exclude: A file in the syntax of ``.gitignore`` that names what else is left out.
-        base_image: The image that the final stage of its Dockerfile starts from.
+        environment: The environment's directory.
+        exclude: A file in the syntax of ``.gitignore`` with further exclusions.
+        base_image: New base image for the final stage of the Dockerfile.
         interface: Whether the Space shows the web page.
 
     Raises:
-        StructureError: The directory is not laid out as an environment, or what is left out would
-            be missed.
+        StructureError: The directory is not laid out as an environment, or the exclusions remove a
+            required file.
     """
     environment = environment.resolve()
     manifest = check_structure(environment)
@@ -128,14 +128,16 @@ def staged(
         changes += _change_dockerfile(folder, base_image, interface)
         changes += _change_readme(folder, manifest, interface)
         there = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
-        yield Staged(environment, folder, tuple(there), manifest, tuple(changes), tuple(left_out))
+        yield StagedSpace(
+            environment, folder, tuple(there), manifest, tuple(changes), tuple(left_out)
+        )
 
 
-def variables_of(manifest: Mapping[str, Any], told: Mapping[str, str]) -> dict[str, str]:
-    """The public variables of a Space: those of the manifest, and over them those that are told.
+def merge_variables(manifest: Mapping[str, Any], told: Mapping[str, str]) -> dict[str, str]:
+    """Return the public variables of a Space: the manifest's, overridden by `told`.
 
     Raises:
-        StructureError: Those of the manifest are no mapping of names to values.
+        StructureError: The manifest's variables do not map names to values.
     """
     own = manifest.get("variables") or {}
     if not isinstance(own, Mapping) or any(isinstance(one, dict | list) for one in own.values()):
@@ -167,9 +169,9 @@ def _rules(exclude: Path | None) -> Any:
 
 
 def _chosen(root: Path, rules: Any) -> tuple[list[str], list[str]]:
-    """What is copied, and what is not: files, and directories as a whole.
+    """Return the files to copy, and the files and whole directories to leave out.
 
-    A link is what it leads to, if that is a file; links to directories are left out.
+    A link to a file is copied as the file; links to directories are left out.
     """
     files: list[str] = []
     left_out: list[str] = []
@@ -200,7 +202,7 @@ def _chosen(root: Path, rules: Any) -> tuple[list[str], list[str]]:
 
 
 def _to_root(folder: Path) -> list[str]:
-    """Have the Dockerfile, and what it alone ignores, where Spaces look for it."""
+    """Move the Dockerfile and the matching ignore file to the root, as Spaces expect."""
     if (folder / DOCKERFILE).is_file():
         return []
     for name in (DOCKERFILE, f"{DOCKERFILE}.dockerignore"):
@@ -213,11 +215,11 @@ def _change_dockerfile(folder: Path, base_image: str | None, interface: bool) ->
     file = folder / DOCKERFILE
     text, changes = read_text(file), []
     if base_image is not None:
-        changed = with_base(text, base_image)
+        changed = replace_base(text, base_image)
         if changed != text:
             changes.append(f"{DOCKERFILE}: its final stage starts from {base_image}")
         text = changed
-    changed = with_interface(text, interface)
+    changed = set_interface(text, interface)
     if changed != text:
         changes.append(f"{DOCKERFILE}: ENV ENABLE_WEB_INTERFACE={'true' if interface else 'false'}")
     write_text(file, changed)
@@ -226,13 +228,13 @@ def _change_dockerfile(folder: Path, base_image: str | None, interface: bool) ->
 
 def _change_readme(folder: Path, manifest: Mapping[str, Any], interface: bool) -> list[str]:
     file = folder / "README.md"
-    text, changes = for_space(read_text(file), manifest, interface=interface)
+    text, changes = complete_front_matter(read_text(file), manifest, interface=interface)
     write_text(file, text)
     return changes
 
 
 def read_text(file: Path) -> str:
-    """A text with the ends of its lines as they are."""
+    """Read a text file with line endings unchanged."""
     try:
         return file.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
@@ -240,5 +242,5 @@ def read_text(file: Path) -> str:
 
 
 def write_text(file: Path, text: str) -> None:
-    """Write a text, with the ends of its lines as they are."""
+    """Write a text file with line endings unchanged."""
     file.write_bytes(text.encode("utf-8"))

@@ -1,24 +1,28 @@
-"""Images of environments: `openenv build`, for programs.
+"""Builds container images of environments; the library behind `openenv build`.
 
 from openenv.images import build, find_builder, read_plan
+
+`read_plan` reads an environment's directory, `build` stages a context, locks the packages and runs
+an engine. Above: the CLI, `openenv.hub` and `openenv.validation`. Below: `openenv.manifest` and the
+Dockerfile parser of `openenv.providers`. Read ``build.py`` first.
 """
 
 from __future__ import annotations
 
-from openenv.images.build import Built, build, push
-from openenv.images.engines import Engine, Options, find_builder
+from openenv.images.build import BuiltImage, build, push
+from openenv.images.engines import BuildOptions, Engine, find_builder
 from openenv.images.errors import BuildError, EngineError
-from openenv.images.locking import Locking
-from openenv.images.plan import Plan, default_tags, read_plan
+from openenv.images.locking import LockOptions
+from openenv.images.plan import BuildPlan, default_tags, read_plan
 
 __all__ = [
     "BuildError",
-    "Built",
+    "BuiltImage",
     "Engine",
     "EngineError",
-    "Locking",
-    "Options",
-    "Plan",
+    "LockOptions",
+    "BuildOptions",
+    "BuildPlan",
     "build",
     "default_tags",
     "find_builder",

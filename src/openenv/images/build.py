@@ -1,4 +1,4 @@
-"""Building an image of an environment, from its plan to a name that a provider can start."""
+"""Builds an environment's image: from the plan to a name that a provider can start."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import openenv
-from openenv.images.context import scratch_directory, set_times, stage
+from openenv.images.context import copy_context, scratch_directory, set_times
 from openenv.images.dockerfile import LOCK, OURS
-from openenv.images.engines import Engine, Options, Request
+from openenv.images.engines import BuildOptions, BuildRequest, Engine
 from openenv.images.errors import BuildError, EngineError
-from openenv.images.locking import Locked, Locking, lock
-from openenv.images.plan import Plan
-from openenv.images.sbom import READER, bill_of_materials
+from openenv.images.locking import LockOptions, LockResult, write_lock
+from openenv.images.plan import BuildPlan
+from openenv.images.sbom import READER, render_bill_of_materials
 
-__all__ = ["Built", "Progress", "bill_of", "build", "listing_of", "push"]
+__all__ = ["BuiltImage", "Progress", "read_bill_of_materials", "build", "list_context", "push"]
 
 SBOM_LABEL = "dev.openenv.sbom.sha256"
 LOCK_LABEL = "dev.openenv.lock.sha256"
@@ -27,18 +27,18 @@ Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
-class Built:
-    """An image that was built.
+class BuiltImage:
+    """A finished image.
 
     Attributes:
-        id: The digest of its configuration: the same sources and packages give the same.
-        tags: Its names.
-        size_bytes: Of its layers, uncompressed.
-        user: Who its program runs as.
-        engine: The program that built it, and has it.
-        locked: What was locked; None where its Dockerfile resolves by itself.
-        sbom_sha256: Of its bill of materials; None where none was asked for.
-        is_reproducible: Whether everything in it that is by chance was taken out.
+        id: Digest of the configuration. The same sources and packages give the same digest.
+        tags: Names of the image.
+        size_bytes: Size of the layers, uncompressed.
+        user: The user that runs the image's program.
+        engine: The program that built the image and stores it.
+        locked: The locked packages; None if the Dockerfile resolves packages by itself.
+        sbom_sha256: Digest of the bill of materials; None if none was requested.
+        is_reproducible: Whether times and names that vary between builds were removed.
     """
 
     id: str
@@ -46,59 +46,60 @@ class Built:
     size_bytes: int
     user: str
     engine: str
-    locked: Locked | None
+    locked: LockResult | None
     sbom_sha256: str | None
     is_reproducible: bool
 
 
 def build(
-    plan: Plan,
+    plan: BuildPlan,
     engine: Engine,
     tags: Sequence[str],
     *,
-    options: Options | None = None,
-    locking: Locking | None = None,
+    options: BuildOptions | None = None,
+    locking: LockOptions | None = None,
     sbom: Path | None = None,
     on_step: Progress = lambda number, of, text: None,
     say: Callable[[str], None] = lambda text: None,
-) -> Built:
-    """Build an image. Where it fails, or is interrupted, nothing has its name.
+) -> BuiltImage:
+    """Build an image. After a failure or an interrupt no image has the requested names.
 
     Args:
-        plan: What is built; see `openenv.images.plan.read_plan`.
-        engine: By what.
-        tags: The names that it gets.
-        options: How the engine is to go about it.
-        locking: Where packages come from.
-        sbom: The file for its bill of materials.
-        on_step: Told of each step of the Dockerfile: its number, of how many, and what it does.
-        say: Told, in words, of everything before and after.
+        plan: The plan; see `openenv.images.plan.read_plan`.
+        engine: The engine that builds.
+        tags: Names for the image.
+        options: Options for the engine.
+        locking: Sources of packages.
+        sbom: File for the bill of materials.
+        on_step: Called for each step of the Dockerfile with its number, the number of steps, and
+            its text.
+        say: Called with a sentence about each phase before and after the steps.
 
     Raises:
-        BuildError: It could not be built.
+        BuildError: The image could not be built.
     """
-    how = locking or Locking()
+    how = locking or LockOptions()
     with scratch_directory() as scratch:
         context = scratch / "context"
-        stage(plan.contents, context)
-        locked = lock(plan, context, how, say) if plan.dockerfile.is_locked else None
+        copy_context(plan.contents, context)
+        locked = write_lock(plan, context, how, say) if plan.dockerfile.is_locked else None
         set_times(context, plan.epoch_s)
         (scratch / "Dockerfile").write_text(plan.dockerfile.text)
         labels = {**plan.labels, **({LOCK_LABEL: locked.sha256} if locked else {})}
-        asked = Request(
+        asked = BuildRequest(
             context,
             scratch / "Dockerfile",
             plan.epoch_s,
             plan.arguments,
             labels,
             plan.bases,
-            options or Options(),
+            options or BuildOptions(),
         )
         made = engine.build(asked, on_step)
     digest = None
     if sbom is not None:
         say("reading what is installed in it")
-        digest = _write_bill(bill_of(plan, engine, made, tags[0]), sbom)
+        digest = _write_bill(read_bill_of_materials(plan, engine, made, tags[0]), sbom)
     more = {SBOM_LABEL: digest} if digest is not None else {}
     try:
         image = engine.seal(made, plan.epoch_s, more)
@@ -111,7 +112,7 @@ def build(
     for tag in tags:
         engine.tag(image, tag)
     seen = engine.inspect(image)
-    return Built(
+    return BuiltImage(
         seen.id,
         tuple(tags),
         seen.size_bytes,
@@ -123,17 +124,18 @@ def build(
     )
 
 
-def push(built: Built, engine: Engine, registry: str, *, tls: bool = True) -> str:
-    """Push an image to a registry, and give the name that it has there.
+def push(built: BuiltImage, engine: Engine, registry: str, *, tls: bool = True) -> str:
+    """Push an image to a registry and return the name there.
 
     Args:
         built: The image.
-        engine: What built it.
-        registry: Such as ``ghcr.io/somebody``; the image's first name goes after it.
-        tls: Whether it must speak TLS.
+        engine: The engine that built the image.
+        registry: A registry such as ``ghcr.io/somebody``, to which the image's first name is
+            appended.
+        tls: Whether the registry must speak TLS.
 
     Raises:
-        BuildError: The registry does not take it.
+        BuildError: The registry refuses the image.
     """
     name = f"{registry.rstrip('/')}/{built.tags[0].rpartition('/')[2]}"
     engine.tag(built.id, name)
@@ -141,8 +143,8 @@ def push(built: Built, engine: Engine, registry: str, *, tls: bool = True) -> st
     return name
 
 
-def listing_of(plan: Plan) -> list[tuple[str, int | None]]:
-    """The files of the build's context, and their sizes; None for what the build makes."""
+def list_context(plan: BuildPlan) -> list[tuple[str, int | None]]:
+    """Return the build context's files with sizes; None for files that the build makes."""
     files: list[tuple[str, int | None]] = [
         (file, (plan.contents.root / file).lstat().st_size) for file in plan.contents.files
     ]
@@ -154,17 +156,17 @@ def listing_of(plan: Plan) -> list[tuple[str, int | None]]:
     return files
 
 
-def bill_of(plan: Plan, engine: Engine, image: str, name: str) -> bytes:
-    """What is installed in an image, as a bill of materials (CycloneDX 1.5, JSON).
+def read_bill_of_materials(plan: BuildPlan, engine: Engine, image: str, name: str) -> bytes:
+    """Return the bill of materials of an image (CycloneDX 1.5, JSON).
 
     Args:
-        plan: What it was built from.
-        engine: What has it.
-        image: Its id.
-        name: What the bill calls it.
+        plan: The plan that the image was built from.
+        engine: The engine that stores the image.
+        image: The image's id.
+        name: The image's name in the bill.
 
     Raises:
-        BuildError: It cannot be looked into: Python is not in it.
+        BuildError: The image contains no Python, which has to read the list.
     """
     try:
         found = json.loads(engine.run_python(image, READER))
@@ -176,7 +178,7 @@ def bill_of(plan: Plan, engine: Engine, image: str, name: str) -> bytes:
             hint="a bill of materials is made by Python in the image, which has to have it",
             log=error.log.splitlines(),
         ) from error
-    return bill_of_materials(
+    return render_bill_of_materials(
         found,
         name=name,
         version=plan.labels.get("org.opencontainers.image.version", ""),

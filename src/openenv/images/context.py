@@ -1,7 +1,7 @@
-"""What an engine is given to build from: a copy of a directory, without what does not belong.
+"""Build contexts: copies of a directory without ignored files and secrets.
 
-Left out is what ``.dockerignore`` names (https://docs.docker.com/build/concepts/context), what
-tools leave behind, and secrets, which nothing brings back in.
+The copy leaves out what ``.dockerignore`` names (https://docs.docker.com/build/concepts/context),
+what tools leave behind, and secrets, which no rule can bring back.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Any
 from openenv.images.errors import BuildError
 from openenv.providers.owners import is_orphan, own_name
 
-__all__ = ["Contents", "read_contents", "scratch_directory", "set_times", "stage"]
+__all__ = ["BuildContext", "read_build_context", "scratch_directory", "set_times", "copy_context"]
 
-# In the syntax of .dockerignore, whose lines come after these and may take one back.
+# In the syntax of .dockerignore, whose lines follow these and may take a file back.
 RUBBISH = (
     "**/.git",
     "**/.hg",
@@ -75,14 +75,14 @@ OWNER_FILE = "owner"
 
 
 @dataclass(frozen=True)
-class Contents:
-    """What is in a directory, for an image.
+class BuildContext:
+    """The files of a directory that go into an image.
 
     Attributes:
         root: The directory.
-        files: What goes into the image, relative and with slashes, sorted. Links are among them.
-        left_out: What was ignored: files, and directories as a whole (with a slash at the end).
-        secrets: What looked like a secret.
+        files: Files that go into the image, links included; relative, with slashes, sorted.
+        left_out: Ignored files, and wholly ignored directories with a slash at the end.
+        secrets: Files and directories that look like secrets.
     """
 
     root: Path
@@ -92,40 +92,40 @@ class Contents:
 
     @property
     def size_bytes(self) -> int:
-        """How much its files hold."""
+        """Return the total size of the files."""
         return sum(os.lstat(self.root / file).st_size for file in self.files)
 
 
-def read_contents(root: Path, ignore_file: Path | None = None) -> Contents:
-    """Look what of a directory goes into an image.
+def read_build_context(root: Path, ignore_file: Path | None = None) -> BuildContext:
+    """Find the files of a directory that go into an image.
 
     Args:
         root: The directory.
-        ignore_file: In the syntax of ``.dockerignore``; by default that of the directory.
+        ignore_file: A file in the syntax of ``.dockerignore``; by default the directory's own.
 
     Raises:
-        BuildError: The directory, or its ignore file, cannot be read.
+        BuildError: The directory or its ignore file cannot be read.
     """
     try:
         spec = _ignore_rules(ignore_file or root / ".dockerignore")
-        return _Reader(root, spec).read()
+        return _ContextReader(root, spec).read()
     except (OSError, ValueError) as error:
         raise BuildError(f"{root} cannot be read: {error}") from error
 
 
-class _Reader:
+class _ContextReader:
     def __init__(self, root: Path, spec: Any) -> None:
         self._root = root
         self._spec = spec
-        # A pattern that takes something back may do so anywhere below what is ignored.
+        # A pattern with "!" may take back a file anywhere below an ignored directory.
         self._may_return = any(pattern.include is False for pattern in spec.patterns)
         self._files: list[str] = []
         self._left_out: list[str] = []
         self._secrets: list[str] = []
 
-    def read(self) -> Contents:
+    def read(self) -> BuildContext:
         self._enter("")
-        return Contents(
+        return BuildContext(
             self._root,
             tuple(sorted(self._files)),
             tuple(sorted(self._left_out)),
@@ -133,18 +133,18 @@ class _Reader:
         )
 
     def _enter(self, directory: str) -> int:
-        """Look through a directory; gives how many of its files were taken."""
+        """Read a directory and return the number of files taken."""
         taken = 0
         with os.scandir(self._root / directory) as entries:
             for entry in sorted(entries, key=lambda one: one.name):
                 path = f"{directory}{entry.name}"
                 if entry.is_dir(follow_symlinks=False):
-                    taken += self._see_directory(entry.name, path)
+                    taken += self._take_directory(entry.name, path)
                 else:
-                    taken += self._see_file(entry, path)
+                    taken += self._take_file(entry, path)
         return taken
 
-    def _see_directory(self, name: str, path: str) -> int:
+    def _take_directory(self, name: str, path: str) -> int:
         if name in SECRET_DIRECTORIES:
             self._secrets.append(f"{path}/")
             return 0
@@ -159,7 +159,7 @@ class _Reader:
             self._left_out[before:] = [f"{path}/"]
         return taken
 
-    def _see_file(self, entry: os.DirEntry[str], path: str) -> int:
+    def _take_file(self, entry: os.DirEntry[str], path: str) -> int:
         if self._spec.match_file(path):
             self._left_out.append(path)
         elif _is_secret(entry):
@@ -173,10 +173,10 @@ class _Reader:
 
 
 def _ignore_rules(file: Path) -> Any:
-    """The rules of an ignore file, after our own.
+    """Return the rules of an ignore file, after our own.
 
-    A pattern of Docker's is one of Git's that begins with a slash, and the last that fits counts:
-    what lies below an ignored directory can be taken back.
+    A Docker pattern equals a Git pattern with a leading slash, and the last match counts: files
+    below an ignored directory can be taken back.
     """
     from pathspec import PathSpec
 
@@ -188,7 +188,7 @@ def _ignore_rules(file: Path) -> Any:
 
 
 def _of_git(line: str) -> list[str]:
-    """A pattern as Git has it, and for what lies below what it fits."""
+    """Translate a Docker pattern into Git patterns for the path and everything below it."""
     pattern = line.strip()
     if not pattern or line.startswith("#"):
         return []
@@ -206,7 +206,7 @@ def _is_secret(entry: os.DirEntry[str]) -> bool:
     if not entry.is_file() or entry.stat().st_size > KEY_FILE_BYTES:
         return False
     with open(entry.path, "rb") as file:
-        # Only where it stands on a line of its own: a program may well name it.
+        # Only on a line of its own, since a program may well mention the header.
         return any(
             line.startswith(b"-----BEGIN ") and line.rstrip().endswith(PRIVATE_KEY) for line in file
         )
@@ -215,8 +215,8 @@ def _is_secret(entry: os.DirEntry[str]) -> bool:
 # ------------------------------------------------------------------ the copy
 
 
-def stage(contents: Contents, target: Path) -> None:
-    """Copy what goes into an image, with modes that do not depend on who copies."""
+def copy_context(contents: BuildContext, target: Path) -> None:
+    """Copy a context, with modes that do not depend on the user's umask."""
     target.mkdir(parents=True, exist_ok=True)
     for file in contents.files:
         source, copy = contents.root / file, target / file
@@ -229,7 +229,7 @@ def stage(contents: Contents, target: Path) -> None:
 
 
 def set_times(directory: Path, epoch_s: int) -> None:
-    """Give everything in a directory the same time, and directories the same mode."""
+    """Give every file the same time, and every directory the same mode too."""
     for folder, _, files in os.walk(directory, topdown=False):
         for name in files:
             os.utime(os.path.join(folder, name), (epoch_s, epoch_s), follow_symlinks=False)
@@ -239,7 +239,7 @@ def set_times(directory: Path, epoch_s: int) -> None:
 
 @contextmanager
 def scratch_directory() -> Iterator[Path]:
-    """A directory that is gone afterwards; and those of programs that were killed go as well."""
+    """Provide a temporary directory, and remove those of killed programs."""
     _remove_orphans()
     directory = Path(tempfile.mkdtemp(prefix=PREFIX))
     try:
@@ -256,7 +256,7 @@ def _remove_orphans() -> None:
                 shutil.rmtree(directory, ignore_errors=True)
 
 
-def listing(paths: Sequence[str], most: int = 8) -> str:
-    """Name paths for people: not more than a few."""
+def list_paths(paths: Sequence[str], most: int = 8) -> str:
+    """Join paths for people; name at most `most`, then a count."""
     shown = ", ".join(paths[:most])
     return shown if len(paths) <= most else f"{shown} and {len(paths) - most} more"

@@ -1,4 +1,4 @@
-"""What a Dockerfile says of itself: its stages, their bases, the arguments that it takes."""
+"""The instructions, stages, base images and arguments of a Dockerfile."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from functools import cached_property
 from openenv.providers._dockerfiles import Instruction as Written
 from openenv.providers._dockerfiles import instructions
 
-__all__ = ["LOCK", "OURS", "Dockerfile", "Instruction", "Stage"]
+__all__ = ["LOCK", "OURS", "Dockerfile", "DockerfileInstruction", "DockerfileStage"]
 
 OURS = ".openenv"
-"""The directory in a build's context that holds what `openenv build` adds to it."""
+"""Directory in a build context for the files that `openenv build` adds."""
 
 LOCK = f"{OURS}/requirements.lock"
 
-# What every build takes without being told: https://docs.docker.com/reference/dockerfile/#arg
+# Arguments that every build accepts undeclared: https://docs.docker.com/reference/dockerfile/#arg
 PREDEFINED = re.compile(
     "(https?|ftp|no|all)_proxy|(target|build)(platform|os|arch|variant)|source_date_epoch|"
     "buildkit_.*",
@@ -28,13 +28,13 @@ _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))")
 
 
 @dataclass(frozen=True)
-class Instruction:
-    """One instruction.
+class DockerfileInstruction:
+    """A Dockerfile instruction with a line number.
 
     Attributes:
-        name: Such as ``RUN``.
-        text: What follows it, on one line; so are the commands of a here-document.
-        line: The line that it begins on, from 1.
+        name: The keyword, such as ``RUN``.
+        text: The arguments on one line, with the commands of a here-document.
+        line: The first line, from 1.
     """
 
     name: str
@@ -43,52 +43,52 @@ class Instruction:
 
 
 @dataclass(frozen=True)
-class Stage:
-    """One stage.
+class DockerfileStage:
+    """A build stage of a Dockerfile.
 
     Attributes:
-        name: In small letters; empty where it has none.
-        base: What it starts from, as it is written: an image, or the name of another stage.
-        instructions: What it consists of, without its FROM.
+        name: The name in lower case; empty if the stage has none.
+        base: The base as written: an image, or the name of another stage.
+        instructions: The instructions after FROM.
     """
 
     name: str
     base: str
-    instructions: tuple[Instruction, ...]
+    instructions: tuple[DockerfileInstruction, ...]
 
 
 @dataclass(frozen=True)
 class Dockerfile:
-    """The text of a Dockerfile, and where it came from."""
+    """A Dockerfile's text and source."""
 
     text: str
     source: str
 
     @cached_property
-    def instructions(self) -> tuple[Instruction, ...]:
-        """All that it says, in its order."""
+    def instructions(self) -> tuple[DockerfileInstruction, ...]:
+        """Return all instructions in order."""
         found, line = [], 1
         for one in instructions(self.text):
             if one.keyword:
-                found.append(Instruction(one.keyword, _on_one_line(one), line))
+                found.append(DockerfileInstruction(one.keyword, _on_one_line(one), line))
             line += one.text.count("\n")
         return tuple(found)
 
     @cached_property
-    def stages(self) -> tuple[Stage, ...]:
-        """Its stages, in their order."""
+    def stages(self) -> tuple[DockerfileStage, ...]:
+        """Return the stages in order."""
         starts = [place for place, one in enumerate(self.instructions) if one.name == "FROM"]
         found = []
         for start, end in zip(starts, [*starts[1:], len(self.instructions)], strict=False):
             match = _FROM.match(self.instructions[start].text)
             base, name = (match[1], match[2] or "") if match else ("", "")
-            found.append(Stage(name.lower(), base, self.instructions[start + 1 : end]))
+            found.append(DockerfileStage(name.lower(), base, self.instructions[start + 1 : end]))
         return tuple(found)
 
     @cached_property
-    def final(self) -> tuple[Instruction, ...]:
-        """What its image is made by: the last stage, after those that it is built on."""
-        found: tuple[Instruction, ...] = ()
+    def final(self) -> tuple[DockerfileInstruction, ...]:
+        """Return the final stage's instructions, after those of the base stages."""
+        found: tuple[DockerfileInstruction, ...] = ()
         wanted: str | None = None
         for stage in reversed(self.stages):
             if wanted is None or (stage.name and stage.name == wanted):
@@ -97,11 +97,11 @@ class Dockerfile:
 
     @property
     def is_locked(self) -> bool:
-        """Whether it installs what `openenv build` has locked."""
+        """Return whether the Dockerfile installs the packages that `openenv build` locks."""
         return OURS in self.text
 
     def arguments(self) -> dict[str, str | None]:
-        """The arguments that it declares, and their defaults."""
+        """Return the declared arguments and the defaults."""
         found: dict[str, str | None] = {}
         for instruction in self.instructions:
             if instruction.name == "ARG":
@@ -112,12 +112,12 @@ class Dockerfile:
         return found
 
     def undeclared(self, given: Mapping[str, str]) -> list[str]:
-        """Which of the arguments given it does not know."""
+        """Return the given arguments that the Dockerfile does not declare."""
         known = self.arguments()
         return [name for name in given if name not in known and not PREDEFINED.fullmatch(name)]
 
     def bases(self, given: Mapping[str, str]) -> list[str]:
-        """The images that it starts from, each once: stages of its own are none."""
+        """Return the base images, each once, without the Dockerfile's own stages."""
         values = {name: value or "" for name, value in self.arguments().items()} | dict(given)
         stages, found = {"scratch"}, []
         for stage in self.stages:
@@ -132,7 +132,7 @@ class Dockerfile:
 
 
 def _on_one_line(written: Written) -> str:
-    """What follows an instruction; of a RUN the here-documents too, which are its commands."""
+    """Return an instruction's arguments on one line, including a RUN's here-documents."""
     if written.keyword != "RUN" or "<<" not in written.value:
         return written.value
     text = re.sub(r"\\\n", " ", written.text).strip().partition(" ")[2]

@@ -1,7 +1,12 @@
-"""The programs that build images: Docker's, Podman's, Buildah's; by their command lines.
+"""Command-line drivers of the programs that build images: Docker, Podman, Buildah.
 
-What a build needs here is in their command lines only: times (``--timestamp``), mounts, and the
-users' own logins for a registry. Docker's SDK has none of it, and BuildKit not at all.
+A build needs features that only the command lines have: times (``--timestamp``), mounts, and the
+users' own registry logins. Docker's SDK has none of them and does not speak BuildKit.
+
+Invariants: a build has no name until it is finished; an interrupted build removes what it began
+(see `_end`); `seal` rewrites an image's configuration without the times and container names that
+vary between builds, so equal layers give an equal id. `PodmanEngine` and `BuildahEngine` share one
+image store and one set of build options.
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ from typing import IO, Any, ClassVar
 
 from openenv.images.errors import LAST_LINES, BuildError, EngineError
 
-__all__ = ["ENGINES", "Engine", "Image", "Options", "Request", "find_builder"]
+__all__ = ["ENGINES", "Engine", "EngineImage", "BuildOptions", "BuildRequest", "find_builder"]
 
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 ANSWER_S = 60.0
@@ -53,16 +58,16 @@ _NO_BASE = re.compile(
 
 
 @dataclass(frozen=True)
-class Options:
-    """How an engine goes about a build.
+class BuildOptions:
+    """Options of a build.
 
     Attributes:
-        platform: Such as ``linux/arm64``; None is the engine's own.
-        network: The network that its steps have; None is the engine's choice.
-        volumes: Mounts for its steps, as ``FROM:TO[:ro]``.
-        ca_file: Certificates (PEM) that its steps take for the system's.
-        no_cache: Carry out every step anew.
-        offline: Fetch no base.
+        platform: Target platform such as ``linux/arm64``; None for the engine's own.
+        network: Network of the build steps; None for the engine's choice.
+        volumes: Mounts for the build steps, as ``FROM:TO[:ro]``.
+        ca_file: CA certificates (PEM) that replace the system's during the build steps.
+        no_cache: Run every step anew.
+        offline: Fetch no base image.
     """
 
     platform: str | None = None
@@ -74,17 +79,17 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Request:
-    """What an engine is asked to build.
+class BuildRequest:
+    """A build for an engine to run.
 
     Attributes:
-        context: The directory that it builds from.
-        dockerfile: The file that says how.
-        epoch_s: The time of everything in the image, in seconds since 1970.
+        context: Directory of the build context.
+        dockerfile: Path of the Dockerfile.
+        epoch_s: Time of every file in the image, in seconds since 1970.
         arguments: Build arguments.
-        labels: Of the image.
-        bases: The images that it starts from.
-        options: How.
+        labels: Labels for the image.
+        bases: Base images.
+        options: Options of the build.
     """
 
     context: Path
@@ -93,18 +98,18 @@ class Request:
     arguments: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     bases: Sequence[str] = ()
-    options: Options = Options()
+    options: BuildOptions = BuildOptions()
 
 
 @dataclass(frozen=True)
-class Image:
-    """An image that an engine has.
+class EngineImage:
+    """An image in an engine's store.
 
     Attributes:
-        id: The digest of its configuration, which names its layers: the same image, the same id.
-        size_bytes: Of all its layers, uncompressed.
-        user: Who its program runs as.
-        layers: The digests of its layers.
+        id: Digest of the configuration, which names the layers: equal images have equal ids.
+        size_bytes: Size of all layers, uncompressed.
+        user: The user that runs the image's program.
+        layers: Digests of the layers.
     """
 
     id: str
@@ -114,7 +119,7 @@ class Image:
 
 
 class Engine(ABC):
-    """A program that builds images, and holds them."""
+    """A program that builds and stores images."""
 
     program: ClassVar[str]
     has_daemon: ClassVar[bool] = False
@@ -122,7 +127,7 @@ class Engine(ABC):
     # ------------------------------------------------------------------ whether it is there
 
     def why_not(self) -> str | None:
-        """Why it cannot be used on this machine; None where it can."""
+        """Return the reason why this machine cannot use the engine; None if it can."""
         if shutil.which(self.program) is None:
             return "is not installed"
         try:
@@ -136,15 +141,15 @@ class Engine(ABC):
 
     # ------------------------------------------------------------------ building
 
-    def build(self, request: Request, on_step: Callable[[int, int, str], None]) -> str:
-        """Build an image without a name, and give its id.
+    def build(self, request: BuildRequest, on_step: Callable[[int, int, str], None]) -> str:
+        """Build an image without a name and return the id.
 
         Args:
-            request: What is to be built.
-            on_step: Told of each step as it begins: its number, of how many, and what it does.
+            request: The build to run.
+            on_step: Called as each step begins, with its number, the number of steps, and its text.
 
         Raises:
-            BuildError: It could not be built; the text says at which step, and its last lines.
+            BuildError: The build failed; the text names the step and has its last lines.
         """
         self._check(request)
         told = request.context.parent / "image-id"
@@ -153,7 +158,7 @@ class Engine(ABC):
         _follow(command, request, on_step, self.has_daemon)
         return _bare(told.read_text().strip())
 
-    def _check(self, request: Request) -> None:
+    def _check(self, request: BuildRequest) -> None:
         if request.options.offline:
             for base in request.bases:
                 if not self.has(base):
@@ -162,7 +167,7 @@ class Engine(ABC):
                         hint=f"{self.program} pull {base}, or choose another: --base IMAGE",
                     )
 
-    def _options(self, request: Request) -> list[str]:
+    def _options(self, request: BuildRequest) -> list[str]:
         options = []
         for name, value in sorted(request.arguments.items()):
             options += ["--build-arg", f"{name}={value}"]
@@ -180,40 +185,40 @@ class Engine(ABC):
 
     @abstractmethod
     def has(self, image: str) -> bool:
-        """Whether it has an image."""
+        """Return whether the store holds an image."""
 
     @abstractmethod
-    def inspect(self, image: str) -> Image:
-        """Look at an image."""
+    def inspect(self, image: str) -> EngineImage:
+        """Inspect an image."""
 
     def is_reproducible(self) -> bool:
-        """Whether it gives the files of an image the time that it is told."""
+        """Return whether the engine gives an image's files the requested time."""
         return True
 
     @abstractmethod
     def seal(self, image: str, epoch_s: int, labels: Mapping[str, str]) -> str:
-        """Take from an image's configuration what is by chance: times, names of containers.
+        """Remove times and container names that vary between builds from an image's configuration.
 
         Args:
-            image: Its id.
-            epoch_s: The time that it was made, in seconds since 1970.
-            labels: More labels for it.
+            image: The image's id.
+            epoch_s: The creation time to set, in seconds since 1970.
+            labels: Additional labels.
 
         Returns:
-            The id of the image that came of it, which has the same layers.
+            The id of the resulting image, which has the same layers.
         """
 
     @abstractmethod
     def run_python(self, image: str, code: str) -> str:
-        """Run Python in an image, without a network, and give what it prints.
+        """Run Python code in an image without network, and return its standard output.
 
         Raises:
-            BuildError: It did not run: Python is not in the image.
-            EngineError: It took too long.
+            BuildError: The code did not run: the image contains no Python.
+            EngineError: The code ran too long.
         """
 
     def names(self) -> list[str]:
-        """The names of the images that it has."""
+        """Return the names of all images in the store."""
         return [name for name in self._names().splitlines() if "<none>" not in name]
 
     def _names(self) -> str:
@@ -224,18 +229,18 @@ class Engine(ABC):
         self._call("tag", image, name)
 
     def untag(self, name: str) -> None:
-        """Take a name from an image; one that has no other is removed.
+        """Remove a name; an image without another name is removed too.
 
         Raises:
-            EngineError: There is no such name, or a container needs the image.
+            EngineError: No image has the name, or a container uses the image.
         """
         self._call("rmi", name, timeout_s=None)
 
     def push(self, name: str, *, tls: bool = True) -> None:
-        """Push an image to the registry that its name begins with, as whom the user is logged in.
+        """Push an image to the registry in the name, with the user's login.
 
         Raises:
-            BuildError: The registry does not take it.
+            BuildError: The registry refuses the image.
         """
         options = self._of_registry(tls)
         try:
@@ -243,9 +248,9 @@ class Engine(ABC):
         except BuildError as error:
             registry = name.partition("/")[0]
             lines = [one for one in error.log.splitlines() if not one.startswith("Copying ")]
-            hint = f"{self.program} login {registry}, if it wants to know who you are"
+            hint = f"{self.program} login {registry}, if it requires a login"
             if "HTTP response to HTTPS client" in error.log:
-                hint = "it speaks plain HTTP: --push-without-tls, if that is meant"
+                hint = "it speaks plain HTTP; pass --push-without-tls to allow that"
             raise BuildError(
                 f"{registry} did not take the image {name}", hint=hint, log=lines[-3:]
             ) from None
@@ -282,8 +287,8 @@ class Engine(ABC):
 # ------------------------------------------------------------------ Docker
 
 
-class Docker(Engine):
-    """Docker's program, with BuildKit where it is there."""
+class DockerEngine(Engine):
+    """The ``docker`` program, with BuildKit if installed."""
 
     program = "docker"
     has_daemon = True
@@ -291,15 +296,15 @@ class Docker(Engine):
     def _of_server(self) -> Sequence[str]:
         return ("--format", "{{.Server.Version}}")
 
-    def _check(self, request: Request) -> None:
+    def _check(self, request: BuildRequest) -> None:
         super()._check(request)
         if request.options.volumes:
             raise BuildError(
-                "docker mounts nothing into a build, so --volume means nothing to it",
-                hint="podman and buildah do: --engine podman",
+                "docker build has no mounts, so --volume cannot be used",
+                hint="podman and buildah have them: --engine podman",
             )
 
-    def _options(self, request: Request) -> list[str]:
+    def _options(self, request: BuildRequest) -> list[str]:
         options = super()._options(request)
         if self._has_buildkit():
             options += ["--provenance=false", "--output", "type=docker,rewrite-timestamp=true"]
@@ -323,7 +328,7 @@ class Docker(Engine):
             return False
         return True
 
-    def inspect(self, image: str) -> Image:
+    def inspect(self, image: str) -> EngineImage:
         (seen,) = json.loads(self._call("image", "inspect", image))
         return _image_of(seen)
 
@@ -335,7 +340,7 @@ class Docker(Engine):
     def _of_registry(self, tls: bool) -> Sequence[str]:
         if not tls:
             raise BuildError(
-                "docker takes a registry without TLS only where its daemon is told so",
+                "docker accepts a registry without TLS only if its daemon is configured for it",
                 hint='{"insecure-registries": ["HOST:PORT"]} in /etc/docker/daemon.json',
             )
         return ()
@@ -349,7 +354,7 @@ class Docker(Engine):
         return name.removesuffix(".json")
 
     def _load(self, files: Mapping[str, bytes]) -> None:
-        """Load an image whose layers are there: it needs no more than its configuration."""
+        """Load an image whose layers are in the store; only the configuration is needed."""
         archive = io.BytesIO()
         with tarfile.open(fileobj=archive, mode="w") as tar:
             for path, data in files.items():
@@ -364,7 +369,7 @@ class Docker(Engine):
             raise BuildError("the image could not be given its labels", log=words)
 
     def _saved(self, image: str) -> tuple[dict[str, Any], list[tuple[str, int]]]:
-        """An image's configuration, and the paths and sizes of its layers in an archive."""
+        """Return an image's configuration, and the paths and sizes of the archived layers."""
         with subprocess.Popen(  # nosec B603  # no shell; an engine
             [self.program, "save", *self._of_archive(), image],
             stdout=subprocess.PIPE,
@@ -387,8 +392,8 @@ class Docker(Engine):
 # ------------------------------------------------------------------ Podman, Buildah
 
 
-class Podman(Docker):
-    """Podman's program."""
+class PodmanEngine(DockerEngine):
+    """The ``podman`` program."""
 
     program = "podman"
     has_daemon = False
@@ -396,10 +401,10 @@ class Podman(Docker):
     def _of_server(self) -> Sequence[str]:
         return ()
 
-    def _check(self, request: Request) -> None:
+    def _check(self, request: BuildRequest) -> None:
         Engine._check(self, request)
 
-    def _options(self, request: Request) -> list[str]:
+    def _options(self, request: BuildRequest) -> list[str]:
         return Engine._options(self, request) + _options_of_buildah(request)
 
     def _of_registry(self, tls: bool) -> Sequence[str]:
@@ -418,7 +423,7 @@ class Podman(Docker):
     def _pull(
         self, config: dict[str, Any], sizes: Sequence[int], epoch_s: int, labels: Mapping[str, str]
     ) -> str:
-        """Take an image in from a directory without layers, as all of them are there already."""
+        """Import an image from a directory without layers, since the store has them all."""
         from openenv.images.context import scratch_directory
 
         data = _sealed(config, epoch_s, labels)
@@ -442,8 +447,8 @@ class Podman(Docker):
             return _bare(self._call("pull", "--quiet", f"dir:{folder}").split()[-1])
 
 
-class Buildah(Podman):
-    """Buildah's program, which has the same images as Podman's."""
+class BuildahEngine(PodmanEngine):
+    """The ``buildah`` program, which shares Podman's image store."""
 
     program = "buildah"
 
@@ -457,14 +462,14 @@ class Buildah(Podman):
             return False
         return True
 
-    def inspect(self, image: str) -> Image:
+    def inspect(self, image: str) -> EngineImage:
         seen = json.loads(self._call("inspect", "--type", "image", image))
-        config = seen["Docker"]
+        config = seen["DockerEngine"]
         rows = json.loads(self._call("images", "--json", "--no-trunc", "--all"))
         size = next(
             (_bytes(row["size"]) for row in rows if _bare(row["id"]) == seen["FromImageID"]), 0
         )
-        return Image(
+        return EngineImage(
             seen["FromImageID"],
             size,
             config["config"].get("User") or "",
@@ -489,7 +494,7 @@ class Buildah(Podman):
             self._call("rm", container)
 
 
-def _options_of_buildah(request: Request) -> list[str]:
+def _options_of_buildah(request: BuildRequest) -> list[str]:
     options = ["--format", "docker", "--timestamp", str(request.epoch_s), "--layers"]
     options.append("--pull=never" if request.options.offline else "--pull=false")
     for volume in request.options.volumes:
@@ -499,14 +504,16 @@ def _options_of_buildah(request: Request) -> list[str]:
     return options
 
 
-ENGINES: dict[str, Engine] = {one.program: one for one in (Docker(), Podman(), Buildah())}
+ENGINES: dict[str, Engine] = {
+    one.program: one for one in (DockerEngine(), PodmanEngine(), BuildahEngine())
+}
 
 
 def find_builder(name: str | None = None) -> Engine:
-    """The engine of a name; by default the first that can be used: Docker, Podman, Buildah.
+    """Return the named engine, or the first usable engine of Docker, Podman and Buildah.
 
     Raises:
-        BuildError: There is none.
+        BuildError: No engine is usable.
     """
     candidates = list(ENGINES.values()) if name is None else [ENGINES[name]]
     reasons = []
@@ -518,7 +525,7 @@ def find_builder(name: str | None = None) -> Engine:
     raise BuildError(
         f"no engine can build an image here: {'; '.join(reasons)}",
         hint="install Docker (https://docs.docker.com/engine/install) or Podman (apt-get install "
-        "podman), or see with --print what would be built",
+        "podman), or pass --print to see what would be built",
     )
 
 
@@ -527,11 +534,11 @@ def find_builder(name: str | None = None) -> Engine:
 
 def _follow(
     command: Sequence[str],
-    request: Request,
+    request: BuildRequest,
     on_step: Callable[[int, int, str], None],
     has_daemon: bool,
 ) -> None:
-    """Run a build to its end; one that is interrupted is ended, and removes what it has begun."""
+    """Run a build to the end; on an interrupt, end the build without leftovers."""
     step, lines = "", deque[str](maxlen=LAST_LINES)
     with subprocess.Popen(  # nosec B603  # no shell; an engine
         command,
@@ -559,7 +566,7 @@ def _follow(
         raise _failure(step, list(lines), request, code)
 
 
-def _failure(step: str, lines: list[str], request: Request, code: int) -> BuildError:
+def _failure(step: str, lines: list[str], request: BuildRequest, code: int) -> BuildError:
     if code < 0:
         return EngineError(f"the build was ended by {signal.Signals(-code).name}", log=lines)
     if any("no space left on device" in line.lower() for line in lines):
@@ -596,7 +603,10 @@ def _hint(lines: Sequence[str]) -> str | None:
 
 
 def _end(process: subprocess.Popen[str], *, has_daemon: bool) -> None:
-    """End a build so that the engine takes away what it has begun.
+    """End a build so that the engine removes unfinished containers.
+
+    Podman and Buildah leave their containers behind if they are ended by a signal, but not if a
+    step fails. So the processes in the container are killed, and the step fails.
 
     Podman and Buildah leave their containers behind where they are told to end, but none of a step
     that fails. So what runs in a container is ended, and the step fails.
@@ -617,7 +627,7 @@ def _end(process: subprocess.Popen[str], *, has_daemon: bool) -> None:
 
 
 def _inside(engine: int) -> list[int]:
-    """The processes that an engine runs in containers: below it, in sessions of their own."""
+    """Return the container processes of an engine: descendants in separate sessions."""
     parents, sessions = {}, {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
@@ -642,11 +652,11 @@ _PYTHON = 'exec "$(command -v python || command -v python3)" -I -'
 
 _OF_IMAGE = ("architecture", "os", "variant", "rootfs")
 _OF_HISTORY = ("created_by", "empty_layer")
-_OF_CONTAINER = ("Hostname", "Domainname", "Image")
+_OF_CONTAINER = ("Hostname", "Domainname", "EngineImage")
 
 
 def _sealed(config: dict[str, Any], epoch_s: int, labels: Mapping[str, str]) -> bytes:
-    """An image's configuration without what is by chance, in one way of writing."""
+    """Return an image's configuration without values that vary between builds, canonically."""
     time = datetime.fromtimestamp(epoch_s, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     kept = {key: config[key] for key in _OF_IMAGE if key in config}
     own = {
@@ -662,7 +672,7 @@ def _sealed(config: dict[str, Any], epoch_s: int, labels: Mapping[str, str]) -> 
 
 
 def _read_archive(stream: IO[bytes]) -> tuple[dict[str, bytes], dict[str, int]]:
-    """The small files of an archive of an image, and the sizes of all of them."""
+    """Return the small files of an image archive, and the sizes of all files."""
     texts: dict[str, bytes] = {}
     sizes: dict[str, int] = {}
     with tarfile.open(fileobj=stream, mode="r|") as tar:
@@ -677,8 +687,8 @@ def _read_archive(stream: IO[bytes]) -> tuple[dict[str, bytes], dict[str, int]]:
     return texts, sizes
 
 
-def _image_of(seen: Mapping[str, Any]) -> Image:
-    return Image(
+def _image_of(seen: Mapping[str, Any]) -> EngineImage:
+    return EngineImage(
         _bare(seen["Id"]),
         int(seen.get("Size") or 0),
         (seen.get("Config") or {}).get("User") or seen.get("User") or "",

@@ -1,4 +1,4 @@
-"""What goes wrong while an image is built."""
+"""Errors of building images."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ LAST_LINES = 15
 
 
 class BuildError(OpenEnvError, RuntimeError):
-    """An image could not be built, examined or pushed.
+    """An image could not be built, inspected or pushed.
 
     Attributes:
-        hint: What to do about it; None where nobody knows.
-        log: The last lines of the program that failed.
+        hint: Advice for the user; None if there is none.
+        log: The last lines of the failed program's output.
     """
 
     def __init__(self, message: str, *, hint: str | None = None, log: Sequence[str] = ()) -> None:
@@ -28,4 +28,4 @@ class BuildError(OpenEnvError, RuntimeError):
 
 
 class EngineError(BuildError):
-    """An engine failed by itself, whatever it was to build: it says nothing of that."""
+    """A failure of the engine itself, which says nothing about the image."""

@@ -1,15 +1,14 @@
-"""What is installed in an image, to the last byte: wheels of our own and a lock with hashes.
+"""Locks everything that an image installs: our own wheels, and a lock file with hashes.
 
-uv makes both. The lock names every package for every platform, as
-``pip install --require-hashes`` wants it. It holds to ``uv.lock`` of the environment; in a
-workspace, to ``requirements.lock`` of the environment, or else of the workspace. Where there is
-neither, uv resolves, and the ``uv.lock`` that comes of it is kept beside the environment's
-``pyproject.toml``.
+uv makes both. The lock names every package for every platform, in the form that ``pip install
+--require-hashes`` reads. It keeps to the environment's ``uv.lock``; in a workspace, to the
+``requirements.lock`` of the environment, or else of the workspace. Without any of these, uv
+resolves, and the resulting ``uv.lock`` is kept beside the environment's ``pyproject.toml``.
 
-Which OpenEnv goes into the image is decided first, since an index may have another package of its
-name. In this order: what `Locking.openenv` says, the workspace, the wheel or directory that
-``[tool.uv.sources]`` names, the version of ``uv.lock`` if it is of the series that runs, and for a
-version that no index has a wheel of the one that runs.
+The OpenEnv that goes into the image is chosen first, since an index may hold another package of the
+same name. In this order: `LockOptions.openenv`, the workspace, the wheel or directory in
+``[tool.uv.sources]``, the version in ``uv.lock`` if its series is the running one, and for a
+version that no index has, a wheel of the running one.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from openenv._internal.version import version
-from openenv.images.context import stage
+from openenv.images.context import copy_context
 from openenv.images.dockerfile import LOCK, OURS
 from openenv.images.errors import BuildError
-from openenv.images.plan import Plan
+from openenv.images.plan import BuildPlan
 from openenv.images.running import (
     LOCKED,
     RUNNING,
@@ -39,24 +38,24 @@ from openenv.images.running import (
     write_wheel,
 )
 
-__all__ = ["Locking", "Locked", "lock", "openenv_source"]
+__all__ = ["LockOptions", "LockResult", "write_lock", "openenv_source"]
 
 OLDEST_PYTHON = "3.10"
 UV_TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True)
-class Locking:
-    """How packages are found.
+class LockOptions:
+    """Sources of packages.
 
     Attributes:
-        openenv: A wheel of OpenEnv, or its source: what goes into the image instead of what the
-            workspace or an index has. `RUNNING` is the one that runs, `LOCKED` that of
-            ``uv.lock``, whatever its version.
-        index_url: The index that packages come from; by default uv's and pip's own.
-        wheels: A directory of wheels that packages come from, and from nowhere else.
-        ca_file: Certificates (PEM) by which pip, in the build, tells the index.
-        offline: uv reaches nothing but its cache.
+        openenv: A wheel or source tree of OpenEnv for the image, instead of the workspace's or the
+            index's. `RUNNING` is the running one, `LOCKED` that of ``uv.lock``, whatever its
+            version.
+        index_url: The package index; by default that of uv and pip.
+        wheels: A directory of wheels that is the only source of packages.
+        ca_file: CA certificates (PEM) with which pip verifies the index during the build.
+        offline: Let uv use its cache only.
     """
 
     openenv: Path | None = None
@@ -67,14 +66,14 @@ class Locking:
 
 
 @dataclass(frozen=True)
-class Locked:
-    """What will be installed.
+class LockResult:
+    """The outcome of locking.
 
     Attributes:
-        packages: How many packages the lock names.
-        sha256: Of the lock.
-        held_to: The lock that it holds to; None where there was none.
-        kept: The ``uv.lock`` that was written for the next time.
+        packages: Number of packages in the lock.
+        sha256: Digest of the lock.
+        held_to: The existing lock that the new one keeps to; None if there was none.
+        kept: The ``uv.lock`` that was written for later builds.
     """
 
     packages: int
@@ -83,37 +82,40 @@ class Locked:
     kept: Path | None
 
 
-def lock(plan: Plan, context: Path, how: Locking, say: Callable[[str], None]) -> Locked:
-    """Put wheels, the lock and pip's configuration into a build's context.
+def write_lock(
+    plan: BuildPlan, context: Path, how: LockOptions, say: Callable[[str], None]
+) -> LockResult:
+    """Write wheels, the lock and pip's configuration into a build context.
 
     Args:
-        plan: What is built.
-        context: The directory of the context.
-        how: Where packages come from.
-        say: Told of each step.
+        plan: The plan of the build.
+        context: Directory of the context.
+        how: Sources of packages.
+        say: Called with a sentence about each step.
 
     Raises:
-        BuildError: uv is not there, or could not do it.
+        BuildError: uv is not installed, or failed.
     """
-    return _Locker(plan, context, how, say).run()
+    return _LockWriter(plan, context, how, say).run()
 
 
 def openenv_source(
-    plan: Plan, how: Locking, scratch: Path, say: Callable[[str], None]
+    plan: BuildPlan, how: LockOptions, scratch: Path, say: Callable[[str], None]
 ) -> Path | None:
     """Choose the OpenEnv that goes into an image.
 
     Args:
-        plan: What is built.
-        how: Where packages come from.
-        scratch: A directory for a wheel of the OpenEnv that runs.
-        say: Told what may surprise.
+        plan: The plan of the build.
+        how: Sources of packages.
+        scratch: A directory for a wheel of the running OpenEnv.
+        say: Called with a sentence about a choice that may surprise.
 
     Returns:
-        A wheel or a checkout; None if ``uv.lock``, or an index, says which.
+        A wheel or a checkout; None if ``uv.lock`` or the index decides.
 
     Raises:
-        BuildError: ``uv.lock`` names one of another series, or what is named is not there.
+        BuildError: ``uv.lock`` names a version of another series, or the named source does not
+            exist.
     """
     if how.openenv == RUNNING:
         return write_wheel(scratch / "openenv")
@@ -139,8 +141,10 @@ def openenv_source(
     return write_wheel(scratch / "openenv")
 
 
-class _Locker:
-    def __init__(self, plan: Plan, context: Path, how: Locking, say: Callable[[str], None]) -> None:
+class _LockWriter:
+    def __init__(
+        self, plan: BuildPlan, context: Path, how: LockOptions, say: Callable[[str], None]
+    ) -> None:
         if not plan.project.get("project"):
             raise BuildError(
                 f"{plan.environment} has no pyproject.toml with a [project], so nothing says what "
@@ -153,10 +157,10 @@ class _Locker:
         self._scratch = context.parent
         self._copy = self._scratch / "environment"
 
-    def run(self) -> Locked:
+    def run(self) -> LockResult:
         source = openenv_source(self._plan, self._how, self._scratch, self._say)
         self._wheels.mkdir(parents=True, exist_ok=True)
-        stage(self._plan.contents_of_environment(), self._copy)
+        copy_context(self._plan.contents_of_environment(), self._copy)
         inputs = [(self._wheel_of(source), "")] if source is not None else []
         limits, held_to, kept = self._limits(is_ours=source is not None)
         inputs.append((self._wheel_of(self._copy), self._plan.extras))
@@ -164,10 +168,10 @@ class _Locker:
         (self._context / LOCK).write_text(text)
         self._configure_pip()
         packages = len(re.findall(r"^[\w.-]+==", text, re.MULTILINE)) + len(inputs)
-        return Locked(packages, hashlib.sha256(text.encode()).hexdigest(), held_to, kept)
+        return LockResult(packages, hashlib.sha256(text.encode()).hexdigest(), held_to, kept)
 
     def _wheel_of(self, source: Path) -> Path:
-        """The wheel of a project, or a wheel itself, in the context."""
+        """Return the wheel of a project in the context; a wheel is copied there."""
         if source.suffix == ".whl":
             try:
                 return Path(shutil.copy(source, self._wheels))
@@ -187,7 +191,9 @@ class _Locker:
         return made.pop()
 
     def _limits(self, is_ours: bool) -> tuple[Path | None, Path | None, Path | None]:
-        """What the new lock is limited to: the versions, the file they are of, and one to keep."""
+        """Return the constraints of the new lock, the file they come from, and the ``uv.lock`` to
+        keep.
+        """
         if self._plan.workspace is not None:
             own = self._plan.environment / "requirements.lock"
             theirs = own if own.is_file() else self._plan.workspace / own.name
@@ -195,11 +201,11 @@ class _Locker:
         theirs, kept = self._plan.environment / "uv.lock", None
         if theirs.is_file():
             shutil.copyfile(theirs, self._copy / "uv.lock")
-        elif is_ours:  # an index may well have no such OpenEnv, so uv could not lock it
+        elif is_ours:  # the index may lack this OpenEnv, so uv could not lock it
             return None, None, None
         else:
-            self._say("locking what it depends on, by uv")
-            self._run(["lock", "--quiet"], "uv could not lock it")
+            self._say("locking its dependencies with uv")
+            self._run(["write_lock", "--quiet"], "uv could not lock it")
             if self._how.openenv != LOCKED:
                 check_locked(self._copy)
             self._keep(self._copy / "uv.lock", theirs)
@@ -218,7 +224,7 @@ class _Locker:
             self._say(f"uv.lock could not be kept: {kept}: {error.strerror}")
 
     def _compile(self, inputs: Sequence[tuple[Path, str]], limits: Path | None) -> str:
-        self._say("resolving what is installed, by uv")
+        self._say("resolving packages with uv")
         wanted, resolved = self._scratch / "wanted.in", self._scratch / "resolved.txt"
         wanted.write_text(
             "".join(
@@ -245,7 +251,7 @@ class _Locker:
         return found[1] if found else OLDEST_PYTHON
 
     def _configure_pip(self) -> None:
-        """Tell pip, in the build, how it reaches packages; relative to the context's directory."""
+        """Configure pip's sources during the build, relative to the context's directory."""
         told = {"disable-pip-version-check": "true", "no-input": "true", "progress-bar": "off"}
         if self._how.index_url is not None:
             told["index-url"] = self._how.index_url
@@ -284,7 +290,7 @@ class _Locker:
             raise BuildError(f"{what}: uv took longer than {UV_TIMEOUT_S:g} s") from None
         if done.returncode:
             if self._how.offline and hint is None:
-                hint = "without --offline uv fetches what it has not got"
+                hint = "without --offline, uv fetches missing packages"
             raise BuildError(what, hint=hint, log=done.stderr.strip().splitlines())
 
 
@@ -292,7 +298,7 @@ def _find_uv() -> str:
     found = shutil.which("uv") or shutil.which("uv", path=os.path.dirname(sys.executable))
     if found is None:
         raise BuildError(
-            "uv is not installed, and locks what goes into an image", hint="pip install uv"
+            "uv is not installed; it locks the packages of an image", hint="pip install uv"
         )
     return found
 

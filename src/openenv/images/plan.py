@@ -1,4 +1,4 @@
-"""What an image of an environment is to be: read from its directory, before anything is built."""
+"""Plans of builds, read from an environment's directory before anything is built."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from openenv.images.context import Contents, read_contents
+from openenv.images.context import BuildContext, read_build_context
 from openenv.images.dockerfile import Dockerfile
 from openenv.images.errors import BuildError
 from openenv.manifest import (
@@ -25,37 +25,36 @@ from openenv.manifest import (
     short_name,
 )
 
-__all__ = ["Plan", "default_tags", "read_plan", "workspace_of"]
+__all__ = ["BuildPlan", "default_tags", "read_plan", "workspace_of"]
 
 PLACES = ("server/Dockerfile", "Dockerfile")
-# The time of everything in an image whose sources have none: the 2nd of February 2020, as in wheels
-# of hatchling.
+# The time of an image's files if its sources have none: 2 February 2020, as in hatchling's wheels.
 NO_TIME = 1580601600
 GIT_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What is to be built, and from what.
+class BuildPlan:
+    """The inputs of an image's build.
 
     Attributes:
-        environment: The environment's directory.
-        name: What it is called.
-        package: The name of its Python package.
-        contents: What goes into the build's context.
-        dockerfile: How it is built.
-        workspace: The checkout of OpenEnv that the environment lies in, whose source goes into the
-            image; None for one that stands alone.
+        environment: Directory of the environment.
+        name: Name of the environment.
+        package: Name of the environment's Python package.
+        contents: Files of the build context.
+        dockerfile: The Dockerfile.
+        workspace: The OpenEnv checkout that holds the environment and whose source goes into the
+            image; None for a standalone environment.
         arguments: Build arguments.
-        labels: Of the image.
-        epoch_s: The time of everything in it, in seconds since 1970.
+        labels: Labels of the image.
+        epoch_s: Time of every file in the image, in seconds since 1970.
         project: The environment's ``pyproject.toml``.
     """
 
     environment: Path
     name: str
     package: str
-    contents: Contents
+    contents: BuildContext
     dockerfile: Dockerfile
     workspace: Path | None
     arguments: Mapping[str, str]
@@ -65,18 +64,18 @@ class Plan:
 
     @property
     def extras(self) -> str:
-        """The extras of its package that are installed, with commas: what ``ARG EXTRAS`` says."""
+        """Return the package extras to install, comma-separated, for ``ARG EXTRAS``."""
         return self.arguments.get("EXTRAS") or self.dockerfile.arguments().get("EXTRAS") or ""
 
-    def contents_of_environment(self) -> Contents:
-        """What of the environment's own directory goes into its wheel."""
+    def contents_of_environment(self) -> BuildContext:
+        """Return the files of the environment's directory that go into the wheel."""
         if self.contents.root == self.environment:
             return self.contents
-        return read_contents(self.environment)
+        return read_build_context(self.environment)
 
     @property
     def bases(self) -> list[str]:
-        """The images that it starts from."""
+        """Return the base images."""
         return self.dockerfile.bases(self.arguments)
 
 
@@ -89,21 +88,21 @@ def read_plan(
     base: str | None = None,
     arguments: Mapping[str, str] | None = None,
     labels: Mapping[str, str] | None = None,
-) -> Plan:
-    """Read what the image of an environment is to be.
+) -> BuildPlan:
+    """Read the build plan of an environment.
 
     Args:
-        environment: Its directory, with an ``openenv.yaml``.
-        default_dockerfile: The text for one that has no Dockerfile of its own; ``__ENV_NAME__`` in
-            it stands for the package.
-        dockerfile: By default ``server/Dockerfile`` or ``Dockerfile`` of the directory.
-        context: The directory that the image is built from; by default the environment's.
-        base: The image that it starts from: the Dockerfile's ``ARG BASE``.
+        environment: Directory with an ``openenv.yaml``.
+        default_dockerfile: Dockerfile text for an environment without one; ``__ENV_NAME__`` stands
+            for the package.
+        dockerfile: Path of the Dockerfile; by default ``server/Dockerfile`` or ``Dockerfile``.
+        context: Directory of the build context; by default the environment's.
+        base: Base image, passed as the Dockerfile's ``ARG BASE``.
         arguments: Other build arguments.
-        labels: For the image, before our own.
+        labels: Labels for the image; they override our own.
 
     Raises:
-        BuildError: Something of it is not there, cannot be read, or does not fit.
+        BuildError: A file is missing or unreadable, or the inputs contradict each other.
     """
     environment = environment.resolve()
     try:
@@ -132,11 +131,11 @@ def read_plan(
     epoch_s = _epoch(environment)
     given["SOURCE_DATE_EPOCH"] = given.get("SOURCE_DATE_EPOCH", str(epoch_s))
     project = _project(environment)
-    return Plan(
+    return BuildPlan(
         environment=environment,
         name=str(manifest.get("name") or environment.name),
         package=package,
-        contents=read_contents(root, own if own.is_file() else None),
+        contents=read_build_context(root, own if own.is_file() else None),
         dockerfile=found,
         workspace=workspace,
         arguments=given,
@@ -146,8 +145,8 @@ def read_plan(
     )
 
 
-def default_tags(plan: Plan) -> tuple[str, ...]:
-    """The names of an image that is given none: AutoEnv's, and that of the public package."""
+def default_tags(plan: BuildPlan) -> tuple[str, ...]:
+    """Return the default names of an image: AutoEnv's, and the public package's."""
     return image_name(plan.name), f"openenv-{short_name(plan.environment.name)}:latest"
 
 
@@ -209,7 +208,7 @@ def _project(directory: Path) -> dict[str, Any]:
 
 
 def _epoch(environment: Path) -> int:
-    """The time that is told, or the last commit's.
+    """Return the time of SOURCE_DATE_EPOCH, or of the last commit, in seconds since 1970.
 
     Source: https://reproducible-builds.org/specs/source-date-epoch
     """
@@ -222,7 +221,7 @@ def _epoch(environment: Path) -> int:
 def _labels(
     environment: Path, manifest: Mapping[str, Any], project: Mapping[str, Any]
 ) -> dict[str, str]:
-    """What the image says of itself: https://specs.opencontainers.org/image-spec/annotations."""
+    """Return the image's labels: https://specs.opencontainers.org/image-spec/annotations."""
     about = project.get("project", {})
     revision = _git(environment, "rev-parse", "HEAD")
     if revision and _git(environment, "status", "--porcelain", "--", "."):
@@ -252,7 +251,7 @@ def _license(about: Mapping[str, Any]) -> str:
 
 
 def _without_user(url: str) -> str:
-    """An address without who asks, or by which key."""
+    """Return a repository address without user, password or key."""
     if re.match(r"^[\w.-]+@[\w.-]+:", url):  # of ssh, as scp writes it
         host, _, path = url.partition("@")[2].partition(":")
         return f"ssh://{host}/{path}"
@@ -264,7 +263,7 @@ def _without_user(url: str) -> str:
 
 
 def _git(directory: Path, *command: str) -> str:
-    """What git says; empty where there is no git, or no repository."""
+    """Return git's output; empty if git fails, is not installed, or finds no repository."""
     try:
         done = subprocess.run(  # nosec B603, B607  # no shell; whichever git there is
             ["git", "-C", str(directory), *command],

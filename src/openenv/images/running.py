@@ -1,9 +1,9 @@
-"""The OpenEnv that runs this program, as something that can be installed elsewhere.
+"""The running OpenEnv, packaged for installation elsewhere.
 
-A released version is on an index, so that its number is enough. A development version is not:
-there the number means another package, or none. `write_wheel` makes a wheel of what runs, from the
-files that are imported and the metadata that was installed with them. It needs no index and no
-build backend, and the same files give the same bytes.
+A released version is on an index, so its number suffices. A development version is not: its number
+names another package, or none. `write_wheel` makes a wheel of the running code from the imported
+files and their installed metadata. It needs no index and no build backend, and the same files give
+the same bytes.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ __all__ = [
 ]
 
 WHEELS = "wheels"
-"""The directory of an environment that holds a wheel of OpenEnv, where no index has it."""
+"""Directory of an environment for a wheel of an OpenEnv that no index has."""
 
 LOCKED = Path("locked")
 RUNNING = Path("running")
-"""What ``--openenv`` takes beside a path: the version of ``uv.lock``, or the one that runs."""
+"""Values of ``--openenv`` beside a path: the version in ``uv.lock``, or the running one."""
 
 PACKAGES = ("openenv", "openenv_core")
 LEFT_OUT = ("__pycache__", ".DS_Store")
@@ -53,10 +53,10 @@ Tag: py3-none-any
 
 
 def is_released() -> bool:
-    """Whether an index can be expected to have the version that runs.
+    """Return whether an index can be expected to have the running version.
 
-    A development version is on none. Nor is one that was installed from a directory, a
-    repository or a file, which pip and uv note (https://peps.python.org/pep-0610).
+    A development version is on no index. Neither is one installed from a directory, a repository or
+    a file, as recorded by pip and uv (https://peps.python.org/pep-0610).
     """
     number = version()
     if ".dev" in number or "+" in number or number == "0.0.0":
@@ -68,10 +68,11 @@ def is_released() -> bool:
 
 
 def write_wheel(folder: Path) -> Path:
-    """Write a wheel of the OpenEnv that runs into a directory.
+    """Write a wheel of the running OpenEnv into a directory.
 
     Raises:
-        BuildError: It runs from sources that are not installed, or the wheel cannot be written.
+        BuildError: OpenEnv runs from sources that are not installed, or the wheel cannot be
+            written.
     """
     try:
         about = importlib.metadata.distribution("openenv")
@@ -123,7 +124,7 @@ def _metadata_files(about: importlib.metadata.Distribution) -> Iterator[tuple[st
 
 
 def _record(files: dict[str, bytes], own: str) -> bytes:
-    """Return the table of files and hashes that a wheel ends with."""
+    """Return the table of files and hashes at the end of a wheel."""
     lines = []
     for name, data in files.items():
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
@@ -135,7 +136,7 @@ def _record(files: dict[str, bytes], own: str) -> bytes:
 
 
 def declared_source(environment: Path, project: Mapping[str, Any]) -> Path | None:
-    """Return the wheel or directory that ``[tool.uv.sources]`` takes OpenEnv from, if it does."""
+    """Return the path of OpenEnv in ``[tool.uv.sources]``, a wheel or a directory, or None."""
     sources = project.get("tool", {}).get("uv", {}).get("sources", {})
     told = sources.get("openenv")
     path = told.get("path") if isinstance(told, dict) else None
@@ -143,18 +144,18 @@ def declared_source(environment: Path, project: Mapping[str, Any]) -> Path | Non
 
 
 def check_locked(environment: Path, *, is_fatal: bool = True) -> str | None:
-    """Compare the OpenEnv that an environment's ``uv.lock`` names with the one that runs.
+    """Compare the OpenEnv version in an environment's ``uv.lock`` with the running one.
 
     Args:
-        environment: The environment's directory.
-        is_fatal: Whether versions of different series, such as 0.10 and 0.11, are an error.
+        environment: Directory of the environment.
+        is_fatal: Raise if the versions are of different series, such as 0.10 and 0.11.
 
     Returns:
-        A sentence about the two versions; None if they are the same, or if nothing is locked.
+        A sentence about both versions; None if they are equal or nothing is locked.
 
     Raises:
         BuildError: The versions are of different series, so that the image would hold another
-            package than the one that the environment is written and tried with.
+            package than the one the environment was developed with.
     """
     found = _locked_version(environment)
     running = version()
@@ -185,6 +186,6 @@ def _locked_version(environment: Path) -> str | None:
 
 
 def _series(number: str) -> str:
-    """``0.11`` of ``0.11.0.dev0``, and ``1`` of ``1.4``: what keeps its promises to users."""
+    """Return a version's compatibility series: ``0.11`` of ``0.11.0.dev0``, ``1`` of ``1.4``."""
     found = re.match(r"(0\.\d+|\d+)", number)
     return found[1] if found else number

@@ -1,4 +1,4 @@
-"""A bill of materials of an image: what is installed in it, read in it.
+"""Bills of materials: the lists of packages in an image.
 
 The format is CycloneDX 1.5, as JSON (https://cyclonedx.org/docs/1.5/json).
 """
@@ -12,11 +12,11 @@ from datetime import datetime, timezone
 from typing import Any
 from urllib.parse import quote
 
-__all__ = ["READER", "bill_of_materials"]
+__all__ = ["READER", "render_bill_of_materials"]
 
 NAMESPACE = uuid.UUID("6a3a8d5e-6c0b-5d0e-9b7f-0b1f6a0e4c11")
 
-# Run in the image. It prints JSON: Python's version, its distributions, Debian's packages.
+# Runs in the image and prints JSON: Python's version, its distributions, Debian's packages.
 READER = """
 import json, platform, re
 from importlib import metadata
@@ -62,17 +62,17 @@ print(json.dumps({
 """
 
 
-def bill_of_materials(
+def render_bill_of_materials(
     found: Mapping[str, Any], *, name: str, version: str, epoch_s: int, tool_version: str
 ) -> bytes:
-    """Write what `READER` found as a bill of materials; the same for the same image.
+    """Render the output of `READER` as a bill of materials; deterministic for an image.
 
     Args:
-        found: What `READER` printed.
-        name: Of the image.
-        version: Of the image.
-        epoch_s: The time it was made, in seconds since 1970.
-        tool_version: Of this package.
+        found: The output of `READER`.
+        name: Name of the image.
+        version: Version of the image.
+        epoch_s: Creation time of the image, in seconds since 1970.
+        tool_version: Version of this package.
     """
     components = [
         {

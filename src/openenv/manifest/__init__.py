@@ -1,7 +1,9 @@
-"""``openenv.yaml``, by which an environment's directory says what it is.
+"""The ``openenv.yaml`` of an environment's directory.
 
-`read_manifest` is for who wants to use an environment: it takes whatever it can. `check_manifest`
-is for its author: it says each thing that is wrong, and where. `Manifest` is what there is to say.
+`read_manifest` serves users of an environment and accepts whatever it can; `check_manifest` serves
+its author and reports each mistake with its place. `openenv.manifest.directories` imports an
+environment from its directory. Above: the CLI, `openenv.hub`, `openenv.images`,
+`openenv.validation`. Below: `openenv._internal.yaml`. Read ``model.py`` first.
 """
 
 from __future__ import annotations
@@ -14,34 +16,34 @@ from openenv._internal.lazy import lazy
 from openenv.errors import OpenEnvError
 
 if TYPE_CHECKING:
-    from openenv.manifest.checking import Checked as Checked
+    from openenv.manifest.checking import ManifestCheck as ManifestCheck
     from openenv.manifest.checking import check_manifest as check_manifest
-    from openenv.manifest.migrating import migrated as migrated
+    from openenv.manifest.migrating import migrate_manifest as migrate_manifest
     from openenv.manifest.model import Manifest as Manifest
     from openenv.manifest.model import manifest_schema as manifest_schema
-    from openenv.manifest.problems import Problem as Problem
+    from openenv.manifest.problems import ManifestProblem as ManifestProblem
 else:
     __getattr__, __dir__ = lazy(
         __name__,
         {
-            "openenv.manifest.checking": ["Checked", "check_manifest"],
-            "openenv.manifest.migrating": ["migrated"],
+            "openenv.manifest.checking": ["ManifestCheck", "check_manifest"],
+            "openenv.manifest.migrating": ["migrate_manifest"],
             "openenv.manifest.model": ["Manifest", "manifest_schema"],
-            "openenv.manifest.problems": ["Problem"],
+            "openenv.manifest.problems": ["ManifestProblem"],
         },
     )
 
 __all__ = [
     "MANIFEST",
     "SPEC_VERSION",
-    "Checked",
+    "ManifestCheck",
     "Manifest",
     "ManifestError",
-    "Problem",
+    "ManifestProblem",
     "check_manifest",
     "image_name",
     "manifest_schema",
-    "migrated",
+    "migrate_manifest",
     "package_name",
     "read_manifest",
     "short_name",
@@ -50,26 +52,26 @@ __all__ = [
 MANIFEST = "openenv.yaml"
 
 SPEC_VERSION = 1
-"""The newest form of a manifest that is known."""
+"""The newest manifest version that this package reads."""
 
 
 class ManifestError(OpenEnvError, ValueError):
-    """A manifest cannot be read, or is no mapping; the text says where and why.
+    """A manifest that cannot be read or holds no mapping; the text says where and why.
 
     Attributes:
-        problem: Where it stands; None where that is not known.
+        problem: The problem and its place; None if the place is not known.
     """
 
-    def __init__(self, text: str, problem: Problem | None = None) -> None:
+    def __init__(self, text: str, problem: ManifestProblem | None = None) -> None:
         self.problem = problem
         super().__init__(text)
 
 
 def read_manifest(directory: Path) -> dict[str, Any] | None:
-    """The manifest of a directory; None if it has none.
+    """Read the manifest of a directory; return None if the directory has none.
 
     Raises:
-        ManifestError: There is one that cannot be read.
+        ManifestError: The manifest cannot be read.
     """
     path = directory / MANIFEST
     if not path.is_file():
@@ -80,20 +82,22 @@ def read_manifest(directory: Path) -> dict[str, Any] | None:
 
 
 def package_name(manifest: dict[str, Any]) -> str:
-    """The name of the Python package that a manifest describes; empty if it gives none."""
+    """Return the Python package's name that a manifest implies; empty if there is none."""
     name = str(manifest.get("name") or "").replace("-", "_")
     return name if name.isidentifier() else ""
 
 
 def short_name(name: str) -> str:
-    """The name of an environment without its ``env``, in words of images: ``echo``."""
+    """Return an environment's name without the suffix ``env``, in the form of image names:
+    ``echo``.
+    """
     return "-".join(re.findall("[a-z0-9]+", re.sub("[-_]env$", "", name.lower())))
 
 
 def image_name(name: str) -> str:
-    """The image of an environment that was given no other name: ``echo-env:latest``.
+    """Return the default image name of an environment: ``echo-env:latest``.
 
     Args:
-        name: That of the environment, or of its package: ``echo``, ``echo_env``.
+        name: The environment's name or its package's: ``echo``, ``echo_env``.
     """
     return f"{short_name(name)}-env:latest"

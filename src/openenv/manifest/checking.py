@@ -1,4 +1,4 @@
-"""Everything that is wrong with a manifest, each thing with its place."""
+"""Checks of a manifest that report every problem and the place in the file."""
 
 from __future__ import annotations
 
@@ -12,63 +12,63 @@ from pydantic import ValidationError
 
 from openenv.manifest import ManifestError
 from openenv.manifest.model import Manifest
-from openenv.manifest.problems import Problem, sentence
-from openenv.manifest.reading import Document, parse, read_text
+from openenv.manifest.problems import ManifestProblem, describe_error
+from openenv.manifest.reading import ManifestDocument, parse, read_text
 
-__all__ = ["Checked", "check_manifest", "check_text"]
+__all__ = ["ManifestCheck", "check_manifest", "check_text"]
 
 NUMBERS = {"tag:yaml.org,2002:float", "tag:yaml.org,2002:int", "tag:yaml.org,2002:timestamp"}
 
 
 @dataclass(frozen=True)
-class Checked:
-    """What came of reading a manifest.
+class ManifestCheck:
+    """The result of checking a manifest.
 
     Attributes:
-        manifest: What it says; None where there are errors.
-        content: The mapping that it holds; empty where it cannot be read.
-        errors: What is wrong.
-        warnings: What is most likely not meant so, and does no harm.
+        manifest: The parsed manifest; None if there are errors.
+        content: The mapping in the file; empty if it cannot be read.
+        errors: Problems that make the manifest unusable.
+        warnings: Harmless problems that the author probably did not intend.
     """
 
     manifest: Manifest | None
     content: dict[str, Any] = field(default_factory=dict)
-    errors: tuple[Problem, ...] = ()
-    warnings: tuple[Problem, ...] = ()
+    errors: tuple[ManifestProblem, ...] = ()
+    warnings: tuple[ManifestProblem, ...] = ()
 
 
-def check_manifest(path: Path) -> Checked:
-    """Check a file.
+def check_manifest(path: Path) -> ManifestCheck:
+    """Check a manifest file.
 
     Args:
         path: The ``openenv.yaml``.
 
     Raises:
-        ManifestError: There is no such file, or it may not be read.
+        ManifestError: The file does not exist or may not be read.
     """
     try:
         text = read_text(path)
     except ManifestError as error:
         if error.problem is None:
             raise
-        return Checked(None, errors=(error.problem,))
+        return ManifestCheck(None, errors=(error.problem,))
     return check_text(text)
 
 
-def check_text(text: str) -> Checked:
+def check_text(text: str) -> ManifestCheck:
     """Check the text of a manifest."""
     try:
         document = parse(text)
     except ManifestError as error:
         assert error.problem is not None
-        return Checked(None, errors=(error.problem,))
+        return ManifestCheck(None, errors=(error.problem,))
     manifest, errors = None, list(document.duplicates())
     try:
         manifest = Manifest.model_validate(document.content)
     except ValidationError as error:
         errors += (_wrong(document, one) for one in error.errors())
     warnings = (*_unknown(document), *_numbers(document))
-    return Checked(
+    return ManifestCheck(
         manifest if not errors else None,
         document.content,
         tuple(sorted(errors, key=_place)),
@@ -76,18 +76,18 @@ def check_text(text: str) -> Checked:
     )
 
 
-def _place(problem: Problem) -> tuple[int, int]:
+def _place(problem: ManifestProblem) -> tuple[int, int]:
     return problem.line, problem.column
 
 
-def _wrong(document: Document, error: Any) -> Problem:
+def _wrong(document: ManifestDocument, error: Any) -> ManifestProblem:
     at_key = error["type"] in ("extra_forbidden", "missing")
     whole = ".".join(str(part) for part in error["loc"])
-    return document.problem(error["loc"], sentence(error, Manifest, whole), at_key=at_key)
+    return document.problem(error["loc"], describe_error(error, Manifest, whole), at_key=at_key)
 
 
-def _unknown(document: Document) -> Iterator[Problem]:
-    """Names of the first level that mean nothing here; they are ignored."""
+def _unknown(document: ManifestDocument) -> Iterator[ManifestProblem]:
+    """Report unknown top-level names, which are ignored."""
     known = list(Manifest.model_fields)
     for name in document.content:
         if name not in known:
@@ -96,8 +96,8 @@ def _unknown(document: Document) -> Iterator[Problem]:
             yield document.problem((name,), f"{name}: is no field; {meant}", at_key=True)
 
 
-def _numbers(document: Document) -> Iterator[Problem]:
-    """Texts that YAML takes for numbers: 0.10 would be 0.1."""
+def _numbers(document: ManifestDocument) -> Iterator[ManifestProblem]:
+    """Report values that YAML reads as numbers: 0.10 would become 0.1."""
     for path, node in document.scalars():
         if path[0] in ("version", "variables") and node.tag in NUMBERS:
             name = ".".join(path)

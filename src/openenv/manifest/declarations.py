@@ -1,4 +1,4 @@
-"""The section ``validation`` of a manifest: what an environment declares, to be held against it."""
+"""The section ``validation`` of a manifest: properties that `openenv validate` checks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = [
     "OracleDeclaration",
     "ResourceDeclaration",
     "RewardDeclaration",
-    "Section",
+    "ValidationSection",
     "TaskDistributionPin",
     "TypeSpec",
     "VerifierBinding",
@@ -27,19 +27,19 @@ __all__ = [
 
 
 def is_portable(path: str) -> bool:
-    """Whether a path is relative, in POSIX form, and stays within the package."""
+    """Return whether a path is relative, in POSIX form, and stays within the package."""
     pure = PurePosixPath(path)
     return bool(path) and not (
         pure.is_absolute() or ".." in pure.parts or "\\" in path or ":" in path or "\0" in path
     )
 
 
-class _Declared(BaseModel):
+class _DeclarationModel(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class RewardDeclaration(_Declared):
-    """What the reward of an episode can be, and how sharply it tells success from idleness."""
+class RewardDeclaration(_DeclarationModel):
+    """The range of an episode's reward, and its margins between success and idleness."""
 
     range: tuple[float, float] = Field(
         default=(0.0, 1.0), description="Lowest and highest reward of an episode."
@@ -63,35 +63,41 @@ class RewardDeclaration(_Declared):
         return value
 
 
-class JudgePin(_Declared):
-    """Which model judges, exactly."""
+class JudgePin(_DeclarationModel):
+    """The exact model that judges."""
 
-    model: str = Field(description="Its name.")
-    version: str = Field(description="Its version, or the date of its snapshot.")
-    params: dict[str, Any] = Field(default_factory=dict, description="What it is asked with.")
+    model: str = Field(description="Name of the model.")
+    version: str = Field(description="Version of the model, or the date of its snapshot.")
+    params: dict[str, Any] = Field(
+        default_factory=dict, description="Parameters of the requests to the model."
+    )
 
 
-class ResourceDeclaration(_Declared):
-    """What one running environment needs at most."""
+class ResourceDeclaration(_DeclarationModel):
+    """The most that one running environment needs."""
 
-    cpu: float = Field(gt=0.0, description="Cores.")
+    cpu: float = Field(gt=0.0, description="CPU cores.")
     memory_mb: int = Field(gt=0, description="Megabytes of memory.")
-    disk_mb: int = Field(gt=0, description="Megabytes that it may write, without its image.")
+    disk_mb: int = Field(
+        gt=0, description="Megabytes of disk that it may write, without its image."
+    )
     episode_timeout_s: float = Field(gt=0.0, description="Seconds that an episode may take.")
-    gpus: int = Field(default=0, ge=0, description="GPUs.")
-    gpu_types: list[str] = Field(default_factory=list, description="Kinds of GPU that will do.")
+    gpus: int = Field(default=0, ge=0, description="Number of GPUs.")
+    gpu_types: list[str] = Field(default_factory=list, description="Kinds of GPU that suffice.")
 
 
-class TaskDistributionPin(_Declared):
-    """Which tasks there are, exactly."""
+class TaskDistributionPin(_DeclarationModel):
+    """The exact distribution of tasks."""
 
-    generator_seed: int | None = Field(default=None, description="Of a program that makes them.")
-    dataset_version: str | None = Field(default=None, description="The data set's revision.")
-    generator_model: str | None = Field(default=None, description="The model that wrote them.")
+    generator_seed: int | None = Field(
+        default=None, description="Seed of the program that generates the tasks."
+    )
+    dataset_version: str | None = Field(default=None, description="Revision of the data set.")
+    generator_model: str | None = Field(default=None, description="Model that wrote the tasks.")
 
 
-class NetworkPolicy(_Declared):
-    """What an environment may reach."""
+class NetworkPolicy(_DeclarationModel):
+    """The hosts that an environment may reach."""
 
     mode: Literal["public", "no-network", "allowlist"] = Field(
         default="public", description="Anything, nothing, or what `allowed_hosts` lists."
@@ -109,19 +115,19 @@ class NetworkPolicy(_Declared):
         return self
 
 
-class OracleDeclaration(_Declared):
-    """How a correct solution is shown to the verifier."""
+class OracleDeclaration(_DeclarationModel):
+    """The correct solution that is shown to the verifier."""
 
     form: Literal["injected_state", "script"] = Field(
-        description="A state that is set, or something that is played."
+        description="Whether the solution is a state to set or a script to play."
     )
-    location: str = Field(description="Its file, relative to the package.")
+    location: str = Field(description="File of the solution, relative to the package.")
 
 
-class VerifierBinding(_Declared):
-    """What scores an episode: the rewards of its steps, or a script."""
+class VerifierBinding(_DeclarationModel):
+    """The source of an episode's score: the rewards of its steps, or a script."""
 
-    kind: Literal["reward_channel", "script"] = Field(description="Which of the two.")
+    kind: Literal["reward_channel", "script"] = Field(description="Source of the score.")
     entry: str | None = Field(default=None, description="The script, relative to the package.")
 
     @model_validator(mode="after")
@@ -131,46 +137,52 @@ class VerifierBinding(_Declared):
         return self
 
 
-class CapabilitiesSpec(_Declared):
-    """What an environment can do and have checked."""
+class CapabilitiesSpec(_DeclarationModel):
+    """The optional abilities of an environment that can be checked."""
 
-    oracle: OracleDeclaration | None = Field(default=None, description="Its correct solution.")
-    verifier: VerifierBinding = Field(description="What scores an episode.")
+    oracle: OracleDeclaration | None = Field(default=None, description="Correct solution.")
+    verifier: VerifierBinding = Field(description="Source of an episode's score.")
     set_state: bool = Field(default=False, description="Whether a state can be set.")
     llm_judged: bool = Field(default=False, description="Whether a language model scores.")
-    rubric_tree: bool = Field(default=False, description="Whether it has a Rubric.")
-    task_api: bool = Field(default=False, description="Whether it serves tasks.")
+    rubric_tree: bool = Field(default=False, description="Whether the environment has a Rubric.")
+    task_api: bool = Field(default=False, description="Whether the environment serves tasks.")
     canaries: str | None = Field(
-        default=None, description="A file of plays that must not be rewarded."
+        default=None, description="File of plays that must earn no reward."
     )
-    declared_tools: list[str] = Field(default_factory=list, description="Names of its tools.")
+    declared_tools: list[str] = Field(
+        default_factory=list, description="Names of the environment's tools."
+    )
     declared_task_count: dict[str, int] = Field(
         default_factory=dict, description="Number of tasks by split."
     )
 
 
-class TypeSpec(_Declared):
-    """What kind of task it is."""
+class TypeSpec(_DeclarationModel):
+    """The kinds of task that the environment offers."""
 
     tags: list[Annotated[str, Field(min_length=1)]] = Field(
-        min_length=1, description="Such as game, swe or hf:agentic-swe."
+        min_length=1, description="Tags such as game, swe or hf:agentic-swe."
     )
 
 
-class ExecutionDeclaration(_Declared):
-    """How an environment is built and run for a validation."""
+class ExecutionDeclaration(_DeclarationModel):
+    """The way to build and run an environment for a validation."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: Literal["openenv_ws"] = Field(default="openenv_ws", description="How it is driven.")
-    probe_path: str = Field(
-        default="validation/runtime.json", description="The episode that is played."
+    kind: Literal["openenv_ws"] = Field(
+        default="openenv_ws", description="Protocol by which the environment is driven."
     )
-    dockerfile: str = Field(default="Dockerfile", description="What builds its image.")
-    context: str = Field(default=".", description="The directory that the image is built from.")
-    agent_boundary: Literal["api"] = Field(default="api", description="What an agent can reach.")
+    probe_path: str = Field(
+        default="validation/runtime.json", description="File of the episode to play."
+    )
+    dockerfile: str = Field(default="Dockerfile", description="Dockerfile of the image.")
+    context: str = Field(default=".", description="Build context of the image.")
+    agent_boundary: Literal["api"] = Field(
+        default="api", description="Boundary that an agent can reach."
+    )
     requires_credentials: StrictBool = Field(
-        default=False, description="Whether it cannot run without somebody's key."
+        default=False, description="Whether the environment needs a user's key to run."
     )
 
     @field_validator("probe_path", "dockerfile", "context")
@@ -181,14 +193,14 @@ class ExecutionDeclaration(_Declared):
         return value
 
 
-class Declarations(_Declared):
-    """What is declared, whatever file it is written in."""
+class Declarations(_DeclarationModel):
+    """All declarations, independent of the file format."""
 
     reward: RewardDeclaration
-    judge: JudgePin | None = Field(default=None, description="Of a judged reward.")
+    judge: JudgePin | None = Field(default=None, description="Judge of a judged reward.")
     resources: ResourceDeclaration
     task_distribution: TaskDistributionPin | None = Field(
-        default=None, description="Which tasks there are."
+        default=None, description="Distribution of tasks."
     )
     network: NetworkPolicy = Field(default_factory=NetworkPolicy)
     capabilities: CapabilitiesSpec
@@ -203,9 +215,9 @@ class Declarations(_Declared):
         return self
 
 
-class Section(Declarations):
-    """The section as it stands in ``openenv.yaml``."""
+class ValidationSection(Declarations):
+    """The declarations as written in ``openenv.yaml``."""
 
     execution: ExecutionDeclaration | None = Field(
-        default=None, description="How it is built and run for a validation."
+        default=None, description="How to build and run the environment for a validation."
     )

@@ -1,18 +1,18 @@
-"""Importing an environment from its directory, whichever way its modules import each other.
+"""Import of an environment from a directory, for every style of imports between modules.
 
-Directories are written in two ways, and in mixtures of them:
+Directories are written in two styles, and in mixtures of them:
 
 * As a package: ``from ..models import A`` in ``server/app.py``, or ``from my_env.models import A``.
-  The directory is imported as a package, by the name of its manifest.
+  The directory is imported as a package under the name in its manifest.
 * Flat: ``from models import A``, ``from server.game import Game``, as ``uvicorn server.app:app``
   runs it in the directory. The directory is put in front of `sys.path`.
 
-Which way one is written is read from its source, before anything is imported: to try one way and
-then the other would run module code twice. An import inside ``try: ... except ImportError`` is an
-offer and no need, so what the official template writes is imported as a package.
+The style is read from the source before anything is imported, since trying one style after the
+other would run module code twice. An import inside ``try: ... except ImportError`` is optional, so
+a directory from the official template, which tries both, is imported as a package.
 
-Modules of a flat directory have names such as ``models`` in `sys.modules`. Those that another
-directory, or the program itself, has put there are set aside while it is imported.
+Modules of a flat directory have names such as ``models`` in `sys.modules`. Modules of the same
+names from another directory, or from the program itself, are set aside during the import.
 """
 
 from __future__ import annotations
@@ -33,27 +33,33 @@ from types import ModuleType
 from openenv._internal.shadowing import INSTALLED
 from openenv.manifest import MANIFEST, package_name, read_manifest
 
-__all__ = ["absolute_target", "Directory", "environment_modules", "import_file", "is_environment"]
+__all__ = [
+    "absolute_target",
+    "EnvironmentDirectory",
+    "environment_modules",
+    "import_file",
+    "is_environment",
+]
 
 IMPORT_FAILURES = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 TYPE_CHECKING = {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
 
 _flat: set[str] = set()
-"""The top-level names of modules that were imported from flat directories."""
+"""Top-level names of modules imported from flat directories."""
 
 _set_aside: dict[Path, dict[str, ModuleType]] = {}
-"""The modules of flat directories that were imported beside a program's own modules."""
+"""Modules of flat directories that were imported beside a program's own modules."""
 
 
 @dataclass
-class Needs:
-    """What the imports of some modules need.
+class ImportNeeds:
+    """The conditions that the imports of some modules require.
 
     Attributes:
-        flat: The directory itself has to be on the path.
-        package: The directory has to be a package.
-        library: A package of the same name, which is not the directory, is imported.
-        name: The name by which the directory's modules import each other, if they do.
+        flat: The directory must be on the path.
+        package: The directory must be a package.
+        library: The modules import another package that has the directory's name.
+        name: The package name by which the directory's modules import each other, if they do.
     """
 
     flat: bool = False
@@ -64,28 +70,28 @@ class Needs:
 
 
 @dataclass(frozen=True)
-class Directory:
-    """A directory with an environment in it."""
+class EnvironmentDirectory:
+    """A directory that holds an environment."""
 
     path: Path
 
     @cached_property
     def name(self) -> str:
-        """The name of its package: that of its manifest, or the directory's."""
+        """Return the package's name: the manifest's, or else the directory's."""
         manifest = read_manifest(self.path) or {}
         return package_name(manifest) or re.sub(r"\W", "_", self.path.name) or "environment"
 
     def has(self, module: str) -> bool:
-        """Whether a module, by its name relative to the directory, is in it."""
+        """Return whether the directory holds a module, named relative to the directory."""
         return self._file(module.split(".")) is not None
 
     def load(self, module: str, *, stays_in_front: bool = True) -> ModuleType:
         """Import a module of the directory.
 
         Args:
-            module: Its name relative to the directory: ``server.app``.
-            stays_in_front: Leave a flat directory in front of `sys.path`, as for a server. If
-                not, it is put at the end, where it hides no module of the program.
+            module: The module's name relative to the directory: ``server.app``.
+            stays_in_front: Leave a flat directory in front of `sys.path`, as a server needs. If
+                False, move it to the end, where it hides no module of the program.
         """
         file = self._file(module.split("."))
         assert file is not None
@@ -141,7 +147,7 @@ class Directory:
                 sys.modules.update(foreign)
 
     def _import_package(self, name: str) -> None:
-        """Import the directory as a package of this name, unless it is imported already."""
+        """Import the directory as the package `name`, unless that is done already."""
         loaded = sys.modules.get(name)
         if loaded is not None and self._is_place_of(loaded):
             return
@@ -170,7 +176,7 @@ class Directory:
     # -------------------------------------------------------------- reading the source
 
     def _top_level(self) -> set[str]:
-        """The names by which modules of the directory are imported if it is flat."""
+        """Return the names under which a flat directory's modules are imported."""
         names = set()
         for entry in self.path.iterdir():
             name = entry.stem if entry.suffix == ".py" else entry.name
@@ -186,13 +192,13 @@ class Directory:
                 return file
         return place if place.is_dir() and any(place.glob("*.py")) else None
 
-    def _needs(self, *files: Path) -> Needs:
-        needs = Needs()
+    def _needs(self, *files: Path) -> ImportNeeds:
+        needs = ImportNeeds()
         for file in files:
             self._read(file, needs)
         return needs
 
-    def _read(self, file: Path, needs: Needs) -> None:
+    def _read(self, file: Path, needs: ImportNeeds) -> None:
         if file in needs.seen or file.is_dir():
             return
         needs.seen.add(file)
@@ -204,7 +210,9 @@ class Directory:
             for parts, level in _named(node):
                 self._note(file, parts, level, is_offer, needs)
 
-    def _note(self, file: Path, parts: list[str], level: int, is_offer: bool, needs: Needs) -> None:
+    def _note(
+        self, file: Path, parts: list[str], level: int, is_offer: bool, needs: ImportNeeds
+    ) -> None:
         within = list(file.parent.relative_to(self.path).parts)
         if level:
             if level > len(within):
@@ -225,8 +233,8 @@ class Directory:
             needs.flat |= not is_offer
             self._follow(parts, needs)
 
-    def _follow(self, parts: list[str], needs: Needs) -> None:
-        """Read the modules that an import runs: each package on the way, and the last."""
+    def _follow(self, parts: list[str], needs: ImportNeeds) -> None:
+        """Read the modules that an import runs: each package on the way, and the last module."""
         for count in range(1, len(parts) + 1):
             found = self._file(parts[:count])
             if found is not None:
@@ -239,7 +247,7 @@ def _is_installed(module: ModuleType) -> bool:
 
 
 def _is_elsewhere(name: str, directory: Path) -> bool:
-    """Whether there is an importable package of this name that is not the directory."""
+    """Return whether another importable package has this name."""
     loaded = sys.modules.get(name)
     try:
         spec = loaded.__spec__ if loaded is not None else importlib.util.find_spec(name)
@@ -252,7 +260,7 @@ def _is_elsewhere(name: str, directory: Path) -> bool:
 
 
 def _imports(node: ast.AST, is_offer: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
-    """Find the imports below a node, and whether the program goes on without each."""
+    """Yield the imports below a node, and whether the program survives a failure of each."""
     if isinstance(node, ast.Import | ast.ImportFrom):
         yield node, is_offer
         return
@@ -278,7 +286,7 @@ def _catches_imports(handler: ast.ExceptHandler) -> bool:
 
 
 def _named(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[list[str], int]]:
-    """The modules that an import may run: ``from a import b`` may mean ``a.b``."""
+    """Yield the modules that an import may run: ``from a import b`` may mean ``a.b``."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             yield alias.name.split("."), 0
@@ -292,7 +300,10 @@ def _named(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[list[str], int]]
 
 
 def environment_modules(directory: Path) -> list[str]:
-    """Name the modules that define an environment class: of ``server/``, or else of the directory.
+    """Return the modules that define an environment class: those of ``server/``, or else the
+    directory's.
+
+    The files are read and not imported: a class counts if a base's name ends in ``Environment``.
 
     They are read and not imported: a class is one if a base of it is called ``...Environment``.
     """
@@ -312,7 +323,7 @@ def environment_modules(directory: Path) -> list[str]:
 
 
 def is_environment(directory: Path) -> bool:
-    """Whether `openenv serve` would find something to serve in a directory."""
+    """Return whether `openenv serve` would find something to serve in a directory."""
     apps = (directory / MANIFEST, directory / "server" / "app.py")
     return any(file.is_file() for file in apps) or (
         directory.is_dir() and bool(environment_modules(directory))
@@ -333,7 +344,7 @@ def _defines_environment(file: Path) -> bool:
 
 
 def import_file(name: str, path: Path) -> ModuleType:
-    """Import a file as a module, or a package if it is an ``__init__.py``, of this name."""
+    """Import a file as the module `name`, or as a package if the file is an ``__init__.py``."""
     locations = [str(path.parent)] if path.name == "__init__.py" else None
     spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=locations)
     assert spec is not None and spec.loader is not None
@@ -348,7 +359,7 @@ def import_file(name: str, path: Path) -> ModuleType:
 
 
 def absolute_target(target: str) -> str:
-    """Name what is served such that the name does not depend on the current directory."""
+    """Rewrite a target so that the name does not depend on the current directory."""
     name, colon, attribute = target.partition(":")
     path = Path(name)
     # Other directories may be called as a scheme is, as in gymnasium:CartPole-v1.

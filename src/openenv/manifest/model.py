@@ -1,4 +1,4 @@
-"""What there is to say in ``openenv.yaml``, and the JSON Schema by which editors complete it."""
+"""The model of ``openenv.yaml``, and the JSON Schema with which editors complete the file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from openenv.manifest import MANIFEST, SPEC_VERSION
-from openenv.manifest.declarations import Section
+from openenv.manifest.declarations import ValidationSection
 
 __all__ = ["Manifest", "manifest_schema"]
 
@@ -17,14 +17,14 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def _text(value: Any) -> Any:
-    """What YAML takes for a number, a date or a truth value, as the text that was meant."""
+    """Turn what YAML reads as a number, a date or a boolean back into the intended text."""
     if isinstance(value, bool):
         return str(value).lower()
     return value if value is None or isinstance(value, str | list | dict) else str(value)
 
 
 def _number(value: Any) -> Any:
-    """Versions that were written as text, or with a fraction of nothing."""
+    """Turn versions written as text or as a whole float into an integer."""
     if isinstance(value, str):
         value = float(value) if value.replace(".", "", 1).isdigit() else value
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -34,7 +34,7 @@ Text = Annotated[str, BeforeValidator(_text)]
 
 
 class Manifest(BaseModel):
-    """An environment's directory, as its ``openenv.yaml`` describes it."""
+    """The content of an ``openenv.yaml``."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -42,52 +42,58 @@ class Manifest(BaseModel):
         default=SPEC_VERSION,
         ge=1,
         le=SPEC_VERSION,
-        description="The form of this file.",
+        description="Version of this file's format.",
     )
     name: Text = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$",
         max_length=96,
-        description="The environment's name, such as chess_env: of its image, its Space, its "
-        "package.",
+        description="Name of the environment, its image, its Space and its package, such as "
+        "chess_env.",
     )
     version: Text | None = Field(
-        default=None, description='Its version, in quotes, such as "0.1.0".'
+        default=None, description='Version of the environment, in quotes, such as "0.1.0".'
     )
-    description: Text | None = Field(default=None, description="What it is, in one line.")
-    type: str = Field(default="space", description="What kind of package: space.")
-    runtime: str = Field(default="fastapi", description="What serves it: fastapi.")
+    description: Text | None = Field(
+        default=None, description="Summary of the environment in one line."
+    )
+    type: str = Field(default="space", description="Kind of package: space.")
+    runtime: str = Field(
+        default="fastapi", description="Framework that serves the environment: fastapi."
+    )
     app: str = Field(
         default="server.app:app",
         pattern=APP,
         description="The ASGI application, as module:attribute; a module that begins with server "
         "is the package's own.",
     )
-    port: int = Field(default=8000, ge=1, le=65535, description="Where its container listens.")
+    port: int = Field(
+        default=8000, ge=1, le=65535, description="Port on which the container listens."
+    )
     client: str | None = Field(
-        default=None, pattern=CLASS, description="The class of its client; else it is inferred."
+        default=None, pattern=CLASS, description="Class of the client; inferred by default."
     )
     action: str | None = Field(
-        default=None, pattern=CLASS, description="The class of its actions; else it is inferred."
+        default=None, pattern=CLASS, description="Class of the actions; inferred by default."
     )
     observation: str | None = Field(
         default=None,
         pattern=CLASS,
-        description="The class of its observations; else it is inferred.",
+        description="Class of the observations; inferred by default.",
     )
     variables: dict[Annotated[str, Field(pattern=CLASS)], Text] = Field(
         default_factory=dict,
-        description="Environment variables of its server, readable by everybody. No secrets.",
+        description="Environment variables of the server. They are public: put no secrets here.",
     )
     license: Text | None = Field(
-        default=None, description="By SPDX, such as MIT; else that of its pyproject.toml."
+        default=None, description="SPDX identifier, such as MIT; by default that of pyproject.toml."
     )
-    tags: list[Text] = Field(default_factory=list, description="Words to find it by.")
-    author: Text | None = Field(default=None, description="Who made it.")
-    validation: Section | None = Field(
-        default=None, description="What `openenv validate` holds against it."
+    tags: list[Text] = Field(default_factory=list, description="Keywords for searching.")
+    author: Text | None = Field(default=None, description="Author of the environment.")
+    validation: ValidationSection | None = Field(
+        default=None, description="Declarations that `openenv validate` checks."
     )
 
 
 def manifest_schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of ``openenv.yaml``."""
+    """Return the JSON Schema (draft 2020-12) of ``openenv.yaml``."""
     return {"$schema": DIALECT, **Manifest.model_json_schema(), "title": MANIFEST}

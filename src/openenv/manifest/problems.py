@@ -1,4 +1,4 @@
-"""What is wrong with a manifest, and where it stands: line, column, the line itself and a caret."""
+"""A problem in a manifest and the place: line, column, the source line and a caret."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pydantic import BaseModel
 
 from openenv.manifest import MANIFEST
 
-__all__ = ["Problem", "meant", "sentence"]
+__all__ = ["ManifestProblem", "suggest_name", "describe_error"]
 
 SHOWN = 100
 
 
 @dataclass(frozen=True)
-class Problem:
-    """One thing that is wrong.
+class ManifestProblem:
+    """A problem in a manifest, and the place.
 
     Attributes:
-        path: The field, such as ``validation.reward.range``; empty for the whole.
-        message: One sentence, which begins with the field.
-        line: Of the file, from 1.
-        column: Of the line, in characters, from 1.
-        width: Characters of it that are meant.
-        source: The line.
+        path: The field, such as ``validation.reward.range``; empty for the whole file.
+        message: One sentence that begins with the field.
+        line: Line in the file, from 1.
+        column: Column in the line, in characters, from 1.
+        width: Number of characters to mark.
+        source: The source line.
     """
 
     path: str
@@ -40,7 +40,7 @@ class Problem:
         return f"{MANIFEST}:{self.line}:{self.column}: {self.message}"
 
     def excerpt(self) -> list[str]:
-        """The line as it stands in the file, and a line of carets under what is meant."""
+        """Return the source line and a line of carets under the marked characters."""
         line = "".join(char if char.isprintable() else " " for char in self.source)
         first = max(0, self.column - 1 - SHOWN // 2) if len(line) > SHOWN else 0
         shown = line[first : first + SHOWN]
@@ -50,17 +50,17 @@ class Problem:
         return [number + shown, f"{' ' * (len(number) - 2)}| {' ' * start}{carets}"]
 
     def as_data(self) -> dict[str, Any]:
-        """The same as JSON has it."""
+        """Return the problem as JSON data."""
         return asdict(self)
 
 
-def sentence(error: Any, model: type[BaseModel], whole: str = MANIFEST) -> str:
-    """One sentence on an error of pydantic: which field, what came, what was expected.
+def describe_error(error: Any, model: type[BaseModel], whole: str = MANIFEST) -> str:
+    """Describe a pydantic error in one sentence: the field, the given value, the expectation.
 
     Args:
-        error: One of `ValidationError.errors()`.
-        model: What was to be made.
-        whole: What stands for the field where all of it is meant.
+        error: An item of `ValidationError.errors()`.
+        model: The model that was validated.
+        whole: The text that stands for the field if the error concerns the whole document.
     """
     path = ".".join(str(part) for part in error["loc"])
     kind, given = error["type"], error.get("input")
@@ -68,7 +68,7 @@ def sentence(error: Any, model: type[BaseModel], whole: str = MANIFEST) -> str:
         return f"{path}: is missing"
     if kind == "extra_forbidden":
         known = _names_beside(error["loc"], model)
-        return f"{path}: is no field{meant(str(error['loc'][-1]), known) if known else ''}"
+        return f"{path}: is no field{suggest_name(str(error['loc'][-1]), known) if known else ''}"
     if kind == "value_error":
         return f"{path or whole}: {error['ctx']['error']}"
     if kind == "string_pattern_mismatch" and (wanted := _description(error["loc"], model)):
@@ -76,8 +76,8 @@ def sentence(error: Any, model: type[BaseModel], whole: str = MANIFEST) -> str:
     return f"{path}: {_lowered(error['msg'])}, not {given!r:.100}"
 
 
-def meant(wrong: str, known: Iterable[str]) -> str:
-    """Ask whether the closest of the known names was meant; where none is close, list them."""
+def suggest_name(wrong: str, known: Iterable[str]) -> str:
+    """Return "; did you mean ...?" with the closest known name, or else list the known names."""
     known = list(known)
     close = difflib.get_close_matches(wrong, known, n=1)
     return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"
@@ -88,13 +88,13 @@ def _lowered(text: str) -> str:
 
 
 def _names_beside(path: tuple[Any, ...], model: type[BaseModel]) -> list[str]:
-    """The names of the fields that stand where a path leads."""
+    """Return the names of the sibling fields of a path's last field."""
     beside = _model_at(path[:-1], model)
     return [name for name in beside.model_fields if name not in _OURS] if beside else []
 
 
 def _description(path: tuple[Any, ...], model: type[BaseModel]) -> str | None:
-    """What is said of the field that a path leads to."""
+    """Return the description of the field that a path leads to."""
     beside = _model_at(path[:-1], model)
     field = beside.model_fields.get(str(path[-1])) if beside else None
     return None if field is None or field.description is None else field.description.rstrip(".")

@@ -1,7 +1,7 @@
-"""Reading a manifest with the place of everything in it; what was made to hurt is refused.
+"""Reads a manifest together with the place of every node.
 
-A manifest is foreign text: one that is too large is not read at all; see
-`openenv._internal.yaml` for more.
+A manifest is untrusted text: one larger than 128 KiB is not read, and `openenv._internal.yaml`
+refuses YAML that expands without bound.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import Any
 
 from openenv._internal.yaml import UnreadableYAML, pairs_of, read_yaml
 from openenv.manifest import MANIFEST, SPEC_VERSION, ManifestError
-from openenv.manifest.problems import Problem
+from openenv.manifest.problems import ManifestProblem
 
-__all__ = ["Document", "read_document", "read_text"]
+__all__ = ["ManifestDocument", "read_document", "read_text"]
 
 MAX_BYTES = 128 * 1024
 MERGE = "<<"
 
 
 @dataclass(frozen=True)
-class Document:
-    """A manifest: its text, what it says, and where.
+class ManifestDocument:
+    """The text and the content of a manifest, with the places of the nodes.
 
     Attributes:
-        text: The file.
-        content: The mapping that it holds.
-        root: The same as nodes of YAML, which know their places.
+        text: The text of the file.
+        content: The mapping in the file.
+        root: The mapping as YAML nodes, which know their places.
     """
 
     text: str
@@ -37,20 +37,23 @@ class Document:
     root: Any
     _named: dict[int, dict[str, tuple[Any, Any]]] = field(default_factory=dict, repr=False)
 
-    def problem(self, path: tuple[Any, ...], message: str, *, at_key: bool = False) -> Problem:
-        """A problem of the field that a path leads to; of the last one there is on the way.
+    def problem(
+        self, path: tuple[Any, ...], message: str, *, at_key: bool = False
+    ) -> ManifestProblem:
+        """Return a problem at the field that a path leads to, or at the last existing field on the
+        way.
 
         Args:
             path: Keys and indices.
-            message: What is wrong.
-            at_key: Mark the name of the field, not its value.
+            message: A description of the problem.
+            at_key: Mark the field's name instead of the value.
         """
         key, value, is_there = self._find(path)
         marked = key if at_key or not is_there or _spans_lines(value) else value
         return self.problem_at(marked, ".".join(str(part) for part in path), message)
 
-    def problem_at(self, node: Any, path: str, message: str) -> Problem:
-        """A problem of a node; None for the beginning of the file."""
+    def problem_at(self, node: Any, path: str, message: str) -> ManifestProblem:
+        """Return a problem at a node, or at the beginning of the file if the node is None."""
         if node is None:
             return _problem(self._lines, path, message, 0, 0)
         start, end = node.start_mark, node.end_mark
@@ -62,7 +65,7 @@ class Document:
         return self.text.split("\n")
 
     def _find(self, path: tuple[Any, ...]) -> tuple[Any, Any, bool]:
-        """The node of a field's name, and of its value; whether the path could be followed."""
+        """Return the nodes of a field's name and value, and whether the whole path exists."""
         key, value = None, self.root
         for part in path:
             inner = self._entries(value).get(str(part))
@@ -72,7 +75,7 @@ class Document:
         return key, value, True
 
     def _entries(self, node: Any) -> dict[str, tuple[Any, Any]]:
-        """What lies in a node, by name or index: the node of the name, and of the value."""
+        """Return the entries of a node by name or index, each as the nodes of name and value."""
         if id(node) not in self._named:
             if node.id == "sequence":
                 found = {str(number): (inner, inner) for number, inner in enumerate(node.value)}
@@ -82,7 +85,7 @@ class Document:
         return self._named[id(node)]
 
     def scalars(self) -> Iterator[tuple[tuple[str, ...], Any]]:
-        """The single values of the first two levels, by path."""
+        """Yield the scalars of the first two levels, each with a path."""
         for key, value in self.root.value:
             if value.id == "scalar":
                 yield (key.value,), value
@@ -91,11 +94,11 @@ class Document:
                     if below.id == "scalar":
                         yield (key.value, inner.value), below
 
-    def duplicates(self) -> Iterator[Problem]:
-        """Each name that stands twice in one mapping."""
+    def duplicates(self) -> Iterator[ManifestProblem]:
+        """Yield a problem for each name that occurs twice in one mapping."""
         yield from self._duplicates(self.root, ())
 
-    def _duplicates(self, node: Any, path: tuple[str, ...]) -> Iterator[Problem]:
+    def _duplicates(self, node: Any, path: tuple[str, ...]) -> Iterator[ManifestProblem]:
         lines: dict[str, int] = {}
         for key, value in pairs_of(node):
             here = (*path, str(key.value))
@@ -107,21 +110,21 @@ class Document:
             yield from self._duplicates(value, here)
 
 
-def read_document(path: Path) -> Document:
+def read_document(path: Path) -> ManifestDocument:
     """Read a manifest.
 
     Raises:
-        ManifestError: It cannot be read, is no mapping, or is newer than this package.
+        ManifestError: The file cannot be read, holds no mapping, or is newer than this package.
     """
     text = read_text(path)
     return parse(text, path)
 
 
 def read_text(path: Path) -> str:
-    """The text of a manifest.
+    """Return the text of a manifest.
 
     Raises:
-        ManifestError: It cannot be read, is too large, or is no text.
+        ManifestError: The file cannot be read, is too large, or is not UTF-8.
     """
     try:
         with path.open("rb") as file:
@@ -139,15 +142,16 @@ def read_text(path: Path) -> str:
         raise _unreadable(path, before, why, line, len(before.rpartition("\n")[2])) from error
 
 
-def parse(text: str, path: Path | str = MANIFEST) -> Document:
-    """Make a document of a manifest's text.
+def parse(text: str, path: Path | str = MANIFEST) -> ManifestDocument:
+    """Parse a manifest's text.
 
     Args:
-        text: The text.
-        path: What errors call it.
+        text: The text of the manifest.
+        path: The path that errors name.
 
     Raises:
-        ManifestError: It is no YAML, no mapping, made to hurt, or newer than this package.
+        ManifestError: The text is not valid YAML, holds no mapping, expands without bound, or is
+            newer than this package.
     """
     try:
         content, root = read_yaml(text)
@@ -159,12 +163,12 @@ def parse(text: str, path: Path | str = MANIFEST) -> Document:
         raise ManifestError(
             f"{path} {message}", _problem(text.split("\n"), "", f"it {message}", 0, 0)
         )
-    document = Document(text, content, root)
+    document = ManifestDocument(text, content, root)
     _check_version(document, path)
     return document
 
 
-def _check_version(document: Document, path: Path | str) -> None:
+def _check_version(document: ManifestDocument, path: Path | str) -> None:
     found = document.content.get("spec_version")
     if isinstance(found, int | float) and not isinstance(found, bool) and found > SPEC_VERSION:
         message = (
@@ -190,6 +194,8 @@ def _unreadable(
 
 def _problem(
     lines: list[str], path: str, message: str, line: int, column: int, width: int = 1
-) -> Problem:
+) -> ManifestProblem:
     source = lines[line] if line < len(lines) else ""
-    return Problem(path, message, line + 1, column + 1, width or len(source) - column, source)
+    return ManifestProblem(
+        path, message, line + 1, column + 1, width or len(source) - column, source
+    )

@@ -27,7 +27,7 @@ from openenv._internal.packages import MissingPackage
 from openenv.environment import Environment
 from openenv.errors import OpenEnvError
 from openenv.manifest import MANIFEST, read_manifest
-from openenv.manifest.directories import Directory, environment_modules, import_file
+from openenv.manifest.directories import EnvironmentDirectory, environment_modules, import_file
 from openenv.settings import max_concurrent_envs
 from openenv.wrappers.made import AdapterError
 from openenv.wrappers.targets import PYTHON, SCHEMES, Reference, environment_of, reference
@@ -180,7 +180,7 @@ def _from_package(name: str) -> Any:
 
 
 def _from_directory(path: Path, attribute: str) -> Any:
-    directory = Directory(path)
+    directory = EnvironmentDirectory(path)
     manifest = read_manifest(path)
     module, _, declared = _app(manifest).partition(":")
     own = _own_module(directory, module)
@@ -195,7 +195,7 @@ def _from_directory(path: Path, attribute: str) -> Any:
     raise TargetError(_nothing_in(path, manifest is not None, classes))
 
 
-def _own_module(directory: Directory, module: str) -> str | None:
+def _own_module(directory: EnvironmentDirectory, module: str) -> str | None:
     """The module of a directory that holds its application; None if it has none.
 
     The name in its manifest may begin with that of the package.
@@ -207,7 +207,7 @@ def _own_module(directory: Directory, module: str) -> str | None:
     return next((one for one in candidates if one and directory.has(one)), None)
 
 
-def _environment_classes(directory: Directory) -> list[type[Environment[Any, Any, Any]]]:
+def _environment_classes(directory: EnvironmentDirectory) -> list[type[Environment[Any, Any, Any]]]:
     """The classes of a directory that may be served, if it has no application."""
     found = [
         cls for name in environment_modules(directory.path) for cls in _own(directory.load(name))

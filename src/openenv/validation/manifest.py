@@ -27,7 +27,7 @@ from openenv.manifest.declarations import (
     VerifierBinding,
     is_portable,
 )
-from openenv.manifest.problems import Problem
+from openenv.manifest.problems import ManifestProblem
 from openenv.validation.types import SignatureKind
 
 __all__ = [
@@ -64,7 +64,7 @@ class ManifestError(OpenEnvError, ValueError):
         errors: Sequence[str],
         *,
         remediation: str | None = None,
-        problems: Sequence[Problem] = (),
+        problems: Sequence[ManifestProblem] = (),
     ) -> None:
         self.errors = list(errors)
         self.remediation = remediation

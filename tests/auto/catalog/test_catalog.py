@@ -30,7 +30,7 @@ from openenv.auto.catalog import (
     write_catalog,
     write_site,
 )
-from openenv.auto.catalog.serving import site_server
+from openenv.auto.catalog.serving import create_site_server
 
 ROOT = Path(__file__).resolve().parents[2]
 OTHER_LOOKS = pytest.mark.extended("other widths and schemes are audited alike")
@@ -324,7 +324,7 @@ def test_a_site_is_replaced_and_nothing_else_is(repository: Path, site: Path) ->
 
 
 def test_the_server_has_the_pages_and_lists_no_directory(site: Path) -> None:
-    with site_server(site, "127.0.0.1", 0) as server:
+    with create_site_server(site, "127.0.0.1", 0) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         url = f"http://127.0.0.1:{server.server_port}"

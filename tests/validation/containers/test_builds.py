@@ -18,12 +18,12 @@ from support.validated import replace, write_package
 from support.waiting import wait_until
 from validation.containers.parts import BASE, RESOURCES, names, spec_of
 
-from openenv.images import Options
+from openenv.images import BuildOptions
 from openenv.validation import CheckResult, CheckStatus, Level
 from openenv.validation.providers import SubjectError, UnmetRequirement
 from openenv.validation.providers.docker import DockerValidationProvider
 from openenv.validation.runner import validate
-from openenv.validation.static.building import BuildSettings, build_twice
+from openenv.validation.static.builds import BuildSettings, build_twice
 from openenv.validation.static.package import read_package
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(600)]
@@ -97,7 +97,7 @@ def test_a_second_build_that_fails_leaves_nothing_of_the_first(engine: Any, tmp_
     once = DOCKERFILE.replace("USER", f"RUN {made}\nUSER")
     package = package_in(tmp_path / "package", once)
     (tmp_path / "shared").mkdir()
-    options = Options(volumes=[f"{tmp_path / 'shared'}:/shared"])
+    options = BuildOptions(volumes=[f"{tmp_path / 'shared'}:/shared"])
     validation = validate(package, max_level=Level.STATIC, build=BuildSettings(options=options))
     found = {result.check_id: result for result in validation.report.results}
     assert found["static.reproducible_build"].status is CheckStatus.FAIL

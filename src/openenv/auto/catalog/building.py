@@ -14,17 +14,17 @@ from urllib.parse import urlsplit
 from openenv._internal.yaml import UnreadableYAML, read_yaml
 from openenv.auto.catalog.cards import (
     CatalogError,
+    CatalogIssue,
     CatalogSnapshot,
     EnvironmentCard,
-    Issue,
     ModelCard,
     ModelField,
 )
-from openenv.auto.catalog.repository import Repository
+from openenv.auto.catalog.repository import GitSnapshot
 from openenv.manifest import MANIFEST, Manifest
 from openenv.manifest.checking import check_text
 
-__all__ = ["PICTURES", "build_catalog", "catalog_of", "with_pictures"]
+__all__ = ["PICTURES", "build_catalog", "read_catalog", "convert_pictures"]
 
 PICTURES = (".svg", ".png", ".jpg", ".jpeg", ".gif", ".webp")
 BADGE = "badge.svg"
@@ -62,19 +62,19 @@ def build_catalog(
     if (parsed := urlsplit(repository_uri)).password is not None:
         where = f"{parsed.scheme}://{parsed.hostname}{parsed.path}"
         raise CatalogError(f"--repository-uri holds a password; write {where}")
-    source = Repository(Path(repository), revision, root)
-    return catalog_of(source, repository_uri, publisher, namespace)
+    source = GitSnapshot(Path(repository), revision, root)
+    return read_catalog(source, repository_uri, publisher, namespace)
 
 
-def catalog_of(
-    source: Repository, repository_uri: str, publisher: str, namespace: str
+def read_catalog(
+    source: GitSnapshot, repository_uri: str, publisher: str, namespace: str
 ) -> CatalogSnapshot:
     """The same, of a repository that is being read."""
     cards, issues = [], []
     for directory in source.directories_with(MANIFEST):
         checked = check_text(source.text(f"{directory}/{MANIFEST}"))
         if checked.manifest is None:
-            issues.append(Issue(path=directory, message="; ".join(map(str, checked.errors))))
+            issues.append(CatalogIssue(path=directory, message="; ".join(map(str, checked.errors))))
         else:
             cards.append(_card(source, directory, checked.manifest, repository_uri, namespace))
     snapshot = CatalogSnapshot(
@@ -90,7 +90,7 @@ def catalog_of(
 
 
 def _card(
-    source: Repository, directory: str, manifest: Manifest, uri: str, namespace: str
+    source: GitSnapshot, directory: str, manifest: Manifest, uri: str, namespace: str
 ) -> EnvironmentCard:
     readme = f"{directory}/README.md" if source.has(f"{directory}/README.md") else None
     text = source.text(readme) if readme else ""
@@ -147,19 +147,19 @@ def _project(text: str) -> Mapping[str, Any]:
     return project if isinstance(project, dict) else {}
 
 
-def _license(project: Mapping[str, Any], front: Mapping[str, Any], source: Repository) -> str:
+def _license(project: Mapping[str, Any], front: Mapping[str, Any], source: GitSnapshot) -> str:
     """Its own, or else that of the repository that it lies in."""
     own = _text(project.get("license")) or _text(front.get("license"))
     return own or _text(_project(source.text("pyproject.toml")).get("license")) or "unknown"
 
 
-def with_pictures(readme: str) -> str:
+def convert_pictures(readme: str) -> str:
     """A README whose pictures are all Markdown's own."""
     return _HTML_IMAGE.sub(r"![\2](\1)", readme)
 
 
-def _picture(source: Repository, directory: str, readme: str) -> str | None:
-    for found in _IMAGE.finditer(with_pictures(readme)):
+def _picture(source: GitSnapshot, directory: str, readme: str) -> str | None:
+    for found in _IMAGE.finditer(convert_pictures(readme)):
         path = f"{directory}/{found[1].removeprefix('./')}"
         if not path.endswith(BADGE) and path.endswith(PICTURES) and source.has(path):
             return path
@@ -169,7 +169,7 @@ def _picture(source: Repository, directory: str, readme: str) -> str | None:
 # ------------------------------------------------------------------ models, unimported
 
 
-def _model(source: Repository, directory: str, name: str | None, ending: str) -> ModelCard | None:
+def _model(source: GitSnapshot, directory: str, name: str | None, ending: str) -> ModelCard | None:
     """What the source of a model says of its fields; the only one with this ending by default."""
     classes: dict[str, ast.ClassDef] = {}
     for file in MODELS:

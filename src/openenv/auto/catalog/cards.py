@@ -17,7 +17,7 @@ __all__ = [
     "CatalogError",
     "CatalogSnapshot",
     "EnvironmentCard",
-    "Issue",
+    "CatalogIssue",
     "ModelCard",
     "ModelField",
     "SearchMatch",
@@ -33,11 +33,11 @@ class CatalogError(OpenEnvError, ValueError):
     """A catalogue cannot be made or read; the text says why."""
 
 
-class _Card(BaseModel):
+class _CatalogModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class ModelField(_Card):
+class ModelField(_CatalogModel):
     """A field of an action or an observation, as its source says."""
 
     name: str
@@ -46,14 +46,14 @@ class ModelField(_Card):
     description: str = ""
 
 
-class ModelCard(_Card):
+class ModelCard(_CatalogModel):
     """An action or an observation."""
 
     name: str
     fields: tuple[ModelField, ...] = ()
 
 
-class EnvironmentCard(_Card):
+class EnvironmentCard(_CatalogModel):
     """One environment, as its files describe it."""
 
     identifier: str = Field(description="Its namespace and its directory's name.")
@@ -80,14 +80,14 @@ class EnvironmentCard(_Card):
     picture: str | None = Field(default=None, description="The first picture that README shows.")
 
 
-class Issue(_Card):
+class CatalogIssue(_CatalogModel):
     """A directory that gave no card, and why."""
 
     path: str
     message: str
 
 
-class CatalogSnapshot(_Card):
+class CatalogSnapshot(_CatalogModel):
     """The environments of a repository at one commit."""
 
     profile_version: str = PROFILE_VERSION
@@ -97,7 +97,7 @@ class CatalogSnapshot(_Card):
     revision: str = Field(description="The commit.")
     root: str
     entries: tuple[EnvironmentCard, ...]
-    issues: tuple[Issue, ...] = ()
+    issues: tuple[CatalogIssue, ...] = ()
     digest: str = Field(default="", description="SHA-256 of all the rest.")
 
     def counted(self) -> str:
@@ -107,7 +107,7 @@ class CatalogSnapshot(_Card):
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-class CatalogChanges(_Card):
+class CatalogChanges(_CatalogModel):
     """What a newer catalogue has, has no more, and says otherwise."""
 
     added: tuple[EnvironmentCard, ...] = ()
@@ -115,7 +115,7 @@ class CatalogChanges(_Card):
     changed: tuple[EnvironmentCard, ...] = Field(default=(), description="As they are now.")
 
 
-class SearchMatch(_Card):
+class SearchMatch(_CatalogModel):
     """What a search found."""
 
     entry: EnvironmentCard

@@ -7,13 +7,13 @@ from pathlib import Path, PurePosixPath
 
 from openenv.auto.catalog.cards import CatalogError
 
-__all__ = ["Repository"]
+__all__ = ["GitSnapshot"]
 
 MOST_BYTES = 8 * 2**20
 TIMEOUT_S = 60.0
 
 
-class Repository:
+class GitSnapshot:
     """The files of one commit. Links and submodules are not followed.
 
     Args:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from openenv.auto.catalog.cards import CatalogError
 
-__all__ = ["site_server"]
+__all__ = ["create_site_server"]
 
 
 # A picture of SVG may hold programs, which run where it is opened as a page of its own.
 PICTURE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox"
 
 
-class _Files(SimpleHTTPRequestHandler):
+class _SiteHandler(SimpleHTTPRequestHandler):
     def end_headers(self) -> None:
         if self.path.partition("?")[0].lower().endswith(".svg"):  # a picture, never a page
             self.send_header("Content-Security-Policy", PICTURE_POLICY)
@@ -30,14 +30,14 @@ class _Files(SimpleHTTPRequestHandler):
         """Nothing: who looks at pages on this machine needs no log."""
 
 
-def site_server(directory: Path, host: str, port: int) -> ThreadingHTTPServer:
+def create_site_server(directory: Path, host: str, port: int) -> ThreadingHTTPServer:
     """A server that listens; `serve_forever` has it answer.
 
     Raises:
         CatalogError: The address cannot be had.
     """
     try:
-        return ThreadingHTTPServer((host, port), partial(_Files, directory=str(directory)))
+        return ThreadingHTTPServer((host, port), partial(_SiteHandler, directory=str(directory)))
     except (OSError, OverflowError) as error:
         raise CatalogError(
             f"{host}:{port} cannot be had: {error}; choose another --port"

@@ -15,9 +15,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from openenv._internal.reports.pages import rendered
-from openenv.auto.catalog.building import PICTURES, catalog_of, with_pictures
+from openenv.auto.catalog.building import PICTURES, convert_pictures, read_catalog
 from openenv.auto.catalog.cards import CatalogError, CatalogSnapshot, EnvironmentCard
-from openenv.auto.catalog.repository import Repository
+from openenv.auto.catalog.repository import GitSnapshot
 
 __all__ = ["MARKER", "write_site"]
 
@@ -51,8 +51,8 @@ def write_site(
         CatalogError: The repository cannot be read, or the directory holds something else.
         MissingPackage: The extra ``eval`` is not installed.
     """
-    source = Repository(Path(repository), revision, root)
-    snapshot = catalog_of(source, repository_uri, publisher, namespace)
+    source = GitSnapshot(Path(repository), revision, root)
+    snapshot = read_catalog(source, repository_uri, publisher, namespace)
     target = Path(directory)
     _prepare(target)
     for card in snapshot.entries:
@@ -89,11 +89,11 @@ def _index(snapshot: CatalogSnapshot) -> str:
 
 
 def _write_page(
-    source: Repository, snapshot: CatalogSnapshot, card: EnvironmentCard, target: Path
+    source: GitSnapshot, snapshot: CatalogSnapshot, card: EnvironmentCard, target: Path
 ) -> None:
     directory = target / _slug(card)
     directory.mkdir()
-    readme = _Readme(source, card, directory)
+    readme = _ReadmeRenderer(source, card, directory)
     if card.picture is not None:
         readme.copied(card.picture)
     values = {
@@ -120,10 +120,10 @@ def _copy_name(path: str, directory: str) -> str:
     return posixpath.relpath(path, directory).replace("/", "-")
 
 
-class _Readme:
+class _ReadmeRenderer:
     """A README as HTML, and the pictures that it shows."""
 
-    def __init__(self, source: Repository, card: EnvironmentCard, target: Path) -> None:
+    def __init__(self, source: GitSnapshot, card: EnvironmentCard, target: Path) -> None:
         self._source = source
         self._card = card
         self._target = target
@@ -137,7 +137,7 @@ class _Readme:
         if text.startswith("---\n"):
             text = text.partition("\n---\n")[2]
         parser = MarkdownIt("commonmark", {"html": False}).enable("table")
-        tokens = parser.parse(with_pictures(text))
+        tokens = parser.parse(convert_pictures(text))
         if tokens and tokens[0].type == "heading_open" and tokens[0].tag == "h1":
             tokens = tokens[3:]  # the page says its title
         for token in tokens:

@@ -17,7 +17,7 @@ from openenv.cli._console import MISUSED, CommandError, emit, say
 from openenv.cli._progress import display
 
 if TYPE_CHECKING:
-    from openenv.images import Built, Engine, Locking, Options, Plan
+    from openenv.images import BuildOptions, BuildPlan, BuiltImage, Engine, LockOptions
 
 __all__ = [
     "EngineName",
@@ -210,7 +210,14 @@ def build(
         openenv build envs/echo_env --tag echo-env:1 --push ghcr.io/somebody
         openenv build --print  # what would be built, and of what
     """
-    from openenv.images import BuildError, Locking, Options, default_tags, find_builder, read_plan
+    from openenv.images import (
+        BuildError,
+        BuildOptions,
+        LockOptions,
+        default_tags,
+        find_builder,
+        read_plan,
+    )
 
     arguments = _pairs("--build-arg", build_arg)
     register_secrets_of(arguments)
@@ -232,13 +239,13 @@ def build(
         if only_print:
             _print(plan, tags, as_json)
             return
-        locking = Locking(openenv, index_url, wheels, ca_file, offline)
+        locking = LockOptions(openenv, index_url, wheels, ca_file, offline)
         if plan.dockerfile.is_locked:
             check_lock(plan, openenv)
         else:
             _check_unlocked(locking)
         builder = find_builder(None if engine is None else engine.value)
-        options = Options(
+        options = BuildOptions(
             platform=platform,
             network="none" if offline and network is None else network,
             volumes=volume or (),
@@ -259,13 +266,13 @@ def build(
 
 
 def build_shown(
-    plan: Plan,
+    plan: BuildPlan,
     builder: Engine,
     tags: Sequence[str],
-    options: Options,
-    locking: Locking,
+    options: BuildOptions,
+    locking: LockOptions,
     sbom: Path | None,
-) -> Built:
+) -> BuiltImage:
     """Build an image, and show how far it has come."""
     from openenv import images
 
@@ -290,7 +297,7 @@ def build_shown(
     return built
 
 
-def _push(built: Built, builder: Engine, registry: str | None, *, tls: bool) -> str | None:
+def _push(built: BuiltImage, builder: Engine, registry: str | None, *, tls: bool) -> str | None:
     if registry is None:
         return None
     from openenv import images
@@ -299,7 +306,7 @@ def _push(built: Built, builder: Engine, registry: str | None, *, tls: bool) -> 
     return images.push(built, builder, registry, tls=tls)
 
 
-def check_lock(plan: Plan, openenv: Path | None) -> None:
+def check_lock(plan: BuildPlan, openenv: Path | None) -> None:
     """Refuse to build with an OpenEnv of another series, unless somebody said which one.
 
     Raises:
@@ -378,7 +385,7 @@ def check_openenv(told: Path | None) -> None:
         )
 
 
-def _check_unlocked(locking: Locking) -> None:
+def _check_unlocked(locking: LockOptions) -> None:
     for name in ("openenv", "index_url", "wheels"):
         if getattr(locking, name) is not None:
             raise CommandError(
@@ -391,17 +398,17 @@ def _check_unlocked(locking: Locking) -> None:
 # ------------------------------------------------------------------ what is said
 
 
-def tell(plan: Plan) -> None:
+def tell(plan: BuildPlan) -> None:
     """Say what of a plan may surprise: files that are left out, and what is not locked."""
-    from openenv.images.context import listing
+    from openenv.images.context import list_paths
     from openenv.images.running import check_locked
 
     dockerfile = plan.dockerfile
     say(f"Dockerfile: {dockerfile.source}")
     if plan.contents.secrets:
         say(
-            f"left out, as they look like secrets: {listing(plan.contents.secrets)}; give them to "
-            "the server when it starts",
+            f"left out, as they look like secrets: {list_paths(plan.contents.secrets)}; pass them "
+            "to the server at its start",
             style="yellow",
         )
     if not dockerfile.is_locked:
@@ -423,10 +430,10 @@ def tell(plan: Plan) -> None:
         )
 
 
-def _print(plan: Plan, tags: Sequence[str], as_json: bool) -> None:
-    from openenv.images.build import listing_of
+def _print(plan: BuildPlan, tags: Sequence[str], as_json: bool) -> None:
+    from openenv.images.build import list_context
 
-    files = listing_of(plan)
+    files = list_context(plan)
     contents = plan.contents
     if as_json:
         emit(
@@ -447,7 +454,7 @@ def _print(plan: Plan, tags: Sequence[str], as_json: bool) -> None:
     say(f"{len(files)} files, {contents.size_bytes / 1e3:,.1f} kB; nothing was built")
 
 
-def _show(built: Built, seconds: float) -> None:
+def _show(built: BuiltImage, seconds: float) -> None:
     locked = built.locked
     if locked is not None:
         of = f", held to {locked.held_to}" if locked.held_to is not None else ""
@@ -466,7 +473,7 @@ def _show(built: Built, seconds: float) -> None:
 
 
 def _as_data(
-    plan: Plan, built: Built, pushed: str | None, sbom: Path | None, seconds: float
+    plan: BuildPlan, built: BuiltImage, pushed: str | None, sbom: Path | None, seconds: float
 ) -> dict[str, Any]:
     locked = built.locked
     return {

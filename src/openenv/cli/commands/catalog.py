@@ -139,11 +139,11 @@ def serve(
         openenv catalog serve
     """
     from openenv.auto.catalog import write_site
-    from openenv.auto.catalog.serving import site_server
+    from openenv.auto.catalog.serving import create_site_server
 
     with tempfile.TemporaryDirectory(prefix="openenv-catalog-") as directory, _told():
         write_site(repository, directory, revision=revision, root=root)
-        with site_server(Path(directory), host, port) as server:
+        with create_site_server(Path(directory), host, port) as server:
             url = f"http://{host}:{server.server_port}/"
             say(f"the catalogue is at {url}")
             if as_json:

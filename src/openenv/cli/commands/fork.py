@@ -57,12 +57,12 @@ def fork(
     Examples:
         openenv fork openenv/echo_env --repo-id my_echo --private
     """
-    from openenv.hub import Hub, SecretsFoundError, space_name
-    from openenv.hub.names import reference_of
-    from openenv.hub.secrets import Finding, scan_text
+    from openenv.hub import Hub, SecretsFoundError, full_space_name
+    from openenv.hub.names import parse_space_reference
+    from openenv.hub.secrets import SecretFinding, find_secrets_in_text
 
     try:
-        source, revision = reference_of(source)
+        source, revision = parse_space_reference(source)
     except ValueError as error:
         raise CommandError(str(error), hint="openenv fork OWNER/SPACE", exit_code=MISUSED) from None
     if revision is not None:
@@ -71,12 +71,12 @@ def fork(
     secrets = secrets_of_options("--secret", secret)
     with failing():
         for name, value in variables.items():
-            if found := scan_text(f"{name}={value}", "variables.env"):
-                raise SecretsFoundError([Finding(f"--env-var {name}", 0, found[0].kind)])
+            if found := find_secrets_in_text(f"{name}={value}", "variables.env"):
+                raise SecretsFoundError([SecretFinding(f"--env-var {name}", 0, found[0].kind)])
         hub = Hub(on_wait=lambda s: say(f"the Hub wants to be asked again in {s:g} s"))
         user = hub.user()
         try:
-            target = space_name(repo_id, source.partition("/")[2], lambda: user)
+            target = full_space_name(repo_id, source.partition("/")[2], lambda: user)
         except ValueError as error:
             raise CommandError(
                 str(error), hint="write OWNER/NAME, or NAME", exit_code=MISUSED

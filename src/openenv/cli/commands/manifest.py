@@ -46,14 +46,14 @@ def migrate(directory: Directory = Path(), check: Check = False, as_json: AsJson
         openenv manifest migrate my_env
         openenv manifest migrate my_env --check  # in CI: it is in its newest form
     """
-    from openenv.manifest import MANIFEST, ManifestError, migrated
+    from openenv.manifest import MANIFEST, ManifestError, migrate_manifest
     from openenv.manifest.reading import read_text
 
     path = directory / MANIFEST
     if not path.is_file():
         raise CommandError(f"{directory} has no {MANIFEST}", hint="name an environment's directory")
     try:
-        text, changes = migrated(read_text(path))
+        text, changes = migrate_manifest(read_text(path))
     except ManifestError as error:
         raise CommandError(str(error), hint="`openenv validate` shows the line") from error
     if changes and not check:

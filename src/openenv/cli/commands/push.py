@@ -21,7 +21,7 @@ from openenv.cli._spaces import (
 from openenv.cli.commands.build import EngineName, build_shown, check_lock, check_openenv, tell
 
 if TYPE_CHECKING:
-    from openenv.images import Plan
+    from openenv.images import BuildPlan
 
 __all__ = ["push"]
 
@@ -284,9 +284,9 @@ def _push_image(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    from openenv.hub import SecretsFoundError, check_structure, scan
-    from openenv.hub.secrets import allowed
-    from openenv.images import Locking, Options, find_builder
+    from openenv.hub import SecretsFoundError, check_structure, find_secrets
+    from openenv.hub.secrets import split_allowed
+    from openenv.images import BuildOptions, LockOptions, find_builder
     from openenv.images import push as push_image
 
     if "://" in registry:
@@ -297,7 +297,7 @@ def _push_image(
         )
     manifest = check_structure(environment)
     plan = _plan(environment, base_image, interface)
-    findings, _ = allowed(scan(plan.contents.root, plan.contents.files), let_pass)
+    findings, _ = split_allowed(find_secrets(plan.contents.root, plan.contents.files), let_pass)
     if findings:
         raise SecretsFoundError(findings)
     tell_not_scanned(plan.contents.root, plan.contents.files)
@@ -320,7 +320,7 @@ def _push_image(
     if plan.dockerfile.is_locked:
         check_lock(plan, openenv)
     builder = find_builder(None if engine is None else engine.value)
-    built = build_shown(plan, builder, [tag], Options(), Locking(openenv), None)
+    built = build_shown(plan, builder, [tag], BuildOptions(), LockOptions(openenv), None)
     say(f"pushing it to {registry}")
     name = push_image(built, builder, registry, tls=tls)
     if as_json:
@@ -329,18 +329,18 @@ def _push_image(
         typer.echo(name)
 
 
-def _plan(environment: Path, base_image: str | None, interface: bool | None) -> Plan:
+def _plan(environment: Path, base_image: str | None, interface: bool | None) -> BuildPlan:
     """What is built: the environment's image, with its Dockerfile changed as it was asked for."""
-    from openenv.hub.dockerfiles import with_base, with_interface
+    from openenv.hub.dockerfiles import replace_base, set_interface
     from openenv.images import read_plan
     from openenv.images.dockerfile import Dockerfile
 
     plan = read_plan(environment, default_dockerfile="")
     text = plan.dockerfile.text
     if base_image is not None:
-        text = with_base(text, base_image)
+        text = replace_base(text, base_image)
     if interface is not None:
-        text = with_interface(text, interface)
+        text = set_interface(text, interface)
     return replace(plan, dockerfile=Dockerfile(text, plan.dockerfile.source))
 
 

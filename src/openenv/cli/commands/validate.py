@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from openenv.cli._progress import Display
-    from openenv.manifest import Problem
+    from openenv.manifest import ManifestProblem
     from openenv.validation.pages import Page
     from openenv.validation.policy import SeverityPolicy
     from openenv.validation.report import CheckResult
     from openenv.validation.runner import Validation
-    from openenv.validation.static.building import BuildSettings
+    from openenv.validation.static.builds import BuildSettings
     from openenv.validation.types import Level
-    from openenv.validation.url import ServerReport
+    from openenv.validation.server_criteria import ServerReport
 
 __all__ = ["ProviderChoice", "level_of", "policy_of", "validate"]
 
@@ -327,11 +327,11 @@ def _check_lock(package: Path, openenv: Path | None) -> None:
 def _settings(
     base: str | None, network: str | None, ca_file: Path | None, openenv: Path | None
 ) -> BuildSettings:
-    from openenv.images import Locking, Options
-    from openenv.validation.static.building import BuildSettings
+    from openenv.images import BuildOptions, LockOptions
+    from openenv.validation.static.builds import BuildSettings
 
-    options = Options(network=network, ca_file=ca_file)
-    return BuildSettings(base, options, Locking(openenv, ca_file=ca_file))
+    options = BuildOptions(network=network, ca_file=ca_file)
+    return BuildSettings(base, options, LockOptions(openenv, ca_file=ca_file))
 
 
 def _validated(target: Path, wanted: _Wanted, build: BuildSettings) -> Validation:
@@ -496,13 +496,13 @@ def _show_results(console: Console, alike: Sequence[CheckResult]) -> None:
         console.print(Text.assemble("        ", (mark, "bold cyan"), words))
 
 
-def _places(result: CheckResult, key: str) -> list[Problem]:
+def _places(result: CheckResult, key: str) -> list[ManifestProblem]:
     """What the check of the manifest has found, with where it stands."""
-    from openenv.manifest import Problem
+    from openenv.manifest import ManifestProblem
 
     if result.check_id != "static.manifest":
         return []
-    return [Problem(**place) for place in result.measured.get(key, ())]
+    return [ManifestProblem(**place) for place in result.measured.get(key, ())]
 
 
 # ------------------------------------------------------------------ a server
@@ -512,7 +512,7 @@ def _look_at_server(url: str, timeout_s: float, as_json: bool, output: Path | No
     import json
 
     from openenv.cli._info import check_answers
-    from openenv.validation.url import inspect_server
+    from openenv.validation.server_criteria import inspect_server
 
     if not as_json and output is None:  # a report of nothing is for programs only
         check_answers(url, timeout_s)

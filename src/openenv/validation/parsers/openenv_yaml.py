@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from openenv.manifest import MANIFEST, check_manifest
 from openenv.manifest import ManifestError as UnreadableManifest
-from openenv.manifest.problems import Problem, sentence
+from openenv.manifest.problems import ManifestProblem, describe_error
 from openenv.validation.manifest import (
     AnyManifest,
     ManifestError,
@@ -75,7 +75,7 @@ class OpenEnvYamlParser:
         return normalized(about, given, self.signature)
 
 
-def _remedy(problems: Sequence[Problem]) -> str:
+def _remedy(problems: Sequence[ManifestProblem]) -> str:
     if all(problem.path.startswith("validation") for problem in problems):
         return f"in the section `validation` of {MANIFEST}, {WHOLE}"
     return f"mend what is named in {MANIFEST}; `openenv manifest schema` says what may stand there"
@@ -108,7 +108,7 @@ def normalized(
         made = model.model_validate(content)
     except ValidationError as error:
         raise ManifestError(
-            [sentence(one, model, "validation") for one in error.errors()],
+            [describe_error(one, model, "validation") for one in error.errors()],
             remediation=f"in the section `validation` of {signature.value}, {WHOLE}",
         ) from error
     assert isinstance(made, NormalizedManifest | NormalizedManifestV2)

@@ -12,7 +12,7 @@ from pathlib import Path
 from openenv.validation.graders import Evidence, Grader
 from openenv.validation.manifest import AnyManifest
 from openenv.validation.static import declared, images, layout, pinning
-from openenv.validation.static.building import BuildSettings, ImageBuilds, build_twice
+from openenv.validation.static.builds import BuildSettings, ImageBuilds, build_twice
 from openenv.validation.static.package import read_package
 
 __all__ = ["collect", "graders"]

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from openenv.images.dockerfile import Instruction, Stage
+from openenv.images.dockerfile import DockerfileInstruction, DockerfileStage
 from openenv.validation.graders import Check, Subject
 from openenv.validation.report import CheckResult, failed, passed, skipped
-from openenv.validation.static.building import ImageBuilds
+from openenv.validation.static.builds import ImageBuilds
 from openenv.validation.static.package import Package
 from openenv.validation.types import Level
 
@@ -220,7 +220,7 @@ def _final_problems(package: Package) -> Iterator[Problem]:
             yield from _left_over(instruction, variables)
 
 
-def _left_over(instruction: Instruction, variables: str) -> Iterator[Problem]:
+def _left_over(instruction: DockerfileInstruction, variables: str) -> Iterator[Problem]:
     text, line = instruction.text, instruction.line
     if _INSTALLS.search(text) and not _REMOVES.search(text) and (tool := TOOLS.search(text)):
         yield (
@@ -242,7 +242,7 @@ def _left_over(instruction: Instruction, variables: str) -> Iterator[Problem]:
         )
 
 
-def _secret_problems(stage: Stage) -> Iterator[Problem]:
+def _secret_problems(stage: DockerfileStage) -> Iterator[Problem]:
     for instruction in stage.instructions:
         if instruction.name not in ("ENV", "ARG"):
             continue
@@ -256,7 +256,7 @@ def _secret_problems(stage: Stage) -> Iterator[Problem]:
                 )
 
 
-def _download_problems(stage: Stage) -> Iterator[Problem]:
+def _download_problems(stage: DockerfileStage) -> Iterator[Problem]:
     for instruction in stage.instructions:
         if instruction.name == "ADD" and re.search(r"https?://", instruction.text):
             if "--checksum=" not in instruction.text:

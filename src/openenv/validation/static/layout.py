@@ -10,7 +10,7 @@ from openenv.images.running import declared_source
 from openenv.validation.graders import Check, Subject
 from openenv.validation.manifest import AnyManifest, NormalizedManifestV2
 from openenv.validation.report import CheckResult, failed, passed
-from openenv.validation.static.declared import Declared
+from openenv.validation.static.declarations import Declared
 from openenv.validation.static.package import Package
 from openenv.validation.types import Level
 

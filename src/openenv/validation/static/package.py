@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from openenv.errors import OpenEnvError
-from openenv.images.context import Contents, read_contents
-from openenv.images.dockerfile import Dockerfile, Instruction, Stage
+from openenv.images.context import BuildContext, read_build_context
+from openenv.images.dockerfile import Dockerfile, DockerfileInstruction, DockerfileStage
 from openenv.images.errors import BuildError
-from openenv.images.plan import Plan, read_plan
+from openenv.images.plan import BuildPlan, read_plan
 from openenv.manifest import MANIFEST
 from openenv.validation.manifest import AnyManifest, NormalizedManifestV2
 
@@ -43,9 +43,9 @@ class Package:
     """
 
     root: Path
-    contents: Contents
+    contents: BuildContext
     dockerfile: Dockerfile | None
-    plan: Plan | None
+    plan: BuildPlan | None
     why_no_plan: str
     project: Mapping[str, Any] = field(repr=False)
     unreadable: tuple[str, ...] = ()
@@ -62,12 +62,12 @@ class Package:
         return found if isinstance(found, Mapping) else {}
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[DockerfileStage, ...]:
         """The stages of its Dockerfile; none where it has no Dockerfile."""
         return () if self.dockerfile is None else self.dockerfile.stages
 
     @property
-    def final(self) -> tuple[Instruction, ...]:
+    def final(self) -> tuple[DockerfileInstruction, ...]:
         """What its image is made by: the last stage, with those that it is built on."""
         return () if self.dockerfile is None else self.dockerfile.final
 
@@ -92,7 +92,7 @@ def read_package(root: Path, manifest: AnyManifest | None, *, base: str | None =
     """
     root = root.resolve()
     try:
-        contents = read_contents(root)
+        contents = read_build_context(root)
         dockerfile = _dockerfile(root, manifest)
     except (BuildError, OSError) as error:
         raise PackageError(str(error)) from error
@@ -118,7 +118,9 @@ def _dockerfile(root: Path, manifest: AnyManifest | None) -> Dockerfile | None:
     return None
 
 
-def _plan(root: Path, dockerfile: Dockerfile | None, base: str | None) -> tuple[Plan | None, str]:
+def _plan(
+    root: Path, dockerfile: Dockerfile | None, base: str | None
+) -> tuple[BuildPlan | None, str]:
     if not (root / MANIFEST).is_file():
         return None, f"`openenv build` builds packages with {MANIFEST}"
     path = None if dockerfile is None else root / dockerfile.source

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from openenv.manifest import MANIFEST, Problem, check_manifest
+from openenv.manifest import MANIFEST, ManifestProblem, check_manifest
 from openenv.manifest import ManifestError as UnreadableManifest
 from openenv.manifest.reading import read_document
 from openenv.validation.graders import Check, Subject
@@ -110,7 +110,7 @@ def _placed(root: Path, words: Mapping[str, str]) -> list[dict[str, Any]]:
     return [document.problem(tuple(f.split(".")), said).as_data() for f, said in words.items()]
 
 
-def _warnings(root: Path) -> Sequence[Problem]:
+def _warnings(root: Path) -> Sequence[ManifestProblem]:
     """What the manifest most likely does not mean so."""
     path = root / MANIFEST
     try:

@@ -12,18 +12,18 @@ from typing import Any
 
 from openenv.images import (
     BuildError,
-    Built,
+    BuildOptions,
+    BuildPlan,
+    BuiltImage,
     Engine,
     EngineError,
-    Locking,
-    Options,
-    Plan,
+    LockOptions,
     build,
     default_tags,
     find_builder,
 )
-from openenv.images.build import bill_of
-from openenv.images.engines import ENGINES, Image
+from openenv.images.build import read_bill_of_materials
+from openenv.images.engines import ENGINES, EngineImage
 from openenv.providers.owners import is_orphan, own_name
 
 __all__ = ["BuildSettings", "ImageBuilds", "build_twice", "is_means"]
@@ -51,8 +51,8 @@ class BuildSettings:
     """
 
     base: str | None = None
-    options: Options = field(default_factory=Options)
-    locking: Locking = field(default_factory=Locking)
+    options: BuildOptions = field(default_factory=BuildOptions)
+    locking: LockOptions = field(default_factory=LockOptions)
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class ImageBuilds:
     skipped: str | None = None
     failure: str | None = None
     hint: str | None = None
-    built: tuple[Built, ...] = ()
-    images: tuple[Image, ...] = ()
+    built: tuple[BuiltImage, ...] = ()
+    images: tuple[EngineImage, ...] = ()
     bill: Mapping[str, Any] | None = field(default=None, repr=False)
     why_no_bill: str = ""
 
@@ -91,7 +91,7 @@ class ImageBuilds:
 
 
 def build_twice(
-    plan: Plan,
+    plan: BuildPlan,
     settings: BuildSettings | None = None,
     *,
     tell: Callable[[str], None] = lambda text: None,
@@ -129,9 +129,11 @@ def build_twice(
     return ImageBuilds(built=(first, second), images=images, bill=bill, why_no_bill=why_no_bill)
 
 
-def _bill(plan: Plan, engine: Engine, built: Built) -> tuple[Mapping[str, Any] | None, str]:
+def _bill(
+    plan: BuildPlan, engine: Engine, built: BuiltImage
+) -> tuple[Mapping[str, Any] | None, str]:
     try:
-        data = bill_of(plan, engine, built.id, default_tags(plan)[0])
+        data = read_bill_of_materials(plan, engine, built.id, default_tags(plan)[0])
     except EngineError:
         raise
     except BuildError as error:
