@@ -140,7 +140,7 @@ def test_a_run_whose_disk_was_full_at_once_can_be_begun_anew(
 
     output = tmp_path / "x.jsonl"
     with monkeypatch.context() as patched, pytest.raises(OSError, match="No space"):
-        patched.setattr("openenv.rollouts.samplers.os.replace", full)
+        patched.setattr("openenv._internal.replacing.os.replace", full)
         play(curriculum(), output)
     assert [path.name for path in tmp_path.iterdir()] == ["x.jsonl"]
     assert len(play(curriculum(), output, resume=True)) == 120

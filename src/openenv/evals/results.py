@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from openenv._internal.packages import check_installed
 from openenv._internal.redaction import redact
+from openenv._internal.replacing import replace_text
 from openenv.evals.comparison import Comparison, compare
 from openenv.evals.metrics import ASKED, Evaluation, EvaluationError, evaluate
 from openenv.evals.report import html_report, markdown_report
@@ -235,15 +236,6 @@ def save(
     for name in (COMPARISON, *(f"report.{kind}" for kind in REPORTS)):
         if name not in texts:
             (folder / name).unlink(missing_ok=True)
-    return [_written(folder / name, redact(text)) for name, text in texts.items()]
-
-
-def _written(path: Path, text: str) -> Path:
-    """Write a file such that it is there whole, or as it was."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-    return path
+    for name, text in texts.items():
+        replace_text(folder / name, redact(text))
+    return [folder / name for name in texts]

@@ -23,13 +23,11 @@ header is in the metadata of the schema, under ``openenv-rollouts``.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
-import logging
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -39,14 +37,8 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from typing_extensions import Self
 
 from openenv._internal.packages import needs
-from openenv.rollouts.lines import (
-    RolloutFileError,
-    append,
-    cut_torn_line,
-    lock,
-    locked,
-    sync_directory,
-)
+from openenv._internal.replacing import replacing
+from openenv.rollouts.lines import LineFile, RolloutFileError, whole_lines
 from openenv.rollouts.records import FORMAT, FORMAT_VERSION, Failure, Header, Rollout
 
 __all__ = [
@@ -56,8 +48,6 @@ __all__ = [
     "read_rollouts",
     "write_parquet",
 ]
-
-logger = logging.getLogger(__name__)
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
 Path_ = str | os.PathLike[str]
@@ -99,17 +89,10 @@ def read_rollouts(path: Path_) -> Iterator[Rollout]:
     if path.suffix == PARQUET:
         yield from _parquet_rollouts(path)
         return
-    with path.open("rb") as file:
-        _header(path, file.readline())
-        for number, line in enumerate(file, 2):
-            if line.endswith(b"\n"):
-                yield _record(Rollout, path, number, line)
-            else:
-                logger.warning(
-                    "%s, line %d is cut off: its writer was killed, or is at it; it is passed over",
-                    path,
-                    number,
-                )
+    lines = whole_lines(path)
+    _header(path, next(lines, (1, b""))[1])
+    for number, line in lines:
+        yield _record(Rollout, path, number, line)
 
 
 def _header(path: Path, line: bytes) -> Header:
@@ -202,32 +185,27 @@ class RolloutWriter:
         self.done: set[str] = set()
         self.failed: dict[str, list[Failure]] = {}
         self._sync_every_s = sync_every_s
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = locked(self.path, exclusive=not resume)
+        self._file = LineFile(self.path, exclusive=not resume)
         try:
             self.header = self._begin(header)
         except BaseException:
-            os.close(self._file)
+            self._file.close()
             raise
-        self._is_open = True
-        self._synced = time.monotonic()
 
     def _begin(self, header: Header) -> Header:
         if _has_header(self.path):
             found = read_header(self.path)
             _check_same_run(self.path, found, header)
-            cut_torn_line(self.path, self._file)
+            self._file.cut_torn_line()
             for rollout in read_rollouts(self.path):
                 self._note(rollout)
             if self.failed:
-                self._file = _without_failed(self.path, self._file)
-            self._size = os.fstat(self._file).st_size
+                self._file.keep(lambda n, line: n == 1 or from_json(line)["outcome"] != "failed")
             self.is_resumed = True
             return found
-        os.ftruncate(self._file, 0)
-        self._size = 0
+        self._file.clear()
         self._append(header.model_dump_json(exclude_none=True))
-        sync_directory(self.path, self._file)
+        self._file.sync_directory()
         return header
 
     def _note(self, rollout: Rollout) -> None:
@@ -248,30 +226,19 @@ class RolloutWriter:
                 written before is.
             ValueError: The writer is closed.
         """
-        if not self._is_open:
+        if not self._file.is_open:
             raise ValueError(f"the writer of {self.path} is closed")
         self._append(_line(rollout))
-        if self._sync_every_s is not None and self.seconds_unsynced >= self._sync_every_s:
+        if self._sync_every_s is not None and self._file.seconds_unsynced >= self._sync_every_s:
             self.sync()
-
-    @property
-    def seconds_unsynced(self) -> float:
-        """Seconds since the file was last put on the disk."""
-        return time.monotonic() - self._synced
 
     def sync(self) -> None:
         """Have what was written put on the disk; from any thread."""
-        self._synced = time.monotonic()
-        os.fsync(self._file)
+        self._file.sync()
 
     def close(self) -> None:
         """Put everything on the disk, and let others write. Safe to repeat."""
-        if self._is_open:
-            self._is_open = False
-            try:
-                os.fsync(self._file)
-            finally:
-                os.close(self._file)
+        self._file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -285,7 +252,7 @@ class RolloutWriter:
         self.close()
 
     def _append(self, line: str) -> None:
-        self._size = append(self.path, self._file, f"{line}\n".encode(), self._size)
+        self._file.append(f"{line}\n".encode())
 
 
 def _line(rollout: Rollout) -> str:
@@ -348,28 +315,6 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
-def _without_failed(path: Path, file: int) -> int:
-    """Write the file anew without the rollouts that failed; gives it instead of the old one."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
-    new = os.open(partial, flags, os.fstat(file).st_mode & 0o777)
-    try:
-        lock(path, new)
-        with path.open("rb") as old, open(os.dup(new), "ab") as kept:
-            for number, line in enumerate(old, 1):
-                if number == 1 or from_json(line).get("outcome") != "failed":
-                    kept.write(line)
-        os.fsync(new)
-        os.replace(partial, path)
-    except BaseException:
-        os.close(new)
-        with contextlib.suppress(OSError):
-            os.unlink(partial)
-        raise
-    os.close(file)
-    return new
-
-
 # ------------------------------------------------------------------ Parquet
 
 _TEXT = (
@@ -418,18 +363,14 @@ def write_parquet(source: Path_ | tuple[Header, Iterable[Rollout]], path: Path_)
         header, rollouts = read_header(source), read_rollouts(source)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    schema, count = _schema(header), 0
-    try:
-        with parquet.ParquetWriter(partial, schema, compression="zstd") as table:
-            for batch in _batches(rollouts, ROWS_AT_ONCE):
-                table.write_table(_table(path, batch, count, schema))
-                count += len(batch)
-        os.replace(partial, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(partial)
-        raise
+    schema, count, left = _schema(header), 0, iter(rollouts)
+    with (
+        replacing(path) as partial,
+        parquet.ParquetWriter(partial, schema, compression="zstd") as table,
+    ):
+        while batch := list(islice(left, ROWS_AT_ONCE)):
+            table.write_table(_table(path, batch, count, schema))
+            count += len(batch)
     return count
 
 
@@ -469,17 +410,6 @@ def _schema(header: Header) -> Any:
     kinds |= {"step_rewards": shares, "token_rewards": pyarrow.list_(shares)}
     kinds |= dict.fromkeys((*_JSON, _EXTRA), pyarrow.string())
     return pyarrow.schema(list(kinds.items()), metadata={FORMAT: header.model_dump_json()})
-
-
-def _batches(rollouts: Iterable[Rollout], size: int) -> Iterator[list[Rollout]]:
-    batch: list[Rollout] = []
-    for rollout in rollouts:
-        batch.append(rollout)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 def _table(path: Path, batch: list[Rollout], before: int, schema: Any) -> Any:

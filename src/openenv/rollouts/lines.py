@@ -1,7 +1,7 @@
-"""Files of lines that are there whole or not at all, whatever becomes of who writes them.
+"""Files of lines that are there whole or not at all, whatever becomes of the process that writes.
 
-A line is in the file whole, or it is the last one, cut off, which the next writer removes. There is
-one writer a file at a time, which the system sees to.
+There is one writer a file at a time, which a lock of the operating system sees to. A line is in the
+file whole, or it is the last one, cut off: readers pass over it, and the next writer removes it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ import contextlib
 import fcntl
 import logging
 import os
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from openenv._internal.replacing import replacing
 from openenv.errors import OpenEnvError
 
-__all__ = ["RolloutFileError", "append", "cut_torn_line", "lock", "locked", "sync_directory"]
+__all__ = ["LineFile", "RolloutFileError", "append", "cut_torn_line", "whole_lines"]
 
 logger = logging.getLogger(__name__)
 
@@ -22,11 +25,12 @@ TAIL_BYTES = 2**16
 
 
 class RolloutFileError(OpenEnvError, ValueError):
-    """A file of rollouts cannot be read, written or gone on with.
+    """A file of rollouts cannot be read, written or continued.
 
     Attributes:
         path: The file.
-        line: Where, from 1; the row, in a Parquet file; None where it is the file as a whole.
+        line: The number of the line, from 1, or of the row of a Parquet file; None for the file as
+            a whole.
         why: What is wrong.
     """
 
@@ -37,48 +41,149 @@ class RolloutFileError(OpenEnvError, ValueError):
         super().__init__(f"{path}{'' if line is None else f', line {line}'}: {why}")
 
 
-def locked(path: Path, *, exclusive: bool) -> int:
-    """Open a file for appending, for this writer alone; gives its descriptor.
+class LineFile:
+    """A file that this writer alone appends lines to.
 
     Args:
-        path: The file; made where there is none.
-        exclusive: There may be none.
+        path: The file; it is made if it is missing, and so is its directory.
+        exclusive: Whether an existing file is an error.
+
+    Attributes:
+        path: The file.
 
     Raises:
-        FileExistsError: There is one, and may not be.
-        OSError: It cannot be written to.
-        RolloutFileError: Somebody else writes to it.
+        FileExistsError: The file exists, and `exclusive` was asked for.
+        OSError: The file cannot be written to.
+        RolloutFileError: Another writer has the file open.
     """
-    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (os.O_EXCL if exclusive else 0)
-    try:
-        file = os.open(path, flags, 0o644)
-    except FileExistsError as error:
-        why = "it is there already; go on with it by resume, or name another one"
-        raise FileExistsError(error.errno, why, str(path)) from None
-    try:
-        lock(path, file)
-        if not os.path.samestat(os.fstat(file), os.stat(path)):  # another writer replaced it
-            raise RolloutFileError(str(path), None, "somebody else has just written it anew")
-    except BaseException:
-        os.close(file)
-        raise
-    return file
+
+    def __init__(self, path: Path, *, exclusive: bool = False) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        flags = _FLAGS | (os.O_EXCL if exclusive else 0)
+        try:
+            self._file = os.open(path, flags, 0o644)
+        except FileExistsError as error:
+            why = "it is there already; go on with it by resume, or name another one"
+            raise FileExistsError(error.errno, why, str(path)) from None
+        try:
+            _lock(path, self._file)
+            if not os.path.samestat(os.fstat(self._file), os.stat(path)):  # it was replaced
+                raise RolloutFileError(str(path), None, "somebody else has just written it anew")
+        except BaseException:
+            os.close(self._file)
+            raise
+        self._is_open = True
+        self._size = os.fstat(self._file).st_size
+        self._synced = time.monotonic()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the file has not been closed."""
+        return self._is_open
+
+    @property
+    def seconds_unsynced(self) -> float:
+        """Seconds since the file was last written to the disk."""
+        return time.monotonic() - self._synced
+
+    def append(self, lines: bytes) -> None:
+        """Append whole lines.
+
+        Raises:
+            OSError: The disk is full, for example. None of the lines is in the file then.
+        """
+        self._size = append(self.path, self._file, lines, self._size)
+
+    def cut_torn_line(self) -> None:
+        """Remove a last line that is not whole."""
+        cut_torn_line(self.path, self._file)
+        self._size = os.fstat(self._file).st_size
+
+    def clear(self) -> None:
+        """Remove every line."""
+        os.ftruncate(self._file, 0)
+        self._size = 0
+
+    def keep(self, is_kept: Callable[[int, bytes], bool]) -> None:
+        """Write the file anew without some of its lines; it is replaced as a whole.
+
+        Args:
+            is_kept: Called with the number of each line, from 1, and the line.
+        """
+        with replacing(self.path) as partial:
+            mode = os.fstat(self._file).st_mode & 0o777
+            new = os.open(partial, _FLAGS | os.O_TRUNC, mode)
+            try:
+                _lock(self.path, new)
+                with self.path.open("rb") as old, open(os.dup(new), "ab") as kept:
+                    kept.writelines(
+                        line for number, line in enumerate(old, 1) if is_kept(number, line)
+                    )
+                os.fsync(new)
+            except BaseException:
+                os.close(new)
+                raise
+        os.close(self._file)
+        self._file = new
+        self._size = os.fstat(new).st_size
+
+    def sync(self) -> None:
+        """Have what was written put on the disk; from any thread."""
+        self._synced = time.monotonic()
+        os.fsync(self._file)
+
+    def sync_directory(self) -> None:
+        """Have the file, and its entry in its directory, put on the disk."""
+        directory = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            self.sync()
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def close(self) -> None:
+        """Put everything on the disk, and let others write. Safe to repeat."""
+        if self._is_open:
+            self._is_open = False
+            try:
+                os.fsync(self._file)
+            finally:
+                os.close(self._file)
 
 
-def lock(path: Path, file: int) -> None:
-    """Have an open file for this writer alone.
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
-    Raises:
-        RolloutFileError: Somebody else writes to it.
-    """
+
+def _lock(path: Path, file: int) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise RolloutFileError(str(path), None, "somebody else is writing to it") from error
 
 
+def whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the whole lines of a file with their numbers, from 1.
+
+    A last line that is cut off, since its writer was killed, is passed over; the log says so.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.endswith(b"\n"):
+                yield number, line
+            else:
+                logger.warning(
+                    "%s, line %d is cut off: its writer was killed, or is at it; it is passed over",
+                    path,
+                    number,
+                )
+
+
 def cut_torn_line(path: Path, file: int) -> None:
-    """Remove a last line that is not whole."""
+    """Remove a last line that is not whole from an open file."""
     size = begin = os.fstat(file).st_size
     whole = 0
     while begin and not whole:
@@ -91,16 +196,16 @@ def cut_torn_line(path: Path, file: int) -> None:
 
 
 def append(path: Path, file: int, data: bytes, size: int) -> int:
-    """Append whole lines; gives the size of the file after them.
+    """Append whole lines to an open file; return its size after them.
 
     Args:
         path: The file, for the words of an error.
         file: Its descriptor.
         data: The lines, each with its end.
-        size: Of the file now.
+        size: The size of the file before them, in bytes.
 
     Raises:
-        OSError: The disk is full, say. Nothing of the lines is in the file then.
+        OSError: The disk is full, for example. None of the lines is in the file then.
     """
     written = 0
     try:
@@ -114,13 +219,3 @@ def append(path: Path, file: int, data: bytes, size: int) -> int:
             raise OSError(error.errno, why, str(path)) from error
         raise
     return size + len(data)
-
-
-def sync_directory(path: Path, file: int) -> None:
-    """Have a file, and that it is there, put on the disk."""
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(file)
-        os.fsync(directory)
-    finally:
-        os.close(directory)

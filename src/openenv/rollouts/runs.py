@@ -277,13 +277,26 @@ async def rollout_async(
         ConnectError: No server answers.
         OSError: The disk is full, say. What was written stays.
     """
-    given = {name: value for name, value in locals().items() if name not in _MAIN}
+    options = Options(
+        n=n,
+        num_tasks=num_tasks,
+        concurrency=concurrency,
+        output=output,
+        resume=resume,
+        seed=seed,
+        limits=limits,
+        retries=retries,
+        error_budget=error_budget,
+        trajectory_scorer=trajectory_scorer,
+        credit=credit,
+        token_credit=token_credit,
+        keep=keep,
+        on_rollout=on_rollout,
+        progress=progress,
+    )
     # In a thread: it may load a model, or import what asks a server.
-    run = await asyncio.to_thread(_Run, policy, tasks, Options(**given))
+    run = await asyncio.to_thread(_Run, policy, tasks, options)
     return await run.run(env)
-
-
-_MAIN = frozenset({"env", "policy", "tasks"})
 
 
 def waited_for(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:

@@ -15,17 +15,16 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import errno
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from openenv._internal.replacing import replacing
 from openenv.rewards.external.names import imported
-from openenv.rollouts.files import RolloutFileError
 from openenv.rollouts.jobs import Group, SeedFeed, TaskFeed
+from openenv.rollouts.lines import LineFile, RolloutFileError, whole_lines
 from openenv.tasks.curriculum import CurriculumSampler
 from openenv.tasks.errors import TasksetError
 from openenv.tasks.load import load_tasks
@@ -145,7 +144,7 @@ class SamplerFeed(TaskFeed):
         super().__init__(())
         self._sampler = sampler
         self._path = None if lines is None else lines.with_name(lines.name + SUFFIX)
-        self._file: int | None = None
+        self._file: LineFile | None = None
         self._groups: dict[str, Task] = {}  # of which it was not told yet
         self._told: set[str] = set()
         self._untold: dict[str, tuple[Rewards, Costs]] = {}
@@ -207,8 +206,7 @@ class SamplerFeed(TaskFeed):
     def close(self) -> None:
         if self._file is not None:
             with contextlib.suppress(OSError):
-                os.fsync(self._file)
-            os.close(self._file)
+                self._file.close()
             self._file = None
 
     def _learn(self, key: str, rewards: Rewards, costs: Costs) -> None:
@@ -223,25 +221,17 @@ class SamplerFeed(TaskFeed):
     def _begin(self, path: Path) -> None:
         state = self._sampler.state_dict()
         header = {"format": FORMAT, "version": FORMAT_VERSION, "state": state}
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        self._file = os.open(partial, _FLAGS | os.O_TRUNC, 0o644)
-        try:
-            self._write(header)
-            os.fsync(self._file)
-            os.replace(partial, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(partial)
-            raise
+        with replacing(path) as partial:
+            partial.write_bytes(to_json(header) + b"\n")
+        self._file = LineFile(path)
+        self._file.sync_directory()
 
     def _go_on(self, path: Path) -> None:
         try:
-            content = path.read_bytes()
+            events = [_event(path, number, line) for number, line in whole_lines(path)]
         except FileNotFoundError:
             why = "it is needed to go on: what the sampler was told is in it"
             raise RolloutFileError(str(path), None, why) from None
-        whole = content[: content.rfind(b"\n") + 1]
-        events = [_event(path, n, line) for n, line in enumerate(whole.splitlines(), 1)]
         if not events or events[0].get("format") != FORMAT:
             raise RolloutFileError(str(path), None, "this tells nothing of a sampler")
         if events[0]["version"] > FORMAT_VERSION:
@@ -250,8 +240,8 @@ class SamplerFeed(TaskFeed):
         self._told = {event["told"] for event in events if "told" in event}
         self._untold = {key: v for key, v in self._untold.items() if key not in self._told}
         self._past = iter(events[1:])
-        self._file = os.open(path, _FLAGS, 0o644)
-        os.ftruncate(self._file, len(whole))
+        self._file = LineFile(path)
+        self._file.cut_torn_line()
 
     def _drawn_again(self, task_id: str) -> Task:
         drawn = self._sampler.sample(1)
@@ -263,14 +253,7 @@ class SamplerFeed(TaskFeed):
 
     def _write(self, event: dict[str, Any]) -> None:
         if self._file is not None:
-            line = to_json(event) + b"\n"
-            size = os.lseek(self._file, 0, os.SEEK_END)
-            if os.write(self._file, line) != len(line):  # the disk is full
-                os.ftruncate(self._file, size)
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
-
-
-_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._file.append(to_json(event) + b"\n")
 
 
 def _event(path: Path, number: int, line: bytes) -> dict[str, Any]:

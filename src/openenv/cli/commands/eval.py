@@ -6,6 +6,7 @@ import platform
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -152,7 +153,27 @@ def evaluate_command(
         openenv eval http://localhost:8000 --tasks own --split test -n 4 -o after
         openenv eval --from after --compare before  # two runs that are stored
     """
-    options = dict(locals())
+    options = _PlayOptions(
+        policy=policy,
+        tasks=tasks,
+        split=split,
+        samples=samples,
+        num_tasks=num_tasks,
+        concurrency=concurrency,
+        seed=seed,
+        max_steps=max_steps,
+        max_seconds=max_seconds,
+        max_tokens=max_tokens,
+        retries=retries,
+        error_budget=error_budget,
+        trajectory_scorer=trajectory_scorer,
+        base_url=base_url,
+        temperature=temperature,
+        max_reply_tokens=max_reply_tokens,
+        system_prompt=system_prompt,
+        act_by=act_by,
+        no_check=no_check,
+    )
     reports = _reports(report)
     if resume and output_dir is None:
         why = "--resume needs to know which folder"
@@ -177,10 +198,15 @@ def evaluate_command(
         check_extra(reports if output_dir is not None else ())
         if run is None and compare is not None:  # both are to be evaluated alike
             evaluation = {**_comparable(stored_rules(compare)), **evaluation}
-        found = load_evaluation(run, **evaluation) if run else _played(options, evaluation)
+        if run is not None:
+            found = load_evaluation(run, **evaluation)
+        else:
+            assert env is not None
+            found = _play(env, options, evaluation, output_dir, resume=resume)
         here = run or output_dir
         compared = None if compare is None else _compared(compare, here, found, evaluation)
-        result = result_of(_config(options, run, found), found)
+        asked_to_play = {} if run is not None else options.given()
+        result = result_of(_config(asked_to_play, run, found, lowest), found)
         if output_dir is not None:
             with display() as shown:
                 shown.begin("reporting")
@@ -245,20 +271,16 @@ def _stored_run(env: str | None, stored: Path | None) -> Path | None:
     return Path(env) if is_stored(env) else None
 
 
-# What has no part in what an evaluation comes to.
-BESIDE = {"as_json", "compare", "env", "output_dir", "report", "resume", "stored"}
-OF_EVALUATION = {"level", "lowest", "threshold", "unscored"}
-
-
-def _config(options: dict[str, Any], run: Path | None, found: Evaluation) -> EvalConfig:
-    """What was asked for, so that it can be done again."""
+def _config(
+    options: dict[str, Any], run: Path | None, found: Evaluation, lowest: float | None
+) -> EvalConfig:
+    """Describe what was asked for, so that it can be done again."""
     import openenv
     from openenv.evals import EvalConfig
 
-    names = set() if run is not None else set(options) - BESIDE - OF_EVALUATION
-    asked = {name: options[name] for name in sorted(names) if options[name] is not None}
+    asked = dict(sorted(options.items()))
     asked |= {"level": found.level, "unscored": found.unscored_policy, "threshold": found.threshold}
-    if options["lowest"] is not None:
+    if lowest is not None:
         asked["lowest"] = found.lowest
     return EvalConfig(
         harness_name="openenv eval",
@@ -272,41 +294,75 @@ def _config(options: dict[str, Any], run: Path | None, found: Evaluation) -> Eva
 # ------------------------------------------------------------------ playing
 
 
-def _played(options: dict[str, Any], evaluation: dict[str, Any]) -> Evaluation:
+@dataclass(frozen=True)
+class _PlayOptions:
+    """Options by which episodes are played for an evaluation; a result keeps those given."""
+
+    policy: str
+    tasks: str | None
+    split: str | None
+    samples: int
+    num_tasks: int | None
+    concurrency: int
+    seed: int
+    max_steps: int | None
+    max_seconds: float | None
+    max_tokens: int | None
+    retries: int
+    error_budget: str
+    trajectory_scorer: str | None
+    base_url: str | None
+    temperature: float | None
+    max_reply_tokens: int | None
+    system_prompt: str | None
+    act_by: str | None
+    no_check: bool
+
+    def given(self) -> dict[str, Any]:
+        """Return the options that are not None, by name."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+def _play(
+    env: str,
+    options: _PlayOptions,
+    evaluation: dict[str, Any],
+    output_dir: Path | None,
+    *,
+    resume: bool,
+) -> Evaluation:
     from openenv import rollouts
     from openenv.evals.harness import play_and_evaluate, seeds_as_tasks
 
     sys.path.insert(0, str(Path.cwd()))
-    given = {name: options[name] for name in ("temperature", "system_prompt", "act_by")}
-    given["max_tokens"] = options["max_reply_tokens"]
+    given = {name: getattr(options, name) for name in ("temperature", "system_prompt", "act_by")}
+    given["max_tokens"] = options.max_reply_tokens
     known = {name: value for name, value in given.items() if value is not None}
-    who = rollouts.policy_named(options["policy"], base_url=options["base_url"], **known)
-    num_tasks, seed = options["num_tasks"], options["seed"]
-    limits = rollouts.RolloutLimits(
-        options["max_steps"], options["max_seconds"], options["max_tokens"]
-    )
-    own = playing.tasks_of(options["env"], options["tasks"], options["split"])
+    who = rollouts.policy_named(options.policy, base_url=options.base_url, **known)
+    num_tasks, seed = options.num_tasks, options.seed
+    limits = rollouts.RolloutLimits(options.max_steps, options.max_seconds, options.max_tokens)
+    own = playing.tasks_of(env, options.tasks, options.split)
     with own as tasks, display() as shown:
         what: Any = tasks
         if tasks is None and num_tasks is not None:
             what = seeds_as_tasks(range(seed, seed + num_tasks))
         shown.begin("rollouts")
         found = play_and_evaluate(
-            options["env"],
+            env,
             who,
             what,
-            output_dir=options["output_dir"],
-            checks_reproducibility=not options["no_check"],
+            output_dir=output_dir,
+            checks_reproducibility=not options.no_check,
             evaluation=evaluation,
-            n=options["samples"],
+            n=options.samples,
             num_tasks=num_tasks,
-            concurrency=options["concurrency"],
+            concurrency=options.concurrency,
             seed=seed,
             limits=limits,
-            retries=options["retries"],
-            error_budget=playing._budget(options["error_budget"]),
-            trajectory_scorer=playing._scorer(options["trajectory_scorer"]),
-            resume=options["resume"],
+            retries=options.retries,
+            error_budget=playing._budget(options.error_budget),
+            trajectory_scorer=playing._scorer(options.trajectory_scorer),
+            resume=resume,
             progress=lambda progress: shown.update(progress.done, playing.told(progress)),
         )
         shown.finish(f"{found.counts['samples']:,} rollouts")

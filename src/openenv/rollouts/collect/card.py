@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from openenv._internal.replacing import replace_text
 from openenv.rollouts.collect.records import EpisodeRecord
 from openenv.rollouts.collect.serializer import (
     METADATA_FILENAME,
     README_FILENAME,
     RESULTS_FILENAME,
     RolloutSerializer,
-    replaced,
 )
 from openenv.rollouts.collect.tables import TABLE_FILENAME
 
@@ -91,7 +91,7 @@ def write_card(output_dir: Path) -> bool:
     path = output_dir / README_FILENAME
     if path.exists() and MADE_BY not in path.read_text(encoding="utf-8", errors="replace"):
         return False
-    replaced(path, build_dataset_readme(output_dir))
+    replace_text(path, build_dataset_readme(output_dir))
     return True
 
 

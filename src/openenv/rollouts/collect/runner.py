@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import threading
 import time
 import warnings
@@ -27,7 +26,7 @@ from openenv.rollouts.failures import is_passing
 from openenv.rollouts.harness.loops import HarnessAdapter
 from openenv.rollouts.harness.results import HarnessRolloutResult, HarnessRunLimits, ModelStep
 from openenv.rollouts.harness.sessions import ResourceSession, ResourceSessionFactory
-from openenv.rollouts.lines import append, cut_torn_line, locked
+from openenv.rollouts.lines import LineFile
 from openenv.rollouts.records import Failure
 
 __all__ = ["CollectResult", "CollectRunner"]
@@ -279,12 +278,12 @@ class CollectRunner:
         told = {"episode_id": episode_id, "time": time.time()}
         line = to_json({**told, "failures": [one.model_dump() for one in failures]}) + b"\n"
         with _FAILURES:
-            file = locked(path, exclusive=False)
+            file = LineFile(path)
             try:
-                cut_torn_line(path, file)
-                append(path, file, line, os.fstat(file).st_size)
+                file.cut_torn_line()
+                file.append(line)
             finally:
-                os.close(file)
+                file.close()
 
 
 # Threads of one process would find the file locked by each other.

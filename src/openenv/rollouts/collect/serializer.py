@@ -16,14 +16,9 @@ from weakref import WeakValueDictionary
 from pydantic_core import from_json, to_json
 from typing_extensions import Self
 
+from openenv._internal.replacing import replace_text
 from openenv.rollouts.collect.records import EpisodeRecord
-from openenv.rollouts.lines import (
-    RolloutFileError,
-    append,
-    cut_torn_line,
-    locked,
-    sync_directory,
-)
+from openenv.rollouts.lines import LineFile, RolloutFileError, whole_lines
 
 __all__ = [
     "FAILURES_FILENAME",
@@ -33,7 +28,6 @@ __all__ = [
     "ROLLOUTS_FILENAME",
     "RolloutSerializer",
     "read_records",
-    "replaced",
     "set_aside",
 ]
 
@@ -56,19 +50,16 @@ def read_records(path: Path) -> Iterator[EpisodeRecord]:
         OSError: The file cannot be read.
         RolloutFileError: It is damaged before its last line, or holds no episodes.
     """
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                return
-            try:
-                found = from_json(line)
-                if not isinstance(found, dict):
-                    raise ValueError(f"expected an object, and it is {found!r:.100}")
-                record = EpisodeRecord.of(found)
-            except ValueError as error:
-                why = f"this is no collected episode: {error}"
-                raise RolloutFileError(str(path), number, why) from error
-            yield record
+    for number, line in whole_lines(path):
+        try:
+            found = from_json(line)
+            if not isinstance(found, dict):
+                raise ValueError(f"expected an object, and it is {found!r:.100}")
+            record = EpisodeRecord.of(found)
+        except ValueError as error:
+            why = f"this is no collected episode: {error}"
+            raise RolloutFileError(str(path), number, why) from error
+        yield record
 
 
 class RolloutSerializer:
@@ -83,10 +74,8 @@ class RolloutSerializer:
 
     def __init__(self, output_dir: Path | str) -> None:
         self._output_dir = Path(output_dir)
-        self._file: int | None = None
-        self._size = 0
+        self._file: LineFile | None = None
         self._ids: set[str] = set()
-        self._synced = time.monotonic()
 
     @property
     def output_dir(self) -> Path:
@@ -113,16 +102,14 @@ class RolloutSerializer:
         with _TURNS:
             if self._file is not None:
                 return
-            self._output_dir.mkdir(parents=True, exist_ok=True)
             self.interrupt()
-            file = locked(self.results_path, exclusive=False)
+            file = LineFile(self.results_path)
             try:
-                cut_torn_line(self.results_path, file)
+                file.cut_torn_line()
                 self._ids = self.collected_episode_ids()
-                self._size = os.fstat(file).st_size
-                sync_directory(self.results_path, file)
+                file.sync_directory()
             except BaseException:
-                os.close(file)
+                file.close()
                 raise
             self._file = file
             _WRITERS[self._key] = self
@@ -154,17 +141,16 @@ class RolloutSerializer:
                 raise ValueError(
                     f"{self.results_path} has an episode {record.episode_id!r} already"
                 )
-            self._size = append(self.results_path, self._file, line, self._size)
+            self._file.append(line)
             self._ids.add(record.episode_id)
-            if time.monotonic() - self._synced >= SYNC_EVERY_S:
-                os.fsync(self._file)
-                self._synced = time.monotonic()
+            if self._file.seconds_unsynced >= SYNC_EVERY_S:
+                self._file.sync()
 
     def write_metadata(self, metadata: dict[str, Any]) -> None:
         """Write how they were collected; what was there is replaced, as a whole."""
         self._output_dir.mkdir(parents=True, exist_ok=True)
         text = json.dumps(metadata, indent=2, ensure_ascii=False, default=str)
-        replaced(self.metadata_path, f"{text}\n")
+        replace_text(self.metadata_path, f"{text}\n")
 
     def read_metadata(self) -> dict[str, Any]:
         """How they were collected; empty where nobody has said.
@@ -204,10 +190,7 @@ class RolloutSerializer:
         """Put everything on the disk, and let others write. Safe to repeat."""
         file, self._file = self._file, None
         if file is not None:
-            try:
-                os.fsync(file)
-            finally:
-                os.close(file)
+            file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -223,18 +206,6 @@ class RolloutSerializer:
     def __del__(self) -> None:
         with contextlib.suppress(OSError):
             self.close()
-
-
-def replaced(path: Path, text: str) -> None:
-    """Write a file as a whole: it is the old one or the new one, whatever happens."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-        raise
 
 
 def set_aside(path: Path) -> Path | None:

@@ -23,6 +23,7 @@ from typing import Any, Literal, get_args
 from pydantic_core import from_json, to_json
 
 from openenv._internal.json import read_json
+from openenv._internal.replacing import replacing
 from openenv.rollouts.collect.interfaces import as_functions, interface_of
 from openenv.rollouts.collect.records import EpisodeRecord
 from openenv.rollouts.collect.serializer import (
@@ -413,12 +414,5 @@ def _all(first: dict[str, Any], others: Iterator[dict[str, Any]]) -> Iterator[di
 
 def _write_lines(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with partial.open("wb") as file:
-            for row in rows:
-                file.write(to_json(row) + b"\n")
-        os.replace(partial, path)
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink()
+    with replacing(path) as partial, partial.open("wb") as file:
+        file.writelines(to_json(row) + b"\n" for row in rows)

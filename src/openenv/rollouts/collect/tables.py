@@ -7,9 +7,7 @@ every field of every other row, with None in it.
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from openenv._internal.packages import needs
+from openenv._internal.replacing import replacing
 from openenv.rollouts.collect.serializer import read_records
 from openenv.rollouts.lines import RolloutFileError
 
@@ -76,23 +75,22 @@ def write_rows(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], pa
     """
     pyarrow = _pyarrow()
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial, count = path.with_name(f".{path.name}.{os.getpid()}"), 0
+    count, left = 0, iter(rows)
     schema = pyarrow.schema([(name, _type(pyarrow, kind)) for name, kind in columns.items()])
     try:
-        with pyarrow.parquet.ParquetWriter(partial, schema, compression="zstd") as table:
-            for batch in _batches(rows):
+        with (
+            replacing(path) as partial,
+            pyarrow.parquet.ParquetWriter(partial, schema, compression="zstd") as table,
+        ):
+            while batch := list(islice(left, ROWS_AT_ONCE)):
                 arrays = [
                     _array(pyarrow, kind, [row.get(name) for row in batch])
                     for name, kind in columns.items()
                 ]
                 table.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
                 count += len(batch)
-        os.replace(partial, path)
     except pyarrow.ArrowException as error:
         raise RolloutFileError(str(path), None, str(error)) from error
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(partial)
     return count
 
 
@@ -124,12 +122,6 @@ def _json(pyarrow: Any, values: list[Any]) -> Any:
     return pyarrow.ExtensionArray.from_storage(
         pyarrow.json_(), pyarrow.array(texts, pyarrow.string())
     )
-
-
-def _batches(rows: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
-    left = iter(rows)
-    while batch := list(islice(left, ROWS_AT_ONCE)):
-        yield batch
 
 
 def _pyarrow() -> Any:
