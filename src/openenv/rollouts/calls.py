@@ -40,10 +40,14 @@ class Caller:
         found = await asyncio.get_running_loop().run_in_executor(self._pool, call)
         return await found if isawaitable(found) else found
 
-    def close(self) -> None:
-        """End the threads, once the calls in them are over. It may be used again after."""
+    def close(self, *, wait: bool = False) -> None:
+        """End the threads once the calls in them have returned; the caller may be used again.
+
+        Args:
+            wait: Wait for these calls. Those that have not begun are dropped.
+        """
         if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool.shutdown(wait=wait, cancel_futures=True)
             self._pool = None
 
 

@@ -26,7 +26,6 @@ from typing import Any, ParamSpec, TypeVar
 
 from openenv._internal.version import version
 from openenv.client import background
-from openenv.client.client import EnvClient
 from openenv.errors import (
     AuthenticationError,
     CapacityError,
@@ -42,7 +41,7 @@ from openenv.rewards.delayed import TrajectoryScorer
 from openenv.rewards.external.names import token_credit_named
 from openenv.rollouts.calls import Caller
 from openenv.rollouts.episode_sessions import CURE
-from openenv.rollouts.episodes import LONG, Scoring, Terms, failed, play
+from openenv.rollouts.episodes import LONG, Scoring, Terms, failed
 from openenv.rollouts.failures import (
     AttemptFailed,
     RetryRule,
@@ -66,17 +65,15 @@ from openenv.rollouts.policies.base import Policy
 from openenv.rollouts.policies.functions import as_policy
 from openenv.rollouts.records import Header, Rollout
 from openenv.rollouts.samplers import feed_of
-from openenv.rollouts.sessions import Sessions, sessions_of
+from openenv.rollouts.sessions import EpisodeSource, source_of
 from openenv.rollouts.summary import Groups, Progress, Summary, Tally
 
-__all__ = ["RolloutRun", "rollout", "rollout_async", "waited_for"]
+__all__ = ["RolloutRun", "RolloutRunner", "rollout", "rollout_async", "run_to_end", "waited_for"]
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 P = ParamSpec("P")
-
-Client = EnvClient[Any, Any, Any]
 
 OPENED_AT_ONCE = 64
 # How long nobody may have a session before it is given up, where there was one before.
@@ -141,6 +138,7 @@ class Options:
     keep: Callable[[Rollout], Any] | None = None
     on_rollout: Callable[[Rollout], Any] | None = None
     progress: Callable[[Progress], Any] | None = None
+    remembers: bool = True  # rollouts that are written to no file are kept in memory
 
     def __post_init__(self) -> None:
         for name, least in (("n", 1), ("concurrency", 1), ("retries", 0), ("num_tasks", 1)):
@@ -295,7 +293,7 @@ async def rollout_async(
         progress=progress,
     )
     # In a thread: it may load a model, or import what asks a server.
-    run = await asyncio.to_thread(_Run, policy, tasks, options)
+    run = await asyncio.to_thread(RolloutRunner, policy, tasks, options)
     return await run.run(env)
 
 
@@ -304,7 +302,7 @@ def waited_for(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
 
     @wraps(function)
     def waited(*args: P.args, **kwargs: P.kwargs) -> T:
-        return _to_its_end(function(*args, **kwargs))
+        return run_to_end(function(*args, **kwargs))
 
     return waited
 
@@ -314,7 +312,7 @@ rollout.__name__ = rollout.__qualname__ = "rollout"
 rollout_async.__doc__ = "Do what `rollout` does, on the event loop that runs."
 
 
-def _to_its_end(work: Coroutine[Any, Any, T]) -> T:
+def run_to_end(work: Coroutine[Any, Any, T]) -> T:
     """Run on the shared loop; where the caller is interrupted, wait until all is put away."""
     ended = threading.Event()
 
@@ -331,7 +329,20 @@ def _to_its_end(work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-class _Run:
+class RolloutRunner:
+    """Plays the episodes of one run: its places, its retries, its files and its error budget.
+
+    Args:
+        policy: Who plays.
+        tasks: What is played.
+        options: How.
+
+    Design notes. Everything here runs on one event loop. Each of `concurrency` places is a task
+    that holds a session and plays one episode after the other in it; a place takes a rollout only
+    once it has a session. Code of users and files that may be slow run in threads of one kind each
+    (`Caller`), so that calls of one kind never overlap. `run` can be called once.
+    """
+
     def __init__(self, policy: Any, tasks: Any, options: Options) -> None:
         self._policy: Policy = as_policy(policy, concurrency=options.concurrency)
         most = getattr(self._policy, "max_concurrency", options.concurrency)
@@ -358,14 +369,14 @@ class _Run:
         if lines is not None and table is not None:
             await asyncio.to_thread(check_table, lines, table, resume=options.resume)
         async with contextlib.AsyncExitStack() as stack:
-            self._sessions: Sessions = await sessions_of(env, self._note_queue)
-            stack.push_async_callback(self._sessions.aclose)
+            self._source: EpisodeSource = await source_of(env, self._note_queue)
+            stack.push_async_callback(self._source.aclose)
             stack.push_async_callback(self._policy.aclose)
             stack.push_async_callback(self._all_closed)
             stack.callback(self._close_callers)
             files = contextlib.ExitStack()
             stack.push_async_callback(_wholly, files.close)  # a disk may take its time
-            await _wholly(partial(self._begin, files, await self._sessions.reward()))
+            await _wholly(partial(self._begin, files, await self._source.reward()))
             try:
                 await self._play()
             finally:
@@ -384,7 +395,7 @@ class _Run:
         self._feed = feed_of(self._tasks, options.n, lines)
         files.callback(self._feed.close)
         header = Header(
-            environment=self._sessions.name,
+            environment=self._source.name,
             policy=self._policy.name,
             reward=None if spec is None else spec.as_data(),
             openenv=version(),
@@ -457,15 +468,15 @@ class _Run:
 
     async def _place(self) -> None:
         """One place: has a session, and plays one episode after the other in it."""
-        client: Client | None = None
+        session: Any = None
         waited, is_fresh = 0, True
         try:
             while True:
-                if client is None:
+                if session is None:
                     if not await self._jobs.wanted(lambda: self._opening):
                         return
-                    client = await self._opened(waited)
-                    waited = 0 if client is not None else waited + 1
+                    session = await self._opened(waited)
+                    waited = 0 if session is not None else waited + 1
                     is_fresh = True
                     continue
                 job = await self._jobs.take()
@@ -473,33 +484,33 @@ class _Run:
                     if not await self._jobs.wanted(lambda: 0):
                         return
                     continue
-                if not await self._attempt(client, job, is_fresh=is_fresh):
-                    self._close(client)
-                    client = None
+                if not await self._attempt(session, job, is_fresh=is_fresh):
+                    self._close(session)
+                    session = None
                 is_fresh = False
         finally:
-            if client is not None:
-                self._close(client)
+            if session is not None:
+                self._close(session)
 
-    async def _opened(self, waited: int) -> Client | None:
+    async def _opened(self, waited: int) -> Any:
         """Open a session; None where that is to be tried again, or nobody needs it any more."""
         self._opening += 1
         try:
             async with self._door:
-                client: Client | None = await self._unless_over(self._sessions.open())
-            if client is None:
+                session: Any = await self._unless_over(self._source.open())
+            if session is None:
                 return None
             self._open += 1
             self._note_room()
             try:
-                await self._learn(client)
+                await self._learn(session)
             except BaseException:
-                self._close(client)
+                self._close(session)
                 raise
             # A session of which nothing can be learned is none: that would be tried for ever.
             self._has_opened = True
             self._alive_at = time.monotonic()
-            return client
+            return session
         except Exception as error:
             self._check_worth_waiting(error)
             self._tell_of_retry(error)
@@ -543,12 +554,12 @@ class _Run:
             LONG,
         )
 
-    async def _learn(self, client: Client) -> None:
+    async def _learn(self, session: Any) -> None:
         """Find out how one acts in the environment, if the policy wants to know."""
         async with self._learning:
             if self._terms is None:
                 needed = self._policy.needs_interface
-                interface = await self._sessions.interface(client) if needed else None
+                interface = await self._source.interface(session) if needed else None
                 self._terms = Terms(
                     self._policy,
                     self._options.limits,
@@ -572,10 +583,10 @@ class _Run:
                 doing.cancel()
                 await asyncio.gather(doing, return_exceptions=True)
 
-    def _close(self, client: Client) -> None:
+    def _close(self, session: Any) -> None:
         """Close a session, while its place goes on: a step that hangs holds up its end."""
         self._open -= 1
-        closing = asyncio.ensure_future(self._closed(client))
+        closing = asyncio.ensure_future(self._closed(session))
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
 
@@ -583,15 +594,15 @@ class _Run:
         while self._closing:
             await asyncio.wait(self._closing)
 
-    async def _closed(self, client: Client) -> None:
+    async def _closed(self, session: Any) -> None:
         try:
-            await self._sessions.close(client)
+            await self._source.close(session)
         except (OpenEnvError, OSError) as error:
             logger.info("a session could not be closed: %s", error)
 
     def _note_room(self) -> None:
         """Say at once, and once, that the server holds fewer sessions than are to be played in."""
-        room, wanted = self._sessions.room, self._options.concurrency
+        room, wanted = self._source.room, self._options.concurrency
         if self._tally.total is not None:
             wanted = min(wanted, self._tally.total)
         if room is not None and room < wanted and not self._is_queued:
@@ -617,13 +628,13 @@ class _Run:
 
     # ------------------------------------------------------------------ its rollouts
 
-    async def _attempt(self, client: Client, job: Job, *, is_fresh: bool) -> bool:
+    async def _attempt(self, session: Any, job: Job, *, is_fresh: bool) -> bool:
         """Play an episode; gives whether the session may be used again."""
         assert self._terms is not None
         ticket = await self._pace.enter()
         try:
             press = partial(self._pace.press, ticket)
-            done, plays_on = await play(client, job, self._terms, press)
+            done, plays_on = await self._source.play(session, job, self._terms, press)
         except AttemptFailed as failure:
             if (why := pressure(failure.cause)) is not None:
                 self._pace.press(ticket, why)
@@ -686,7 +697,7 @@ class _Run:
         self._tally.add(done)
         if self._writer is not None:
             self._writer.write(done)
-        else:
+        elif options.remembers:
             self.result._kept.append(done)
         self._note_budget()
         if (group := self._groups.add(done)) is not None:

@@ -9,12 +9,14 @@ import asyncio
 import contextlib
 import inspect
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-from openenv._internal.addresses import image_of, is_address, over_http
+from openenv._internal.addresses import over_http
 from openenv._internal.net.proxies import proxy_for
 from openenv._internal.redaction import redact
+from openenv._internal.targets import TargetKind, parse_target
 from openenv.client import background
 from openenv.client.client import EnvClient
 from openenv.client.generic import GenericEnvClient
@@ -24,6 +26,7 @@ from openenv.environment import Environment
 from openenv.errors import (
     CapacityError,
     ConnectError,
+    NotSupported,
     OpenEnvError,
     RateLimited,
     ResponseTimeout,
@@ -32,6 +35,7 @@ from openenv.errors import (
 from openenv.execution.spec import class_made_by
 from openenv.protocol.v1 import ClientConnection1, Queued
 from openenv.reward import RewardSpec
+from openenv.rollouts.episodes import Terms, play
 from openenv.rollouts.interfaces import (
     Interface,
     declared_by_server,
@@ -39,12 +43,14 @@ from openenv.rollouts.interfaces import (
     told_by_environment,
     told_by_server,
 )
+from openenv.rollouts.jobs import Job
+from openenv.rollouts.records import Rollout
 from openenv.server.workers import managers_of
 from openenv.tasks.errors import TasksetError
 from openenv.tasks.load import load_tasks
 from openenv.tasks.taskset import Taskset
 
-__all__ = ["Sessions", "own_tasks", "sessions_of"]
+__all__ = ["EpisodeSource", "Sessions", "own_tasks", "sessions_of", "source_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +58,60 @@ Client = EnvClient[Any, Any, Any]
 OnQueue = Callable[[Queued], None]
 
 
-class Sessions:
-    """Opens sessions.
+class EpisodeSource(ABC):
+    """Opens the sessions of a run, and plays an episode in one of them.
+
+    Attributes:
+        name: The environment's name; secrets in an address are hidden.
+        room: How many sessions the server holds, once one was opened; None if it does not tell.
+            Servers of protocol version 0 do not, nor do a gateway, worker processes that share an
+            address, and a pool, of which a session sees one server of several.
+    """
+
+    name: str
+    room: int | None = None
+
+    async def reward(self) -> RewardSpec | None:
+        """Return what the environment declares of its rewards; None if it is not known yet."""
+        return None
+
+    @abstractmethod
+    async def open(self) -> Any:
+        """Open a session on the running loop.
+
+        Raises:
+            OpenEnvError: No session can be had.
+        """
+
+    @abstractmethod
+    async def close(self, session: Any) -> None:
+        """Close a session that `open` returned."""
+
+    async def interface(self, session: Any) -> Interface:
+        """Return how an agent acts in the environment.
+
+        Raises:
+            OpenEnvError: Nothing tells.
+        """
+        raise NotSupported(f"{self.name} does not tell how one acts in it", feature="tools")
+
+    @abstractmethod
+    async def play(
+        self, session: Any, job: Job, terms: Terms, press: Callable[[str], None]
+    ) -> tuple[Rollout, bool]:
+        """Play an episode in a session; see `openenv.rollouts.episodes.play`.
+
+        Raises:
+            AttemptFailed: The attempt came to nothing.
+        """
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Close the sessions that are still open, and what was started for them."""
+
+
+class Sessions(EpisodeSource):
+    """Opens sessions with clients of an environment.
 
     Args:
         name: What the environment is called; of an address, secrets in it are hidden.
@@ -62,11 +120,6 @@ class Sessions:
         close: Called at the end.
         asked: A client whose server is asked what it tells without a session.
         is_spread: Sessions are on several servers.
-
-    Attributes:
-        room: How many sessions the server holds, once one was opened; None if it does not tell.
-            Servers of protocol version 0 do not, nor do a gateway, worker processes that share an
-            address, and a pool, of which a session sees one server of several.
     """
 
     def __init__(
@@ -84,7 +137,6 @@ class Sessions:
         self._source = source
         self._close = close
         self._asked = asked
-        self.room: int | None = None
         self._homed: set[int] = set()
         self._opened: dict[int, Client] = {}
 
@@ -156,6 +208,16 @@ class Sessions:
             return await told_by_server(client)
         return await told_by_environment(self._source, client)
 
+    async def play(
+        self, session: Client, job: Job, terms: Terms, press: Callable[[str], None]
+    ) -> tuple[Rollout, bool]:
+        """Have the policy of a run play an episode in a session.
+
+        Raises:
+            AttemptFailed: The attempt came to nothing.
+        """
+        return await play(session, job, terms, press)
+
     async def aclose(self) -> None:
         """Close the sessions that are open yet, and release what belongs to none."""
         for client in list(self._opened.values()):
@@ -201,6 +263,18 @@ def _here() -> Any:
     return loop
 
 
+async def source_of(environment: Any, on_queue: OnQueue) -> EpisodeSource:
+    """Return where the sessions of a run come from; see `sessions_of`.
+
+    Args:
+        environment: As `sessions_of` takes it; or a source itself.
+        on_queue: Called if a session waits for its place.
+    """
+    if isinstance(environment, EpisodeSource):
+        return environment
+    return await sessions_of(environment, on_queue)
+
+
 async def sessions_of(environment: Any, on_queue: OnQueue) -> Sessions:
     """Find out where sessions of an environment come from.
 
@@ -213,9 +287,9 @@ async def sessions_of(environment: Any, on_queue: OnQueue) -> Sessions:
         TargetError: It is a text that names none.
     """
     if isinstance(environment, str):
-        image = image_of(environment)
-        if image is not None:
-            return await _of_image(environment, image, on_queue)
+        target = parse_target(environment)
+        if target.kind is TargetKind.IMAGE:
+            return await _of_image(environment, target.name, on_queue)
         return _of_text(environment, on_queue)
     if isinstance(environment, SyncEnvClient):
         environment = environment.async_client
@@ -279,7 +353,7 @@ async def _of_image(text: str, image: str, on_queue: OnQueue) -> Sessions:
 
 
 def _of_text(text: str, on_queue: OnQueue) -> Sessions:
-    if is_address(text):
+    if parse_target(text).kind is TargetKind.SERVER:
         asked = GenericEnvClient(text)
         return Sessions(text, lambda: GenericEnvClient(text, on_queue=on_queue), asked=asked)
     source, client = _installed(text)
@@ -295,7 +369,7 @@ def _installed(text: str) -> tuple[Any, type[Client]]:
     from openenv.auto._discovery import get_discovery
     from openenv.server.loading import load_target
 
-    if text.replace("-", "_").replace("_", "").isalnum():
+    if parse_target(text).kind is TargetKind.INSTALLED:
         info = get_discovery().get_environment_by_name(text)
         if info is not None:
             return load_target(info.module), info.get_client_class()
@@ -303,9 +377,10 @@ def _installed(text: str) -> tuple[Any, type[Client]]:
 
 
 def _client_of(text: str) -> Client:
-    if (image := image_of(text)) is not None:
-        return GenericEnvClient.from_docker_image(image)
-    if is_address(text):
+    target = parse_target(text)
+    if target.kind is TargetKind.IMAGE:
+        return GenericEnvClient.from_docker_image(target.name)
+    if target.kind is TargetKind.SERVER:
         return GenericEnvClient(text)
     return GenericEnvClient.local(_installed(text)[0])
 

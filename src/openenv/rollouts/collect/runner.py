@@ -1,40 +1,48 @@
-"""Collecting episodes of harness sessions: any number at once, gone on with where it was left."""
+"""Collecting the episodes of a harness as a dataset: a run of rollouts whose sessions are its own.
+
+The run is that of `openenv.rollouts.runs`: several episodes at once, retries, and fewer at once if
+something pushes back. What is different is what plays: `HarnessEpisodes` begins a session of the
+factory for each episode, in a thread, and has the harness play it there.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pydantic_core import to_json
 
-from openenv._internal.redaction import redact
-from openenv.errors import words
-from openenv.rollouts.collect.records import EpisodeRecord
+from openenv.rollouts.calls import Caller
+from openenv.rollouts.collect.records import EpisodeRecord, episode_id_of
 from openenv.rollouts.collect.serializer import (
     FAILURES_FILENAME,
     RolloutSerializer,
     set_aside,
 )
-from openenv.rollouts.failures import is_passing
+from openenv.rollouts.episodes import Terms
+from openenv.rollouts.failures import AttemptFailed, Place
 from openenv.rollouts.harness.loops import HarnessAdapter
-from openenv.rollouts.harness.results import HarnessRolloutResult, HarnessRunLimits, ModelStep
-from openenv.rollouts.harness.sessions import ResourceSession, ResourceSessionFactory
+from openenv.rollouts.harness.results import HarnessRunLimits, ModelStep
+from openenv.rollouts.harness.rollout_func import play_session
+from openenv.rollouts.harness.sessions import ResourceSessionFactory
+from openenv.rollouts.jobs import Job
 from openenv.rollouts.lines import LineFile
-from openenv.rollouts.records import Failure
+from openenv.rollouts.policies.base import Opening, Player
+from openenv.rollouts.records import Rollout
+from openenv.rollouts.runs import Options, RolloutRunner, run_to_end
+from openenv.rollouts.sessions import EpisodeSource
+from openenv.tasks.task import Task
 
 __all__ = ["CollectResult", "CollectRunner"]
 
 logger = logging.getLogger(__name__)
-
-RETRY_S, LONGEST_RETRY_S = 0.1, 30.0
-MAX_MESSAGE = 2000
 
 ShouldKeep = Callable[[EpisodeRecord], bool]
 OnEpisode = Callable[["CollectResult"], object]
@@ -42,16 +50,16 @@ OnEpisode = Callable[["CollectResult"], object]
 
 @dataclass
 class CollectResult:
-    """What a run came to.
+    """The counts of a run.
 
     Attributes:
-        num_collected: Episodes that it has written.
-        num_skipped: Episodes of it that were there before.
-        num_dropped: Episodes that were not to be kept.
+        num_collected: Episodes that the run has written.
+        num_skipped: Episodes that were in the dataset before.
+        num_dropped: Episodes that `should_keep` has rejected.
         num_failed: Episodes of which no attempt came to a reward; ``failures.jsonl`` says why.
-        episode_ids: The ids of all of these, in their order.
-        avg_reward: Of the episodes of this run that are in the file; NaN where there are none.
-        success_rate: The share of them whose reward is above 0; NaN where there are none.
+        episode_ids: The ids of all of these, in order.
+        avg_reward: The mean reward of the run's episodes in the file; NaN if there are none.
+        success_rate: The share of them whose reward is above 0; NaN if there are none.
     """
 
     num_collected: int
@@ -63,40 +71,23 @@ class CollectResult:
     success_rate: float
 
 
-@dataclass
-class _Tally:
-    collected: int = 0
-    skipped: int = 0
-    dropped: int = 0
-    failed: int = 0
-    rewards: list[float] = field(default_factory=list)
-
-    def result(self, ids: list[str]) -> CollectResult:
-        count = len(self.rewards)
-        mean = math.fsum(self.rewards) / count if count else math.nan
-        wins = sum(reward > 0 for reward in self.rewards) / count if count else math.nan
-        return CollectResult(
-            self.collected, self.skipped, self.dropped, self.failed, list(ids), mean, wins
-        )
-
-
 class CollectRunner:
     """Plays episodes in sessions of a factory, and writes those that are worth keeping.
 
     An episode that fails is no episode with a reward of 0: it is counted, and why it failed is
-    written to ``failures.jsonl``. What failed for a cause that may pass is tried anew before.
+    written to ``failures.jsonl``, after the retries that a passing failure has.
 
     Args:
-        session_factory: Begins a session for each episode; called from several threads where there
+        session_factory: Begins a session for each episode; called from several threads if there
             are several episodes at once.
         harness_adapter: Plays an episode.
-        serializer: Where they are written.
-        tasks: What is to be done, one of them an episode, in their order; the same ones in the same
-            order where a run is gone on with. Beyond their end, the task is None.
-        limits: Where an episode ends at the latest.
+        serializer: Writes the episodes.
+        tasks: One task for each episode, in order; they have to be the same in the same order when
+            a run is continued. Episodes after the last task have the task None.
+        limits: When an episode ends at the latest.
         concurrency: Episodes at once, each in a thread; the model step has to allow it.
-        retries: Attempts anew after a passing failure.
-        on_episode: Told what it has come to after each episode.
+        retries: Attempts after the first, for failures that may pass.
+        on_episode: Called with the counts after each episode, in a thread.
 
     Raises:
         ValueError: `concurrency` is below 1, or `retries` below 0.
@@ -126,7 +117,6 @@ class CollectRunner:
         self._concurrency = concurrency
         self._retries = retries
         self._on_episode = on_episode
-        self._stopped = threading.Event()
 
     def run(
         self,
@@ -141,150 +131,200 @@ class CollectRunner:
 
         Args:
             model_step: Samples the turns; None for a harness that samples them itself.
-            num_episodes: How many there are to be, those that are there included.
-            episode_id_prefix: What their ids begin with.
-            resume: What is there is not played again, though its task is used up. Otherwise what
-                is there is set aside under another name.
-            should_keep: Asked of each episode; by default all are kept. Those that are not are
-                played again where the run is gone on with.
+            num_episodes: Episodes that the dataset is to have, those that it has included.
+            episode_id_prefix: The beginning of their ids.
+            resume: Do not play again what is in the dataset, though its task is used up. Otherwise
+                what is there is set aside under another name.
+            should_keep: Called with each episode; by default all are kept. Those that are not are
+                played again when the run is continued.
 
         Raises:
-            OSError: The disk is full, say. What was written stays, and can be gone on with.
-            RolloutFileError: Somebody else writes to the folder, or what is there is damaged.
+            OSError: The disk is full, for example. What was written stays, and can be continued.
+            RolloutFileError: Another writer has the folder open, or what is there is damaged.
             ValueError: `num_episodes` is below 0.
         """
         if num_episodes < 0:
             raise ValueError(f"num_episodes={num_episodes}: expected at least 0")
+        failures = self._serializer.output_dir / FAILURES_FILENAME
         if not resume:
             self._serializer.interrupt()
-            for name in (self._serializer.results_path, self._failures_path):
+            for name in (self._serializer.results_path, failures):
                 aside = set_aside(name)
                 if aside is not None:
                     told = f"resume=False: {name} is set aside as {aside.name}"
                     warnings.warn(told, RuntimeWarning, stacklevel=2)
-        self._stopped.clear()
         self._serializer.open()
         try:
-            return self._run(model_step, num_episodes, episode_id_prefix, should_keep)
+            ids = [f"{episode_id_prefix}-{number:06d}" for number in range(num_episodes)]
+            rewards = {one.episode_id: one.reward for one in self._serializer.records()}
+            episodes = HarnessEpisodes(
+                self._factory, self._adapter, model_step, self._limits, self._concurrency
+            )
+            counts = _Counts(ids, [rewards[one] for one in ids if one in rewards])
+            counts.skipped = len(counts.rewards)
+
+            def note(rollout: Rollout) -> None:
+                self._note(rollout, episodes.records.pop(rollout.id, None), counts, should_keep)
+
+            options = Options(
+                concurrency=self._concurrency,
+                retries=self._retries,
+                error_budget=1.0,
+                on_rollout=note,
+                remembers=False,
+            )
+            left = episodes.tasks_of(self._paired(ids), without=rewards)
+            run_to_end(RolloutRunner(episodes, left, options).run(episodes))
+            return counts.result()
         finally:
             self._serializer.close()
-
-    @property
-    def _failures_path(self) -> Any:
-        return self._serializer.output_dir / FAILURES_FILENAME
-
-    def _run(
-        self,
-        model_step: ModelStep | None,
-        num_episodes: int,
-        prefix: str,
-        should_keep: ShouldKeep | None,
-    ) -> CollectResult:
-        ids = [f"{prefix}-{number:06d}" for number in range(num_episodes)]
-        rewards = {one.episode_id: one.reward for one in self._serializer.records()}
-        tally = _Tally()
-        there = [rewards[episode_id] for episode_id in ids if episode_id in rewards]
-        tally.skipped, tally.rewards = len(there), there
-        left = ((i, task) for i, task in self._paired(ids) if i not in rewards)
-        pool = ThreadPoolExecutor(self._concurrency, thread_name_prefix="openenv-collect")
-        running: dict[Future[EpisodeRecord | None], str] = {}
-        try:
-            self._begin(pool, running, left, model_step)
-            while running:
-                done, _ = wait(running, return_when=FIRST_COMPLETED)
-                for one in done:
-                    del running[one]
-                    self._note(one.result(), should_keep, tally)
-                    if self._on_episode is not None:
-                        self._on_episode(tally.result(ids))
-                self._begin(pool, running, left, model_step)
-        finally:
-            self._stopped.set()
-            pool.shutdown(wait=True, cancel_futures=True)
-        return tally.result(ids)
 
     def _paired(self, ids: list[str]) -> Iterator[tuple[str, Any]]:
         tasks = iter(self._tasks if self._tasks is not None else ())
         for episode_id in ids:
             yield episode_id, next(tasks, None)
 
-    def _begin(
-        self,
-        pool: ThreadPoolExecutor,
-        running: dict[Future[EpisodeRecord | None], str],
-        left: Iterator[tuple[str, Any]],
-        model_step: ModelStep | None,
-    ) -> None:
-        """Have as many episodes running as there may be; tasks are taken as places become free."""
-        while len(running) < self._concurrency:
-            following = next(left, None)
-            if following is None:
-                return
-            running[pool.submit(self._episode, *following, model_step)] = following[0]
-
     def _note(
-        self, record: EpisodeRecord | None, should_keep: ShouldKeep | None, tally: _Tally
+        self,
+        rollout: Rollout,
+        record: EpisodeRecord | None,
+        counts: _Counts,
+        should_keep: ShouldKeep | None,
     ) -> None:
         if record is None:
-            tally.failed += 1
+            counts.failed += 1
+            _write_failure(self._serializer.output_dir / FAILURES_FILENAME, rollout)
         elif should_keep is not None and not should_keep(record):
-            tally.dropped += 1
+            counts.dropped += 1
         else:
             self._serializer.write_episode(record)
-            tally.collected += 1
-            tally.rewards.append(record.reward)
+            counts.collected += 1
+            counts.rewards.append(record.reward)
+        if self._on_episode is not None:
+            self._on_episode(counts.result())
 
-    # ------------------------------------------------------------------ one episode
 
-    def _episode(
-        self, episode_id: str, task: Any, model_step: ModelStep | None
-    ) -> EpisodeRecord | None:
-        """Play an episode, several times if need be; None where it failed."""
-        failures: list[Failure] = []
-        while True:
-            try:
-                return self._attempt(episode_id, task, model_step)
-            except Exception as error:
-                again = is_passing(error) and len(failures) < self._retries
-                again = again and not self._stopped.is_set()
-                message = redact(words(error))[:MAX_MESSAGE]
-                failures.append(
-                    Failure(type=type(error).__name__, message=message, is_retried=again)
-                )
-                logger.warning("episode %s: %s: %s", episode_id, type(error).__name__, message)
-            if not again:
-                self._note_failed(episode_id, failures)
-                return None
-            self._stopped.wait(min(LONGEST_RETRY_S, RETRY_S * 2.0 ** (len(failures) - 1)))
+class HarnessEpisodes(EpisodeSource):
+    """Episodes that a harness plays, each in a session of its own that the factory begins.
 
-    def _attempt(self, episode_id: str, task: Any, model_step: ModelStep | None) -> EpisodeRecord:
-        session = self._factory.create(task, episode_id=episode_id)
+    It is both ends of the engine: where the episodes are, and the policy that plays them, since a
+    harness brings its loop along.
+
+    Attributes:
+        records: The episodes that have a reward, by the id of the rollout, until they are taken.
+    """
+
+    name = "harness sessions"
+    needs_interface = False
+    wants_refusals = False
+
+    def __init__(
+        self,
+        factory: ResourceSessionFactory[Any],
+        adapter: HarnessAdapter,
+        model_step: ModelStep | None,
+        limits: HarnessRunLimits | None,
+        concurrency: int,
+    ) -> None:
+        self.records: dict[str, EpisodeRecord] = {}
+        self._factory = factory
+        self._adapter = adapter
+        self._model_step = model_step
+        self._limits = limits
+        self._tasks: dict[str, Any] = {}
+        self._caller = Caller(concurrency)
+
+    def tasks_of(self, paired: Iterable[tuple[str, Any]], without: Iterable[str]) -> Iterator[Task]:
+        """Yield a task for each episode that is to be played; the harness is given the pair's."""
+        for episode_id, task in paired:
+            if episode_id not in without:
+                self._tasks[episode_id] = task
+                yield Task(id=episode_id)
+
+    def begin(self, opening: Opening) -> Player:
+        """Refuse to play in a session of an environment.
+
+        Raises:
+            TypeError: Always: a harness plays in its own sessions.
+        """
+        raise TypeError(f"{self.name} play themselves: there is no player for {opening.rollout_id}")
+
+    async def open(self) -> HarnessEpisodes:
+        """Return the factory's place: it begins a session once the task is known."""
+        return self
+
+    async def close(self, session: HarnessEpisodes) -> None:
+        """Close nothing: each session is closed after its episode."""
+
+    async def play(
+        self, session: Any, job: Job, terms: Terms, press: Callable[[str], None]
+    ) -> tuple[Rollout, bool]:
+        """Have the harness play an episode in a thread.
+
+        Raises:
+            AttemptFailed: The attempt came to nothing.
+        """
+        rollout = Rollout(id=job.id, group=job.group.key, failures=list(job.failures))
+        attempt = _HarnessAttempt(episode_id_of(job.id), self._tasks[job.group.key])
         try:
-            rollout = self._played(session, model_step)
-            verdict = session.verify(rollout.messages)
-        finally:
-            session.close()
-        return EpisodeRecord.from_rollout(episode_id, rollout, verdict, task)
+            record = await self._caller(self._attempt, attempt)
+        except Exception as error:
+            failure = AttemptFailed(error, attempt.at, rollout)
+            told = failure.record(is_retried=False)
+            logger.warning("episode %s: %s: %s", attempt.episode_id, told.type, told.message)
+            raise failure from error
+        self.records[job.id] = record
+        rollout.reward = record.reward
+        return rollout, True
 
-    def _played(
-        self, session: ResourceSession, model_step: ModelStep | None
-    ) -> HarnessRolloutResult:
-        if model_step is None:
-            return self._adapter.run_black_box(session, self._limits)
-        return self._adapter.run_white_box(model_step, session, self._limits)
+    def _attempt(self, attempt: _HarnessAttempt) -> EpisodeRecord:
+        session = self._factory.create(attempt.task, episode_id=attempt.episode_id)
+        attempt.at = "step"
+        step = self._model_step
+        build_step = None if step is None else lambda _: step
+        rollout, verdict = play_session(session, self._adapter, build_step, self._limits)
+        attempt.at = "score"
+        return EpisodeRecord.from_rollout(attempt.episode_id, rollout, verdict, attempt.task)
 
-    def _note_failed(self, episode_id: str, failures: list[Failure]) -> None:
-        path = self._failures_path
-        told = {"episode_id": episode_id, "time": time.time()}
-        line = to_json({**told, "failures": [one.model_dump() for one in failures]}) + b"\n"
-        with _FAILURES:
-            file = LineFile(path)
-            try:
-                file.cut_torn_line()
-                file.append(line)
-            finally:
-                file.close()
+    async def aclose(self) -> None:
+        """Wait until the episodes that are under way have ended."""
+        await asyncio.to_thread(self._caller.close, wait=True)
 
 
-# Threads of one process would find the file locked by each other.
-_FAILURES = threading.Lock()
+@dataclass
+class _HarnessAttempt:
+    episode_id: str
+    task: Any
+    at: Place = "open"
+
+
+@dataclass
+class _Counts:
+    ids: list[str]
+    rewards: list[float]
+    collected: int = 0
+    skipped: int = 0
+    dropped: int = 0
+    failed: int = 0
+
+    def result(self) -> CollectResult:
+        count = len(self.rewards)
+        mean = math.fsum(self.rewards) / count if count else math.nan
+        wins = sum(reward > 0 for reward in self.rewards) / count if count else math.nan
+        return CollectResult(
+            self.collected, self.skipped, self.dropped, self.failed, list(self.ids), mean, wins
+        )
+
+
+def _write_failure(path: Path, rollout: Rollout) -> None:
+    told = {
+        "episode_id": episode_id_of(rollout.id),
+        "time": time.time(),
+        "failures": [one.model_dump() for one in rollout.failures],
+    }
+    file = LineFile(path)
+    try:
+        file.cut_torn_line()
+        file.append(to_json(told) + b"\n")
+    finally:
+        file.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from openenv.rollouts.harness.loops import HarnessAdapter
@@ -16,7 +17,7 @@ from openenv.rollouts.harness.results import (
 )
 from openenv.rollouts.harness.sessions import ResourceSession, ResourceSessionFactory
 
-__all__ = ["build_harness_rollout_func", "env_reward"]
+__all__ = ["build_harness_rollout_func", "env_reward", "play_session"]
 
 RolloutFunc = Callable[[list[Any], Any], dict[str, list[Any]]]
 ModelStepBuilder = Callable[[Any, ResourceSession], ModelStep]
@@ -55,12 +56,9 @@ def build_harness_rollout_func(
     def rollout_func(prompts: list[Any], trainer: Any) -> dict[str, list[Any]]:
         def played(prompt: Any) -> dict[str, Any]:
             session = session_factory.create(prompt)
-            try:
-                step = model_step_builder(trainer, session)
-                rollout = harness_adapter.run_white_box(step, session, limits)
-                verdict = session.verify(rollout.messages)
-            finally:
-                session.close()
+            rollout, verdict = play_session(
+                session, harness_adapter, partial(model_step_builder, trainer), limits
+            )
             return {
                 "prompt_ids": rollout.prompt_ids,
                 "completion_ids": rollout.completion_ids,
@@ -75,6 +73,31 @@ def build_harness_rollout_func(
         return {name: [row[name] for row in rows] for name in (*names, "verify_metrics")}
 
     return rollout_func
+
+
+def play_session(
+    session: ResourceSession,
+    adapter: HarnessAdapter,
+    build_step: Callable[[ResourceSession], ModelStep] | None,
+    limits: HarnessRunLimits | None = None,
+) -> tuple[HarnessRolloutResult, VerifyResult]:
+    """Have a harness play the episode of a session, verify the episode, and close the session.
+
+    Args:
+        session: The session; it is closed in any case.
+        adapter: The harness.
+        build_step: Makes the model step that samples the turns; None for a harness that samples
+            them itself.
+        limits: When the rollout ends at the latest.
+    """
+    try:
+        if build_step is None:
+            rollout = adapter.run_black_box(session, limits)
+        else:
+            rollout = adapter.run_white_box(build_step(session), session, limits)
+        return rollout, session.verify(rollout.messages)
+    finally:
+        session.close()
 
 
 def env_reward(rollout: HarnessRolloutResult, verdict: VerifyResult) -> float | None:
