@@ -32,7 +32,7 @@ from openenv.errors import (
     OpenEnvError,
     ValidationFailed,
 )
-from openenv.execution.commands import GetState, Reset, Step, View
+from openenv.execution.commands import GetState, Reset, Step, GetView
 from openenv.execution.recorded import request_text
 from openenv.execution.session import Session
 from openenv.execution.spec import EnvironmentSpec
@@ -450,7 +450,7 @@ def test_a_page_is_given_actions_that_say_which_they_are() -> None:
     environment: Any = subject.environment
     environment.web_actions = lambda self, observation: moves
     environment.message_to_action = lambda self, message: Retreat(unit=2)
-    view = asyncio.run(in_session(subject, (View("go back"), plain)))
+    view = asyncio.run(in_session(subject, (GetView("go back"), plain)))
     assert [one["action"][ACTION_TYPE] for one in view["moves"]] == ["Retreat", "Attack"]
     assert subject.spec.decode_action(view["action"]) == Retreat(unit=2)
 

@@ -22,7 +22,7 @@ from support.waiting import eventually
 from openenv import State
 from openenv.errors import EnvironmentFactoryError
 from openenv.execution.manager import SessionManager
-from openenv.execution.session import Call, GetState, Reset, Session, Step
+from openenv.execution.session import CallMethod, GetState, Reset, Session, Step
 from openenv.execution.spec import EnvironmentSpec
 
 pytestmark = pytest.mark.anyio
@@ -65,7 +65,7 @@ async def play(session: Session) -> None:
     await session.handle(Reset())
     await session.handle(Step(Do()))
     await session.handle(GetState())
-    await session.handle(Call("get_metadata"))
+    await session.handle(CallMethod("get_metadata"))
 
 
 WHOLE_LIFE = ["init", "reset", "step", "state", "metadata", "close"]

@@ -39,7 +39,7 @@ from openenv.execution.manager import SessionManager
 from openenv.execution.process import Workers
 from openenv.execution.recording import Recordings
 from openenv.execution.session import (
-    Call,
+    CallMethod,
     GetState,
     Render,
     Reset,
@@ -300,7 +300,7 @@ async def test_calls_of_an_agent_are_steps(tmp_path: Path, workers: int | None) 
     for name in ("pretend", "nothing"):
         called = await session.handle(to_call(spec, name, {}, timeout_s=5.0))
         assert isinstance(called, CallToolObservation)
-    await session.handle(Call(LIST_TOOLS))
+    await session.handle(CallMethod(LIST_TOOLS))
     await manager.aclose()
     (file,) = files(tmp_path)
     _, reset, by_trainer, by_agent, failed, end = lines(file)

@@ -40,7 +40,7 @@ from openenv.errors import (
 )
 from openenv.execution.manager import ConcurrencyConfig, SessionManager
 from openenv.execution.process import Workers
-from openenv.execution.session import Call, Reset, Session, Step
+from openenv.execution.session import CallMethod, Reset, Session, Step
 from openenv.execution.spec import EnvironmentSpec
 from openenv.execution.worker import Source
 from openenv.server.workers import spec_source
@@ -168,7 +168,7 @@ async def test_exceptions_cross_as_themselves_where_they_can(manage: Manage) -> 
         await ask(session, "odd")
     assert type(odd.value) is RuntimeError
     with pytest.raises(NotImplementedError, match="no_such_method"):
-        await session.handle(Call("no_such_method"))
+        await session.handle(CallMethod("no_such_method"))
 
 
 async def test_a_reply_that_cannot_cross_is_an_error_and_the_session_goes_on(
@@ -176,9 +176,9 @@ async def test_a_reply_that_cannot_cross_is_an_error_and_the_session_goes_on(
 ) -> None:
     session = await manage(ProbeEnvironment, count=1).create()
     with pytest.raises(TypeError, match="cannot leave"):
-        await session.handle(Call("__getattribute__", ("reset",)), encode=not_data)
+        await session.handle(CallMethod("__getattribute__", ("reset",)), encode=not_data)
     with pytest.raises((pickle.PicklingError, AttributeError)):
-        await session.handle(Call("reset"), encode=lambda value: value)
+        await session.handle(CallMethod("reset"), encode=lambda value: value)
     assert await ask(session, "length", [1, 2]) == 2
 
 

@@ -1,4 +1,4 @@
-"""What a session can be asked to do, as data, so that it can be asked in another process too."""
+"""The commands that a session carries out, as data, so that another process can carry them out."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from typing import Any
 import msgspec
 
 __all__ = [
-    "Call",
-    "Close",
+    "CallMethod",
+    "CloseEnvironment",
     "Command",
     "Encode",
     "GetState",
-    "Look",
-    "Open",
+    "GetTransition",
+    "GetView",
+    "OpenEnvironment",
+    "OtherCommand",
     "Render",
     "Reset",
     "Restore",
     "Step",
     "TakeSnapshot",
-    "View",
 ]
 
 
 @dataclass(slots=True)
-class Open:
-    """Make the environment of the session of this id."""
+class OpenEnvironment:
+    """Construct the environment of the session with this id."""
 
     session_id: str
 
@@ -39,7 +40,7 @@ class Reset(msgspec.Struct):
 
 
 class Step(msgspec.Struct):
-    """Carry out an action (still data, or already a model) with these further arguments."""
+    """Carry out an action (data, or a model already) with these further arguments."""
 
     action: Any
     arguments: dict[str, Any] = {}
@@ -52,25 +53,29 @@ class GetState:
 
 @dataclass(slots=True)
 class Render:
-    """Show people where the episode stands."""
+    """Render the episode for people to look at."""
 
 
 @dataclass(slots=True)
 class TakeSnapshot:
-    """Write down where the episode stands."""
+    """Return the episode's position as bytes."""
 
 
 @dataclass(slots=True)
 class Restore:
-    """Go back to where the episode stood, and read the state; `data` are a request's."""
+    """Return to a snapshot, and read the state; `data` is the data of the request."""
 
     data: dict[Any, Any]
 
 
 @dataclass(slots=True)
-class Call:
-    """Call any other public method of the environment, such as `get_metadata`, within so many
-    seconds; None is as long as it takes.
+class CallMethod:
+    """Call any other public method of the environment, such as `get_metadata`.
+
+    Attributes:
+        method: The method's name.
+        arguments: Its positional arguments.
+        timeout_s: The call's deadline in seconds; None for no limit.
     """
 
     method: str
@@ -79,23 +84,32 @@ class Call:
 
 
 @dataclass(slots=True)
-class Look:
-    """Tell what the last reset or step has shown; None before the first."""
+class GetTransition:
+    """Return the transition of the last reset or step; None before the first."""
 
 
 @dataclass(slots=True)
-class View:
-    """Tell what a page shows of what the last reset or step has shown; and which action a message
-    is, where there is one.
-    """
+class GetView:
+    """Return what a page shows of the last transition, and the action that a message stands for."""
 
     message: Any = None
 
 
 @dataclass(slots=True)
-class Close:
+class CloseEnvironment:
     """Close the environment."""
 
 
-Command = Reset | Step | GetState | Render | TakeSnapshot | Restore | Call | Look | View | Close
+# The commands that are neither a reset nor a step.
+OtherCommand = (
+    GetState
+    | Render
+    | TakeSnapshot
+    | Restore
+    | CallMethod
+    | GetTransition
+    | GetView
+    | CloseEnvironment
+)
+Command = Reset | Step | OtherCommand
 Encode = Callable[[Any], Any]

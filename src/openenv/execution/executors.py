@@ -1,16 +1,36 @@
-"""Where an environment's code runs.
+"""Executors: where the code of an environment runs.
 
-- `LoopExecutor`: an asynchronous environment is awaited on the event loop. What it does
-  synchronously (construction, and a `close` or `reset` that is no coroutine) runs on a thread, so
-  that nothing slow ever runs on the loop.
-- `InlineExecutor`: one that declares ``NEVER_BLOCKS`` is called on the event loop.
-- `PoolExecutor`: one that declares ``SUPPORTS_ANY_THREAD`` is called by whichever thread is free; a
-  step that takes long holds up nobody.
+Design notes
+------------
+
+One executor serves one environment, and its session submits one call at a time. The kinds:
+
+- `LoopExecutor`: an asynchronous environment is awaited on the event loop. Its synchronous parts
+  (construction, and a `close` or `reset` that is no coroutine) run on a thread, so that nothing
+  slow runs on the loop.
+- `InlineExecutor`: an environment that declares ``NEVER_BLOCKS`` is called on the event loop.
+- `PoolExecutor`: an environment that declares ``SUPPORTS_ANY_THREAD`` is called by whichever thread
+  is free, so that a slow step delays nobody.
 - `ThreadExecutor`: any other synchronous environment sees one and the same thread from its
   constructor to `close`. It is a thread of its own, unless the steps of its class have been
-  measured to be quick: then few threads are shared by all that come later. See `LatencyClassifier`.
+  measured to be quick: then all later sessions share a few threads. See `LatencyClassifier`.
 - `WorkerExecutor`: the environment lives in a worker process, on one of the executors above. See
   `openenv.execution.process`.
+
+Why threads are shared. Python runs one thread at a time, so with quick steps a thread of its own
+for each session buys nothing, and 4,096 threads cost memory and switches. But a slow step delays
+all sessions of its thread, and an environment may not be moved to another thread, since it may hold
+what is bound to its thread. So a class gets shared threads only after `EVIDENCE` quick calls, and
+new sessions get threads of their own again once calls have turned out to be slow.
+
+Held threads. A call that is past its deadline and still runs holds its thread. A shared thread that
+is held gets no new sessions until the call is back; environments that wait to be constructed there
+move to another thread; and every `HELD_LOOK_S` seconds the owners of the calls that wait for it
+decide whether they wait on (`Session.end_wait`).
+
+`Executors` finds the executor of each session of a manager, and owns the threads that they share.
+It is used on the event loop. A dispatcher is kept for each event loop, since a manager may be used
+by one loop after another.
 """
 
 from __future__ import annotations
@@ -24,55 +44,55 @@ from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Any, ClassVar, Protocol
 
-from openenv.execution.commands import Command, Encode, Open
+from openenv.execution.commands import Command, Encode, OpenEnvironment
 from openenv.execution.spec import EnvironmentSpec
 from openenv.execution.threads import LoopDispatcher, ThreadCall, ThreadPool, WorkerThread
 
 __all__ = [
-    "InlineExecutor",
     "Executor",
-    "Executors",
-    "LoopExecutor",
     "ExecutorCall",
-    "PoolExecutor",
+    "Executors",
+    "InlineExecutor",
     "LatencyClassifier",
+    "LoopExecutor",
+    "PoolExecutor",
     "ThreadExecutor",
 ]
 
 logger = logging.getLogger(__name__)
 
 SHARED_THREADS = 2
-# Threads that sessions get for themselves while nothing is known of their class's tempo.
+# Threads that sessions get for themselves until their class is known to be quick.
 MAX_OWN_THREADS = 2048
 CROWD_THREADS = 256  # what all further sessions share
 # Threads that may take the place of those that calls hold, of either kind.
 SPARE_THREADS = 256
-WAIT_S = 30.0  # an operator is told of sessions that wait for longer for a call of another
-HELD_LOOK_S = 0.1  # how often calls are looked at that wait for a thread which is held
+WAIT_S = 30.0  # an operator is told of sessions that wait longer than this for another's call
+HELD_LOOK_S = 0.1  # how often the calls are looked at that wait for a held thread
 
 
 class Cancellable(Protocol):
-    """What can be given up, such as a task."""
+    """A running thing that can be cancelled, such as a task."""
 
     def cancel(self) -> object:
-        """Give it up."""
+        """Cancel it."""
 
 
 class ExecutorCall(ThreadCall, Protocol):
-    """A call as data too, so that another process can make it.
+    """A call that is data too, so that another process can run it.
 
     Attributes:
-        command: What to do.
-        encode: Turns the reply into what is told, where the environment lives.
+        command: The command to carry out.
+        encode: Encodes the reply where the environment lives.
         strict: Refuse an argument that the environment does not take.
-        number: The number that its client has given it; 0 is none.
-        trace: The span that it is part of, as W3C's `traceparent`; empty for none.
-        result: What came of it.
-        error: What was raised instead.
-        task: What runs it, where that can be cancelled.
+        number: The number that the client has given the request; 0 for none.
+        trace: The parent span, as W3C's `traceparent`; empty for none.
+        result: The reply, encoded if that was asked for.
+        error: The exception that was raised instead.
+        task: Runs the call, if that can be cancelled.
     """
 
-    command: Command | Open
+    command: Command | OpenEnvironment
     encode: Encode | None
     strict: bool
     trace: str
@@ -85,10 +105,10 @@ class ExecutorCall(ThreadCall, Protocol):
 
 
 class Executor(ABC):
-    """Makes the calls of one environment. Its session submits one at a time.
+    """Runs the calls of one environment. Its session submits one at a time.
 
     Attributes:
-        logs: It logs itself what the calls raise.
+        logs: The executor itself logs the exceptions of the environment.
     """
 
     __slots__ = ()
@@ -97,16 +117,18 @@ class Executor(ABC):
 
     @abstractmethod
     def submit(self, call: ExecutorCall) -> None:
-        """Make `call` where the environment lives, and tell its caller on the event loop."""
+        """Run `call` where the environment lives, and give it back to its owner on the loop."""
 
     def withdraw(self, call: ExecutorCall) -> bool:
-        """Take back a call; say whether it had not begun, so that it never will."""
+        """Take back a call; return whether it had not begun, so that it never will."""
         return False
 
 
 class InlineExecutor(Executor):
-    """Calls are made on the event loop: at the end of the tick, all together, which is quicker than
-    one by one among the reading of sockets.
+    """Runs calls on the event loop.
+
+    They run together at the end of the tick, which is quicker than one by one while sockets are
+    read.
     """
 
     __slots__ = ("_dispatcher",)
@@ -115,11 +137,11 @@ class InlineExecutor(Executor):
         self._dispatcher = dispatcher
 
     def submit(self, call: ExecutorCall) -> None:
-        self._dispatcher.make_later(call)
+        self._dispatcher.submit(call, None)
 
 
 class PoolExecutor(Executor):
-    """Calls are made on any thread."""
+    """Runs calls on any thread of a pool."""
 
     __slots__ = ("_dispatcher", "_pool")
 
@@ -135,24 +157,24 @@ class PoolExecutor(Executor):
 
 
 class LoopExecutor(PoolExecutor):
-    """Coroutines begin on the event loop, everything else is called on a thread."""
+    """Begins coroutines on the event loop, and runs all other calls on a thread."""
 
     __slots__ = ()
 
     def submit(self, call: ExecutorCall) -> None:
         if call.is_light:
-            call.make()
-            call.tell()
+            call.run()
+            call.owner.finish(call)
         else:
             super().submit(call)
 
 
 class ThreadExecutor(Executor):
-    """All calls are made on one thread.
+    """Runs all calls on one thread.
 
     Attributes:
         worker: The thread.
-        is_shared: Other executors use it too, so it outlives this one.
+        is_shared: Other executors use the thread too, so it outlives this one.
     """
 
     __slots__ = ("_dispatcher", "is_shared", "worker")
@@ -166,17 +188,17 @@ class ThreadExecutor(Executor):
         worker.sharers += 1
 
     def submit(self, call: ExecutorCall) -> None:
-        self.worker.submit(call, self._dispatcher)
+        self._dispatcher.submit(call, self.worker)
 
     def withdraw(self, call: ExecutorCall) -> bool:
         return self.worker.withdraw(call)
 
 
 class LatencyClassifier:
-    """Whether the calls of a class are quick, as far as they were measured.
+    """Decides from measured calls whether the calls of a class are quick.
 
-    They are once 200 in a row took less than 1 ms on average, and none more than 50 ms. They no
-    longer are when
+    They are quick once 200 in a row took less than 1 ms on average, and none more than 50 ms. They
+    are no longer quick when
 
     - three of 10,000 took over 50 ms (a single one may have had to wait for the garbage collector,
       or for a processor), or
@@ -188,8 +210,8 @@ class LatencyClassifier:
         clock: Gives seconds.
 
     Attributes:
-        noteworthy_s: Calls that took longer than so many seconds are to be noted: all of them
-            while it counts quick ones, otherwise those that are not quick.
+        noteworthy_s: Calls that took longer than this many seconds must be noted: every call while
+            evidence is gathered, and later those that are not quick.
     """
 
     QUICK_S = 0.001
@@ -211,11 +233,11 @@ class LatencyClassifier:
 
     @property
     def is_quick(self) -> bool:
-        """Enough evidence is there."""
+        """Say whether enough calls were quick."""
         return self._needed == 0
 
     def note(self, seconds: float) -> bool:
-        """Take a call into account; say whether it is the one that turned the verdict."""
+        """Take a call into account; return whether this call ended the verdict "quick"."""
         if self._needed:
             self._gather(seconds)
         elif self._doubt(seconds):
@@ -259,7 +281,7 @@ class Executors:
     """Finds the executor of each session of one manager, and owns the threads that they share.
 
     Args:
-        spec: What the sessions run.
+        spec: The environment that the sessions run.
     """
 
     def __init__(self, spec: EnvironmentSpec) -> None:
@@ -270,8 +292,8 @@ class Executors:
 
     def _start_anew(self) -> None:
         self._pool = ThreadPool("openenv-pool")
-        self._quick = _Ring("openenv-shared", SHARED_THREADS)
-        self._crowd = _Ring("openenv-crowd", CROWD_THREADS)
+        self._quick = _SharedThreads("openenv-shared", SHARED_THREADS)
+        self._crowd = _SharedThreads("openenv-crowd", CROWD_THREADS)
         self._one_thread: WorkerThread | None = None
         self._own = 0
         self._held: dict[WorkerThread, float] = {}  # since when
@@ -291,15 +313,15 @@ class Executors:
         self._start_anew()
 
     def start(self) -> None:
-        """Make ready what takes time; called on the event loop."""
+        """Prepare what takes time to start; called on the event loop."""
 
     async def aclose(self) -> None:
-        """End everything, also what `stop` cannot wait for."""
+        """End everything, and wait for what `stop` does not wait for."""
         self.stop()
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong with the places themselves, in words for an operator."""
+        """Tell an operator what is wrong with threads or worker processes; None if nothing is."""
         troubles = []
         threads, sessions = self.held
         if threads:
@@ -318,28 +340,28 @@ class Executors:
 
     @property
     def hopeless(self) -> str | None:
-        """Why there will be no place at all, so that a server had better end; None if there may."""
+        """Say why no environment can ever run, so that the server should end; None if one may."""
         return None
 
     @property
     def held(self) -> tuple[int, int]:
-        """Shared threads that a call holds past its deadline, and other sessions that are there."""
+        """Count the shared threads that an overdue call holds, and the other sessions there."""
         held = [worker for worker in self._held if worker.is_held]
         return len(held), sum(max(0, worker.sharers - 1) for worker in held)
 
     @property
     def threads(self) -> int:
-        """Threads that environments are called on, as far as they are this process's."""
+        """Count the threads of this process that environments are called on."""
         shared = len(self._quick) + len(self._crowd) + (self._one_thread is not None)
         return self._own + shared + len(self._pool)
 
     @property
     def workers(self) -> tuple[int, int, int]:
-        """Worker processes: how many there should be, how many are ready, how many have died."""
+        """Return how many worker processes there should be, are ready, and have died."""
         return 0, 0, 0
 
     def for_new(self) -> Executor:
-        """The executor on which a session makes its environment."""
+        """Return the executor on which a session constructs its environment."""
         dispatcher, spec = self._dispatcher(), self.spec
         if spec.plan is not None and spec.plan.is_async:
             return LoopExecutor(self._pool, dispatcher)
@@ -374,8 +396,10 @@ class Executors:
         return ThreadExecutor(self._crowd.next(), dispatcher, is_shared=True)
 
     def for_life(self, executor: Executor) -> Executor:
-        """Return the executor for the rest of a session, now that its class is known (a factory
-        function does not say what it makes).
+        """Return the executor of a session whose environment was constructed on `executor`.
+
+        It may be another one, since only now the class is known: a factory function does not say
+        what it makes.
         """
         if not isinstance(executor, ThreadExecutor):
             return executor
@@ -388,7 +412,7 @@ class Executors:
         return executor
 
     def release(self, executor: Executor) -> None:
-        """Take back an executor that no session uses any more."""
+        """Take back an executor whose session has ended."""
         if not isinstance(executor, ThreadExecutor):
             return
         executor.worker.sharers -= 1
@@ -400,13 +424,10 @@ class Executors:
             self._crowd.let_go(executor.worker)
 
     def give_up(self, executor: Executor) -> None:
-        """Note that nobody waits any more for the call that an executor makes."""
+        """Note that nobody waits any more for the call that an executor runs."""
 
     def hold(self, executor: Executor, call: ExecutorCall) -> None:
-        """Note that `call` is past its deadline. If it holds a thread that other sessions share,
-        that thread gets no new sessions until the call is back, environments that are to be made
-        there are made elsewhere, and calls that wait for it are told; see `Session._held_up`.
-        """
+        """Note that `call` is past its deadline, and watch the thread that it may hold."""
         if not isinstance(executor, ThreadExecutor) or not executor.worker.hold(call):
             return
         self.note(executor, executor.worker.busy_s)
@@ -432,10 +453,10 @@ class Executors:
             self._look_later()
 
     def note(self, executor: Executor, seconds: float, *, is_construction: bool = False) -> None:
-        """Take the length of a call into account.
+        """Take the duration of a call into account.
 
-        That of a construction counts only where others had to wait for it: the first one may
-        import half the world.
+        That of a construction counts only if others had to wait for it: the first one may import
+        large libraries.
         """
         is_shared = isinstance(executor, ThreadExecutor) and executor.is_shared
         if is_construction and not is_shared:
@@ -460,17 +481,17 @@ class Executors:
 
 
 def _goes_on_waiting(call: ThreadCall, since: float) -> bool:
-    """Tell a call that its thread is held; say whether it waits all the same."""
+    """Ask a call's owner about a held thread; return whether the call goes on waiting."""
     if call.dispatcher is None or call.dispatcher.loop is not asyncio.get_running_loop():
         return True
     try:
-        return not call.held_up(since)
-    except Exception:  # one listener's mistake is not the others'
-        logger.exception("a call could not be told that its thread is held")
+        return not call.owner.end_wait(call, since)
+    except Exception:  # one owner's mistake is not the others'
+        logger.exception("the owner of a call failed to decide whether it waits for a held thread")
         return False
 
 
-class _Ring:
+class _SharedThreads:
     """A number of threads that sessions share."""
 
     def __init__(self, name: str, size: int) -> None:
@@ -485,7 +506,7 @@ class _Ring:
         return iter(self._workers)
 
     def next(self) -> WorkerThread:
-        """The thread with the fewest sessions; none that a call holds, if it can be helped."""
+        """Return the thread with the fewest sessions, if possible one that no call holds."""
         free = [worker for worker in self._workers if not worker.is_stuck]
         if len(free) < self._size and len(self._workers) < self._size + SPARE_THREADS:
             self._started += 1
@@ -500,7 +521,7 @@ class _Ring:
         return min((free or self._workers)[: self._size], key=attrgetter("sharers"))
 
     def let_go(self, worker: WorkerThread) -> None:
-        """End a thread that no session uses, where it has taken the place of another."""
+        """End a thread that no session uses, if it has taken the place of another one."""
         if worker in self._workers and len(self._workers) > self._size:
             self._workers.remove(worker)
             worker.stop()

@@ -1,7 +1,7 @@
-"""What is counted of the sessions of one manager: plain numbers, read when somebody asks.
+"""Counters of the sessions of one manager: plain numbers that are read on request.
 
-Every step pays for what is counted of it, so nothing is counted here that follows from
-something else. `openenv.server.metrics` gives the numbers their names and their forms.
+Every step pays for what is counted here, so nothing is counted that follows from something else.
+`openenv.server.metrics` exposes the numbers under their public names.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import Counter
 from openenv.errors import outward
 from openenv.execution.commands import GetState, Reset, Step
 
-__all__ = ["BATCH", "BOUNDS_S", "Histogram", "CallLatency", "SessionCounters"]
+__all__ = ["BOUNDS_S", "UNCOUNTED", "CallLatency", "Histogram", "SessionCounters"]
 
 # Upper bounds in seconds, from a step of blackjack to one that calls a language model.
 BOUNDS_S = (
@@ -21,15 +21,15 @@ BOUNDS_S = (
 )
 
 
-BATCH = 128  # durations that are counted together
+UNCOUNTED = 256  # durations: two for each call
 
 
 class Histogram:
-    """How many durations lie between which bounds.
+    """A histogram of durations with the bounds `BOUNDS_S`.
 
     Attributes:
-        counts: How many there are up to each of `BOUNDS_S`, but not to the one before; and beyond.
-        sum_s: All of them together, in seconds.
+        counts: The number of durations in each bucket; the last one has no upper bound.
+        sum_s: The sum of all durations, in seconds.
     """
 
     __slots__ = ("counts", "sum_s")
@@ -39,7 +39,7 @@ class Histogram:
         self.sum_s = 0.0
 
     def observe(self, durations: list[float]) -> None:
-        """Count durations; in order, as this brings them, they cost a third of one by one."""
+        """Count durations. The list is sorted in place."""
         durations.sort()
         self.sum_s += sum(durations)
         counted = 0
@@ -51,44 +51,44 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many durations there are."""
+        """Return the number of durations."""
         return sum(self.counts)
 
 
 class CallLatency:
-    """How long the calls of one method took. They are kept for a moment and counted together.
+    """The durations of the calls of one method.
+
+    Every step adds to `uncounted`, and `Session.finish` calls `count` once `UNCOUNTED` have come:
+    to sort and count them together costs a third of counting them one by one.
 
     Attributes:
-        whole: From the arrival of a request to its answer.
-        inside: On its executor: decoding the action, the environment itself, encoding the reply.
+        uncounted: Two durations for each call that is not counted yet, in seconds: from the arrival
+            of the request to its reply, and on the executor.
     """
 
-    __slots__ = ("_inside", "_new", "_whole")
+    __slots__ = ("_inside", "_whole", "uncounted")
 
     def __init__(self) -> None:
         self._whole = Histogram()
         self._inside = Histogram()
-        self._new: list[float] = []  # two of each call: every step comes by here
+        self.uncounted: list[float] = []
 
-    def observe(self, whole_s: float, inside_s: float) -> None:
-        """Count a call."""
-        self._new += (whole_s, inside_s)
-        if len(self._new) >= 2 * BATCH:
-            self._count()
-
-    def _count(self) -> None:
-        new, self._new = self._new, []
-        self._whole.observe(new[::2])
-        self._inside.observe(new[1::2])
+    def count(self) -> None:
+        """Count the durations that are not counted yet."""
+        uncounted, self.uncounted = self.uncounted, []
+        self._whole.observe(uncounted[::2])
+        self._inside.observe(uncounted[1::2])
 
     @property
     def whole(self) -> Histogram:
-        self._count()
+        """Return the durations from the arrival of a request to its reply."""
+        self.count()
         return self._whole
 
     @property
     def inside(self) -> Histogram:
-        self._count()
+        """Return the durations on the executor: decode the action, step, encode the reply."""
+        self.count()
         return self._inside
 
 

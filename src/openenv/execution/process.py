@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 from openenv._internal.children import Child, run_module, wait_for_all
 from openenv.errors import EnvironmentCrashed, EnvironmentFactoryError, how_it_ended, words
-from openenv.execution.commands import Close, Encode, Open
+from openenv.execution.commands import CloseEnvironment, Encode, OpenEnvironment
 from openenv.execution.executors import Executor, ExecutorCall, Executors
 from openenv.execution.link import PICKLE_PROTOCOL, Kind, Link, load_error, load_value, pair
 from openenv.execution.spec import EnvironmentSpec, factory_name
@@ -78,8 +78,8 @@ class WorkerExecutor(Executor):
             return
         call.result, call.error, call.task, call.seconds = result, error, None, seconds
         try:
-            call.tell()
-        except Exception:  # one listener's mistake is not the others'
+            call.owner.finish(call)
+        except Exception:  # one owner's mistake is not the others'
             logger.exception("the result of a call could not be delivered")
 
 
@@ -153,7 +153,8 @@ class WorkerProcess:
     def _send_elsewhere(self, since: float) -> None:
         for executor in list(self.executors.values()):
             call = executor.call
-            if call is not None and type(call.command) is Open and call.held_up(since):
+            is_opening = call is not None and type(call.command) is OpenEnvironment
+            if call is not None and is_opening and call.owner.end_wait(call, since):
                 self.link.send(Kind.CLOSE, executor.key)  # should it make that environment yet
 
     def _start(self) -> None:
@@ -263,9 +264,9 @@ class WorkerProcess:
         command = call.command
         if self.death is not None:
             self._refuse(executor)
-        elif type(command) is Open:
+        elif type(command) is OpenEnvironment:
             self.link.send(Kind.OPEN, executor.key, command.session_id.encode())
-        elif type(command) is Close:
+        elif type(command) is CloseEnvironment:
             self.link.send(Kind.CLOSE, executor.key)
         else:
             try:
@@ -285,10 +286,12 @@ class WorkerProcess:
         if executor.call is None:
             return
         command = type(executor.call.command)
-        if command is Close:
+        if command is CloseEnvironment:
             executor.answer(None, None)  # there is nothing left to close
         else:
-            executor.answer(None, self.factory_error() if command is Open else self.death)
+            executor.answer(
+                None, self.factory_error() if command is OpenEnvironment else self.death
+            )
 
     def factory_error(self) -> EnvironmentFactoryError:
         """Say why no environment was made."""
@@ -323,7 +326,7 @@ class WorkerProcess:
             except Exception as error:
                 executor.answer(None, error)
                 return
-            if type(executor.call.command) is Open and result is not None:
+            if type(executor.call.command) is OpenEnvironment and result is not None:
                 self._workers.spec.learn(*result)
             executor.answer(result, None, seconds)
 

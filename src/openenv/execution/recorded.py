@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from openenv.errors import words
-from openenv.execution.commands import Call, Command, Encode, Reset, Restore, Step
+from openenv.execution.commands import CallMethod, Command, Encode, Reset, Restore, Step
 from openenv.execution.spec import CALL_TOOL, normalise
 from openenv.protocol.messages import StateReply, Transition
 from openenv.protocol.records import error_text, json_text, transition_text
@@ -31,7 +31,7 @@ def kind_of(command: Command) -> bytes | None:
 
     An agent's call of a tool is the step that a trainer would make of it.
     """
-    if isinstance(command, Call):
+    if isinstance(command, CallMethod):
         return b"step" if command.method == CALL_TOOL else None
     return KINDS.get(type(command))
 
@@ -98,7 +98,7 @@ def _request_text(command: Command) -> bytes | None:
         return b'"seed":%b,"arguments":%b' % (seed, json_text(others))
     if isinstance(command, Restore):
         return b'"snapshot":%b' % msgspec.json.encode(command.data.get("snapshot"))
-    if isinstance(command, Call) and command.method == CALL_TOOL:
+    if isinstance(command, CallMethod) and command.method == CALL_TOOL:
         name, arguments = command.arguments[:2]  # and then who is told of its progress
         action = CallToolAction(tool_name=name, arguments=arguments)
         timed = {} if command.timeout_s is None else {"timeout_s": command.timeout_s}

@@ -22,18 +22,18 @@ from openenv.environment import Environment
 from openenv.errors import EnvironmentFactoryError, InvalidReturnError, NotSupported
 from openenv.events import Event, EventQueue
 from openenv.execution.commands import (
-    Call,
-    Close,
+    CallMethod,
+    CloseEnvironment,
     Command,
     Encode,
     GetState,
-    Look,
+    GetTransition,
+    GetView,
     Render,
     Reset,
     Restore,
     Step,
     TakeSnapshot,
-    View,
 )
 from openenv.execution.recorded import Recording
 from openenv.execution.spec import (
@@ -186,13 +186,13 @@ class EnvironmentRunner:
             return plan.step.is_async
         if isinstance(command, Reset):
             return plan.reset.is_async
-        if isinstance(command, Close):
+        if isinstance(command, CloseEnvironment):
             return plan.close.is_async
-        if isinstance(command, Call):
+        if isinstance(command, CallMethod):
             return self._is_coroutine(command.method)
         if isinstance(command, TakeSnapshot | Restore | Render):
             return self._is_coroutine(OPTIONAL[type(command)])
-        if isinstance(command, View):
+        if isinstance(command, GetView):
             named = (RENDER_WEB, WEB_ACTIONS, MESSAGE_TO_ACTION)
             return all(self._optional(one) is None or self._is_coroutine(one) for one in named)
         return True
@@ -374,7 +374,14 @@ class EnvironmentRunner:
 
     def _serve_other(
         self,
-        command: GetState | TakeSnapshot | Restore | Render | Call | Look | View | Close,
+        command: GetState
+        | TakeSnapshot
+        | Restore
+        | Render
+        | CallMethod
+        | GetTransition
+        | GetView
+        | CloseEnvironment,
         encode: Encode | None,
     ) -> Any:
         value = self._other(command)
@@ -391,17 +398,25 @@ class EnvironmentRunner:
         return passed, ignored
 
     def _other(
-        self, command: GetState | TakeSnapshot | Restore | Render | Call | Look | View | Close
+        self,
+        command: GetState
+        | TakeSnapshot
+        | Restore
+        | Render
+        | CallMethod
+        | GetTransition
+        | GetView
+        | CloseEnvironment,
     ) -> Any:
         if isinstance(command, GetState):
             return self._state()
-        if isinstance(command, Look):
+        if isinstance(command, GetTransition):
             return self._shown
-        if isinstance(command, Close):
+        if isinstance(command, CloseEnvironment):
             return self._close()
         if isinstance(command, Render):
             return self._render()
-        if isinstance(command, View):
+        if isinstance(command, GetView):
             return self._view(command.message)
         if isinstance(command, TakeSnapshot):
             return self._storing(SNAPSHOT)()
@@ -485,7 +500,7 @@ class EnvironmentRunner:
             value = _snapshot_reply(value)
         elif isinstance(command, Render):
             value = RenderReply(checked_rendering(value))
-        elif isinstance(command, View):
+        elif isinstance(command, GetView):
             value = _with_kinds(checked_view(value), self.spec.action_cls)
         return value if encode is None else encode(value)
 
@@ -493,11 +508,15 @@ class EnvironmentRunner:
         self, awaitable: Awaitable[Any], command: Command, encode: Encode | None
     ) -> Any:
         value = await _contained(awaitable)
-        if self._scorer is not None and isinstance(command, Call) and command.method == CALL_TOOL:
+        if (
+            self._scorer is not None
+            and isinstance(command, CallMethod)
+            and command.method == CALL_TOOL
+        ):
             await self._score_call(self._scorer, command, value)
         return self._reply(value, command, encode)
 
-    async def _score_call(self, scorer: EpisodeScorer, command: Call, value: Any) -> None:
+    async def _score_call(self, scorer: EpisodeScorer, command: CallMethod, value: Any) -> None:
         """Score an episode that an agent's call of a tool has ended, as a step's would be."""
         name, arguments = command.arguments[:2]
         transition = normalise(value, CALL_TOOL)

@@ -1,7 +1,37 @@
-"""One session: one environment, one caller of it, and everything that is done around a call.
+"""A session: one environment, one client that calls it, and everything that is done around a call.
 
-Every transport ends in `Session.serve`, or in `Session.handle`, which awaits it. The environment
-itself is called by the session's `EnvironmentRunner`, on the session's executor.
+Design notes
+------------
+
+The way of a call. Every transport ends in `Session.serve`, or in `Session.handle`, which awaits it.
+`serve` submits the call to the session's executor; the executor runs it where the environment lives
+(`QueuedCall.run`, which calls `EnvironmentRunner.serve`) and gives it back on the event loop, to
+`Session.finish`; that counts, records and logs it, starts the next call, and hands the outcome to
+the connection (`QueuedCall.reply`). This module holds no I/O and no web framework.
+
+Invariants.
+
+- A session is used from one event loop. Only `QueuedCall.run` runs on another thread, and it
+  touches nothing but its own `result` and `error` and the runner.
+- At most one call runs at a time (`_running`); the others wait in `_waiting`, in order of arrival.
+- `phase` only moves down the list of `SessionPhase`, but for one case: a session whose environment
+  was given up opens again (`_leave_environment`).
+- Every call that `serve` has taken is replied to exactly once. `_dismiss` replies to a call that
+  was not begun, `finish` to any other.
+
+Deadlines. The time of a call begins when the session gets it. When it is over, a call that still
+waits is refused, and one that runs is cancelled (a coroutine) or goes on (a thread cannot be
+interrupted); then the client is told at once (`QueuedCall.report_overdue`), and the call's own
+reply follows when it comes back. Meanwhile other calls are refused as busy, except that a reset may
+get a new environment: the old one is left to a session of its own, which closes it once its call is
+back (`_leave_environment`). A call that waits for a thread which another session's call holds past
+its deadline waits `HELD_PATIENCE_S` more, then is refused, or begins on another environment if it
+is a reset (`end_wait`).
+
+Cost. Thousands of sessions are open at once and every step passes through here, so what does not
+change with a call is decided when the environment opens (`_opened`), the deque of waiting calls is
+made only when it is needed (an empty one takes more memory than all the rest), durations are kept
+and counted in batches, and no task is made for a call.
 """
 
 from __future__ import annotations
@@ -37,19 +67,19 @@ from openenv.errors import (
     speaks,
 )
 from openenv.execution.commands import (
-    Call,
-    Close,
+    CallMethod,
+    CloseEnvironment,
     Command,
     Encode,
     GetState,
-    Look,
-    Open,
+    GetTransition,
+    GetView,
+    OpenEnvironment,
     Render,
     Reset,
     Restore,
     Step,
     TakeSnapshot,
-    View,
 )
 from openenv.execution.executors import (
     Cancellable,
@@ -58,7 +88,7 @@ from openenv.execution.executors import (
     LatencyClassifier,
     ThreadExecutor,
 )
-from openenv.execution.metrics import SessionCounters
+from openenv.execution.metrics import UNCOUNTED, SessionCounters
 from openenv.execution.recorded import Recording
 from openenv.execution.recording import Follower, SessionRecorder
 from openenv.execution.runner import EnvironmentRunner
@@ -67,10 +97,13 @@ from openenv.execution.threads import LoopDispatcher, contain
 from openenv.types import EnvironmentMetadata
 
 __all__ = [
-    "Call",
+    "CallMethod",
+    "CallbackCall",
     "Command",
     "GetState",
-    "Look",
+    "GetTransition",
+    "GetView",
+    "QueuedCall",
     "Render",
     "Reset",
     "Restore",
@@ -79,15 +112,13 @@ __all__ = [
     "SessionPhase",
     "Step",
     "TakeSnapshot",
-    "View",
-    "QueuedCall",
 ]
 
 logger = logging.getLogger(__name__)
 
 Done = Callable[[Any, BaseException | None], None]
 
-# What is cancelled has this long to end, before its caller is told that it goes on.
+# A cancelled call has this long to end before its client is told that it goes on.
 CANCEL_PATIENCE_S = 0.02
 # How long a call waits for a thread that an overdue call of another session holds.
 HELD_PATIENCE_S = 1.0
@@ -99,7 +130,7 @@ HELD = (
 
 
 class SessionPhase(Enum):
-    """Where a session stands; it only ever moves down this list."""
+    """The phases of a session, in their order."""
 
     OPENING = auto()
     OPEN = auto()
@@ -112,7 +143,7 @@ _now = time.monotonic
 
 
 class SessionInfo(BaseModel):
-    """What an operator may see of a session; times are seconds since the epoch."""
+    """A session as an operator sees it; times are seconds since the epoch."""
 
     session_id: str
     created_at: float
@@ -122,22 +153,22 @@ class SessionInfo(BaseModel):
 
 
 class QueuedCall(msgspec.Struct, eq=False):
-    """A command for a session, until it is answered.
+    """A command for a session, from its arrival until the reply.
 
-    It is made where the environment lives (`make`) and answered on the event loop (`tell`).
+    `run` carries it out where the environment lives; the rest happens on the event loop.
 
     Attributes:
-        session: Who is to do it.
+        owner: The session that carries it out.
         command: What to do.
-        encode: Turns the reply into what `answered` gets, where the environment lives.
-        strict: Refuse an argument that the environment does not take. Otherwise it is left out,
-            and named in the transition's `ignored`.
-        seconds: How long it took where the environment lives.
-        arrived_at: When the session got it, by `time.monotonic`; 0 where nobody counts.
-        trace: The span that the environment's is part of, as W3C's `traceparent`; empty for none.
+        encode: Encodes the reply where the environment lives.
+        strict: Refuse an argument that the environment does not take. Otherwise the argument is
+            left out, and named in the transition's `ignored`.
+        seconds: How long it ran where the environment lives.
+        arrived_at: When the session got it, by `time.monotonic`.
+        trace: The parent of the environment's span, as W3C's `traceparent`; empty for none.
     """
 
-    session: Session
+    owner: Session
     command: Any
     encode: Encode | None = None
     strict: bool = False
@@ -155,51 +186,46 @@ class QueuedCall(msgspec.Struct, eq=False):
 
     @property
     def number(self) -> int:
-        """The number that its client has given the request; 0 is none."""
+        """Return the number that the client has given the request; 0 for none."""
         return 0
 
-    def make(self) -> None:
-        runner = self.session._runner
+    def run(self) -> None:
+        """Carry out the command; called where the environment lives."""
+        runner = self.owner._runner
         assert runner is not None
         try:
             if self.trace:
-                self.result = runner.context.run(self._make_traced, runner)
+                self.result = runner.context.run(self._run_traced, runner)
             else:
-                self.result = runner.context.run(
-                    runner.serve, self.command, self.encode, self.strict
-                )
+                run = runner.context.run
+                self.result = run(runner.serve, self.command, self.encode, self.strict)
         except BaseException as error:
             self.error = contain(error)
 
-    def _make_traced(self, runner: EnvironmentRunner) -> Any:
+    def _run_traced(self, runner: EnvironmentRunner) -> Any:
         name = f"environment.{_method(self.command)}"
         return inside(self.trace, name, runner.serve, self.command, self.encode, self.strict)
 
-    def tell(self) -> None:
-        self.session._made(self)
+    def reply(self, result: Any, error: BaseException | None) -> None:
+        """Give the client the result or the error.
 
-    def held_up(self, since: float) -> bool:
-        return self.session._held_up(self, since)
-
-    def answered(self, result: Any, error: BaseException | None) -> None:
-        """Take the reply, or the error; called on the event loop, maybe before `Session.serve`
-        returns.
+        Called on the event loop, possibly before `Session.serve` returns.
         """
         raise NotImplementedError
 
-    def overdue(self, error: StepTimeout) -> None:
-        """Take it that the deadline is over and the call is not; `answered` follows later."""
+    def report_overdue(self, error: StepTimeout) -> None:
+        """Tell the client that the deadline is over and the call goes on; `reply` follows later."""
         raise NotImplementedError
 
     def cancel(self) -> None:
-        """Nobody waits for it any more. A coroutine is cancelled; a call on a thread goes on."""
+        """Note that nobody waits any more. A coroutine is cancelled; a call on a thread goes on."""
         self.is_cancelled = True
         if self.task is not None:
             _cancel_once_begun(self.task)
 
 
 class CallDeadline:
-    """When the time of some work is over."""
+    """The deadline of a call: its timer, and when it began."""
 
     __slots__ = ("alarm", "began", "timeout_s")
 
@@ -210,28 +236,28 @@ class CallDeadline:
 
 
 class CallbackCall(QueuedCall, kw_only=True):
-    """Work that calls `done` once: when it is answered, or when its deadline is over."""
+    """A call that calls `done` once: with the reply, or when its deadline is over."""
 
     done: Done | None
 
-    def answered(self, result: Any, error: BaseException | None) -> None:
+    def reply(self, result: Any, error: BaseException | None) -> None:
         done, self.done = self.done, None
         if done is not None:
             done(result, error)
 
-    def overdue(self, error: StepTimeout) -> None:
-        self.answered(None, error)
+    def report_overdue(self, error: StepTimeout) -> None:
+        self.reply(None, error)
 
 
 class NotBegunError(asyncio.CancelledError):
-    """A call was cancelled before its thread began it; a worker process says so to its server."""
+    """A call was cancelled before its thread began it."""
 
 
 _NOTHING_DONE = (SessionBusyError, NotBegunError)
 
 
 class SessionOwner(Protocol):
-    """Whoever has the sessions of a server."""
+    """Owns the sessions of a server."""
 
     def begin_to_close(self, session: Session) -> None:
         """Close a session that cannot go on."""
@@ -240,29 +266,29 @@ class SessionOwner(Protocol):
         """Take over a session that is left to end by itself, if there is room for it.
 
         Args:
-            session: It.
-            of: The session that leaves it.
+            session: The session to take over.
+            of: The session that has left its environment to it.
         """
         ...
 
 
 class QueuedConstruction:
-    """The making of an environment."""
+    """The construction of an environment, as a call for an executor. It is its own owner."""
 
     is_light = strict = False
     number, trace = 0, ""
 
     def __init__(
         self,
-        command: Open,
+        command: OpenEnvironment,
         runner: EnvironmentRunner,
         executor: Executor,
-        made: Callable[[QueuedConstruction], None],
+        done: Callable[[QueuedConstruction], None],
         move: Callable[[QueuedConstruction], bool],
     ) -> None:
         self.runner = runner
         self.executor = executor
-        self.command: Command | Open = command
+        self.command: Command | OpenEnvironment = command
         self.encode: Encode | None = None
         self.coroutine: Coroutine[Any, Any, None] | None = None
         self.result: Any = None
@@ -270,46 +296,54 @@ class QueuedConstruction:
         self.task: Cancellable | None = None
         self.dispatcher: LoopDispatcher | None = None
         self.seconds = 0.0
-        self._made = made
+        self._done = done
         self._move = move
 
-    def held_up(self, since: float) -> bool:
-        return self._move(self)
+    @property
+    def owner(self) -> QueuedConstruction:
+        """Return the construction itself."""
+        return self
 
-    def make(self) -> None:
+    def run(self) -> None:
+        """Construct the environment, or begin to if the factory is a coroutine function."""
         try:
             self.coroutine = self.runner.construct()
         except EnvironmentFactoryError as error:
             self.error = error
 
-    def tell(self) -> None:
+    def finish(self, _: QueuedConstruction) -> None:
+        """Go on with the session, or await the factory."""
         if self.coroutine is None:
-            self._made(self)
+            self._done(self)
         else:
             task = self.runner.begin(asyncio.get_running_loop(), self.coroutine)
-            task.add_done_callback(self._awaited)
+            task.add_done_callback(self._end_await)
 
-    def _awaited(self, task: asyncio.Task[None]) -> None:
+    def _end_await(self, task: asyncio.Task[None]) -> None:
         self.error = asyncio.CancelledError() if task.cancelled() else task.exception()
-        self._made(self)
+        self._done(self)
+
+    def end_wait(self, _: QueuedConstruction, since: float) -> bool:
+        """Construct the environment on another thread, if there is one."""
+        return self._move(self)
 
 
 class Session:
-    """An environment instance with an identity, an order of calls and a place to run.
+    """An environment instance with an id, an order of calls and an executor.
 
     It is used from one event loop.
 
     Args:
-        spec: What to make and how to call it.
-        executors: Finds the place; by default the session has threads of its own.
-        is_throwaway: It serves one request and takes no slot.
+        spec: How to construct the environment, and how to call it.
+        executors: Finds its executor; by default the session has threads of its own.
+        is_throwaway: The session serves one request and takes no slot.
         owner: Takes over an environment whose call does not come back. Without one, the session
-            waits for it.
-        counters: Where its calls are counted; by default nobody looks.
+            waits for the call.
+        counters: Counts its calls; by default the counts are thrown away.
 
     Attributes:
-        recorder: Writes down what happens from now on; None where nobody does.
-        closed_by: Why it ends, or will; see `SessionCounters.closed`.
+        recorder: Records what happens from now on; None for no recording.
+        closed_by: Why the session ends, or will end; see `SessionCounters.closed`.
     """
 
     __slots__ = (
@@ -391,13 +425,13 @@ class Session:
         """Begin to construct the environment; the future has what `open` raises."""
         loop = asyncio.get_running_loop()
         self._opening = loop.create_future()
-        self._opening.add_done_callback(_notice)
+        self._opening.add_done_callback(_mark_retrieved)
         if self.phase is SessionPhase.OPENING:
             self._executor = executor = self._executors.for_new()
             runner = EnvironmentRunner(self.spec)
             runner.context.run(CALLER.set, self)
             self._making = making = QueuedConstruction(
-                Open(self.id), runner, executor, self._constructed, self._move
+                OpenEnvironment(self.id), runner, executor, self._opened, self._move
             )
             executor.submit(making)
         else:
@@ -405,7 +439,7 @@ class Session:
         return self._opening
 
     def _move(self, construction: QueuedConstruction) -> bool:
-        """Have an environment made on another thread, since the one that it waits for is held."""
+        """Construct an environment on another thread, since the one it waits for is held."""
         try:
             executor, old = self._executors.for_new(), construction.executor
         except RuntimeError:  # the system allows no more threads
@@ -420,7 +454,7 @@ class Session:
         executor.submit(construction)
         return True
 
-    def _constructed(self, made: QueuedConstruction) -> None:
+    def _opened(self, made: QueuedConstruction) -> None:
         assert self._opening is not None
         executor, self._making = made.executor, None
         if made.error is None:
@@ -434,7 +468,9 @@ class Session:
             self._executor = None
             if not executor.logs or (is_incident(made.error) and not incident_of(made.error)):
                 log_incident(made.error, log=logger, about=self.log_fields())
-        self.last_activity = time.monotonic()  # it may have taken longer than one may idle
+        self.last_activity = (
+            time.monotonic()
+        )  # the construction may have outlasted the idle timeout
         if self.phase is SessionPhase.OPENING and made.error is None:
             self.phase = SessionPhase.OPEN
         _settle(self._opening, None, made.error)
@@ -446,11 +482,11 @@ class Session:
             self._next()
 
     def _refuse_waiting(self, error: BaseException) -> None:
-        """There is no environment for those who wait, and there will be none."""
+        """Refuse the waiting calls: there is no environment, and there will be none."""
         self.phase = SessionPhase.CLOSING
         waiting, self._waiting = self._waiting or (), None
-        for work in waiting:
-            work.answered(None, error)
+        for call in waiting:
+            call.reply(None, error)
 
     async def close(self) -> None:
         """Close the environment, after the call that is running. Safe to repeat.
@@ -466,8 +502,8 @@ class Session:
             is_opening = self._opening is not None and not self._opening.done()
             self.phase = SessionPhase.CLOSING
             waiting, self._waiting = self._waiting or (), None
-            for work in waiting:
-                work.answered(None, SessionClosedError(self.id))
+            for call in waiting:
+                call.reply(None, SessionClosedError(self.id))
             if self._overdue is not None and self._executor is not None:
                 self._executors.give_up(self._executor)
             if self._running is None and not is_opening:
@@ -475,16 +511,17 @@ class Session:
         return self._closing
 
     def abort(self) -> None:
-        """End what is under way. A coroutine is cancelled, and a call that its thread has not begun
-        is not begun; a call that goes on all the same is given up, with its process where it has
-        one for itself.
+        """End the running call.
+
+        A coroutine is cancelled, and a call that its thread has not begun is not begun. A call that
+        goes on all the same is given up, together with its process if it has one for itself.
         """
         running, executor = self._running, self._executor
         if running is not None and not running.is_cancelled:
             running.cancel()
             if (
                 executor is not None
-                and type(running.command) is not Close
+                and type(running.command) is not CloseEnvironment
                 and executor.withdraw(running)
             ):
                 self._dismiss(running, NotBegunError())
@@ -496,8 +533,9 @@ class Session:
             self._executors.hold(executor, call)
 
     def abandon(self) -> None:
-        """Give it up: its event loop has ended, so nothing of it comes to an end any more. What
-        its environment holds is let go with the environment, without `close`.
+        """Give the session up, since its event loop has ended and nothing can end properly.
+
+        The environment is released without a call of its `close`.
         """
         executor, self._executor, self._runner = self._executor, None, None
         if executor is not None:
@@ -508,7 +546,7 @@ class Session:
         if self._runner is None:
             self._ended(None, None)
         else:
-            self._start(CallbackCall(self, Close(), done=self._ended))
+            self._start(CallbackCall(self, CloseEnvironment(), done=self._ended))
 
     def _ended(self, _: Any, error: BaseException | None) -> None:
         self.close_error = error
@@ -527,31 +565,32 @@ class Session:
 
     # ------------------------------------------------------------------ use
 
-    def works(self) -> list[QueuedCall]:
-        """What is under way, and what waits."""
+    def calls(self) -> list[QueuedCall]:
+        """List the running call and those that wait."""
         running = () if self._running is None else (self._running,)
         return [*running, *(self._waiting or ())]
 
     @property
     def environment(self) -> Any:
-        """The environment, where it lives in this process; None elsewhere, and before and after it
-        lives. It is for who shows it: all else goes by `handle`.
+        """Return the environment if it lives in this process, to show it; otherwise None.
+
+        To call the environment, use `handle`.
         """
         return getattr(self._runner, "environment", None)
 
     @property
     def is_running(self) -> bool:
-        """A call is carried out just now."""
+        """Say whether a call is running."""
         return self._running is not None
 
     @property
     def is_overdue(self) -> bool:
-        """A call runs past its deadline."""
+        """Say whether a call runs past its deadline."""
         return self._overdue is not None
 
     @property
     def overdue_s(self) -> float:
-        """Seconds by which the call that is under way has passed its deadline; 0 if it has not."""
+        """Return the seconds by which the running call has passed its deadline; 0 if it has not."""
         if self._overdue is None or self._overdue.deadline is None:
             return 0.0
         deadline = self._overdue.deadline
@@ -559,7 +598,7 @@ class Session:
 
     @property
     def is_busy(self) -> bool:
-        """A call is running or waiting."""
+        """Say whether a call is running or waiting."""
         return self._running is not None or bool(self._waiting)
 
     def info(self) -> SessionInfo:
@@ -576,7 +615,7 @@ class Session:
         )
 
     def follow(self, hear: Callable[[bytes | None], None]) -> Follower:
-        """Be told what the session does from now on, as lines of a recording; it is not touched.
+        """Follow the session from now on, as lines of a recording, without touching it.
 
         Args:
             hear: Called on the event loop with each line, and with None when the session has
@@ -587,7 +626,7 @@ class Session:
         return Follower(self.recorder, hear)
 
     def attributes(self) -> dict[str, str]:
-        """What a span says of the session."""
+        """Return the attributes of a span about the session."""
         return {"openenv.session_id": self.id, "openenv.environment": self.spec.name}
 
     async def handle(
@@ -598,7 +637,7 @@ class Session:
         strict: bool = False,
         trace: str = "",
     ) -> Any:
-        """Serve one command; commands are served one at a time, in the order of arrival.
+        """Carry out one command, in the order of arrival.
 
         Args:
             command: What to do.
@@ -610,7 +649,8 @@ class Session:
         Returns:
             The reply, or what `encode` makes of it: a `Transition` for `Reset` and `Step`, a
             `StateReply` for `GetState` and `Restore`, a `SnapshotReply` for `TakeSnapshot`, a
-            `RenderReply` for `Render`, a dict for `View`, and for `Call` what the method returned.
+            `RenderReply` for `Render`, a dict for `GetView`, and for `CallMethod` what the method
+            returned.
 
         Raises:
             SessionClosedError: The session has been closed.
@@ -621,88 +661,107 @@ class Session:
         """
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         settle = functools.partial(_settle, answer)
-        work = CallbackCall(self, command, encode, strict, trace=trace, done=settle)
-        self.serve(work)
+        call = CallbackCall(self, command, encode, strict, trace=trace, done=settle)
+        self.serve(call)
         try:
             return await answer
         except asyncio.CancelledError:
-            work.cancel()
+            call.cancel()
             raise
 
-    def serve(self, work: QueuedCall) -> None:
-        """Do `work`, as `handle` does a command, and have it `answered`."""
-        work.arrived_at = _now()
-        phase, command = self.phase, work.command
+    def serve(self, call: QueuedCall) -> None:
+        """Carry out `call`, in the order of arrival, and reply to it."""
+        call.arrived_at = _now()
+        phase, command = self.phase, call.command
         if type(command) is Step:
             timeout_s = command.arguments.get("timeout_s") if command.arguments else None
         else:
-            timeout_s = command.timeout_s if type(command) is Call else None
+            timeout_s = command.timeout_s if type(command) is CallMethod else None
         if timeout_s is not None:
             try:
-                self._set_deadline(work, timeout_s)
+                self._set_deadline(call, timeout_s)
             except (InvalidMessageError, StepTimeout) as error:
-                work.answered(None, error)
+                call.reply(None, error)
                 return
         if self._running is None and phase is _OPEN:
-            self._start(work)
+            self._start(call)
         elif self._overdue is not None and phase is _OPEN:
-            self._serve_though_overdue(work)
+            self._serve_though_overdue(call)
         elif phase is _OPEN or phase is SessionPhase.OPENING:
             if self._waiting is None:
                 self._waiting = deque()
-            self._waiting.append(work)
+            self._waiting.append(call)
         else:
-            work.answered(None, SessionClosedError(self.id))
+            call.reply(None, SessionClosedError(self.id))
 
-    def _start(self, work: QueuedCall) -> None:
+    def _start(self, call: QueuedCall) -> None:
         runner, executor = self._runner, self._executor
         assert runner is not None and executor is not None
-        self._running = work
-        if self.recorder is not None and type(work.encode) is not Recording:
-            self.recorder.begin(work)
+        self._running = call
+        if self.recorder is not None and type(call.encode) is not Recording:
+            self.recorder.begin(call)
         if runner.is_async:
-            work.is_light = runner.is_light(work.command)
-        executor.submit(work)
+            call.is_light = runner.is_light(call.command)
+        executor.submit(call)
 
-    def _made(self, work: QueuedCall) -> None:
-        """Go on with work that was made; called on the event loop."""
-        if type(work.result) is CoroutineType:
-            self._await(work, work.result)
+    def finish(self, call: QueuedCall) -> None:
+        """Take back a call that was run: await a coroutine, otherwise end the call and reply."""
+        if call.task is None:  # otherwise it has been awaited
+            if type(call.result) is CoroutineType:
+                self._await(call)
+                return
+            classifier = self._classifier
+            if (
+                classifier is not None
+                and call.seconds > classifier.noteworthy_s
+                and call is not self._overdue
+            ):
+                assert self._executor is not None
+                self._executors.note(self._executor, call.seconds)
+        self.last_activity = now = _now()
+        error, kind = call.error, type(call.command)
+        if error is not None and type(error) in _NOTHING_DONE:
+            self._end_undone(call, error)
             return
-        classifier = self._classifier
-        if (
-            classifier is not None
-            and work.seconds > classifier.noteworthy_s
-            and work is not self._overdue
-        ):
-            assert self._executor is not None
-            self._executors.note(self._executor, work.seconds)
-        self._finish(work)
+        if call.deadline is not None:
+            error = call.error = self._end_deadline(call, error)
+        if error is not None:
+            self._log(call, error)
+        if self.recorder is not None:
+            self.recorder.finish(call)
+        if error is None or not isinstance(error, InvalidActionError | InvalidArgumentError):
+            if kind is Step:
+                self.step_count += 1
+            elif kind is Reset:
+                self.step_count = 0
+        latency = self._counters.latencies.get(kind)
+        if latency is not None:
+            uncounted = latency.uncounted
+            uncounted += (now - call.arrived_at, call.seconds)
+            if len(uncounted) >= UNCOUNTED:
+                latency.count()
+        self._running = None
+        if self.phase is not _OPEN and kind is not CloseEnvironment:
+            self._end()
+        elif self._waiting:
+            self._next()
+        if not call.is_answered:
+            call.reply(call.result, error)
 
-    def _await(self, work: QueuedCall, coroutine: Coroutine[Any, Any, Any]) -> None:
+    def _await(self, call: QueuedCall) -> None:
         assert self._runner is not None
         began = _now()
-        work.task = task = self._runner.begin(asyncio.get_running_loop(), coroutine)
-        if work.is_cancelled:
+        call.task = task = self._runner.begin(asyncio.get_running_loop(), call.result)
+        if call.is_cancelled:
             _cancel_once_begun(task)
         if task.done():
-            self._awaited(work, task, began)
-        else:  # by then the environment may have been given up, and be another session's
-            task.add_done_callback(lambda task: work.session._awaited(work, task, began))
-
-    def _awaited(self, work: QueuedCall, task: asyncio.Task[Any], began: float) -> None:
-        work.seconds, work.result = _now() - began, None
-        if task.cancelled():
-            work.error = asyncio.CancelledError()
+            _end_await(call, began, task)
         else:
-            work.error = task.exception()
-            if work.error is None:
-                work.result = task.result()
-        self._finish(work)
+            task.add_done_callback(functools.partial(_end_await, call, began))
 
     # ------------------------------------------------------------------ deadlines
 
-    def _set_deadline(self, work: QueuedCall, timeout_s: Any) -> None:
+    def _set_deadline(self, call: QueuedCall, timeout_s: Any) -> None:
         if type(timeout_s) not in (int, float) or not 0 <= timeout_s < math.inf:
             why = "timeout_s is a number of seconds from 0"
             raise InvalidMessageError(
@@ -710,61 +769,59 @@ class Session:
             )
         if timeout_s == 0:
             raise _not_begun(timeout_s)
-        alarm = asyncio.get_running_loop().call_later(timeout_s, self._expire, work)
-        work.deadline = CallDeadline(timeout_s, alarm)
+        alarm = asyncio.get_running_loop().call_later(timeout_s, self._expire, call)
+        call.deadline = CallDeadline(timeout_s, alarm)
 
-    def _expire(self, work: QueuedCall) -> None:
-        """The time of `work` is over: tell its caller, and the environment."""
-        assert work.deadline is not None
-        timeout_s = work.deadline.timeout_s
+    def _expire(self, call: QueuedCall) -> None:
+        """Report that the deadline of `call` is over, and cancel the call if it runs."""
+        assert call.deadline is not None
+        timeout_s = call.deadline.timeout_s
         self._counters.step_timeouts += 1
-        if self._waiting and work in self._waiting:
-            self._waiting.remove(work)
-            work.answered(None, _not_begun(timeout_s))
-        elif work is self._running:
-            if self._executor is not None and self._executor.withdraw(work):
-                self._dismiss(work, _not_begun(timeout_s))
+        if self._waiting and call in self._waiting:
+            self._waiting.remove(call)
+            call.reply(None, _not_begun(timeout_s))
+        elif call is self._running:
+            if self._executor is not None and self._executor.withdraw(call):
+                self._dismiss(call, _not_begun(timeout_s))
                 return
-            self._overdue = work
-            work.cancel()
+            self._overdue = call
+            call.cancel()
             if self._executor is not None:
-                self._executors.hold(self._executor, work)
+                self._executors.hold(self._executor, call)
             queued, self._waiting = self._waiting or (), None
             for waiting in queued:
-                if self._overdue is work:
+                if self._overdue is call:
                     self._serve_though_overdue(waiting)
                 else:  # a reset among them has begun anew, and these come after it
                     assert self._waiting is not None
                     self._waiting.append(waiting)
-            # What can be cancelled has mostly ended in a moment, and then has its own answer.
-            patience_s = 0.0 if work.task is None else CANCEL_PATIENCE_S
-            asyncio.get_running_loop().call_later(patience_s, self._tell_overdue, work)
+            # A coroutine has mostly ended in a moment, and then the call has its own reply.
+            patience_s = 0.0 if call.task is None else CANCEL_PATIENCE_S
+            asyncio.get_running_loop().call_later(patience_s, self._report_overdue, call)
 
-    def _tell_overdue(self, work: QueuedCall) -> None:
-        if work is self._overdue:
-            assert work.deadline is not None
-            work.overdue(StepTimeout(work.deadline.timeout_s, is_running=True))
+    def _report_overdue(self, call: QueuedCall) -> None:
+        if call is self._overdue:
+            assert call.deadline is not None
+            call.report_overdue(StepTimeout(call.deadline.timeout_s, is_running=True))
 
     def _busy(self) -> SessionBusyError:
         assert self._overdue is not None and self._overdue.deadline is not None
         return SessionBusyError(time.monotonic() - self._overdue.deadline.began)
 
-    def _serve_though_overdue(self, work: QueuedCall) -> None:
-        """Refuse work while a call does not come back; but a new episode may have a new
-        environment.
-        """
-        if type(work.command) is Reset and self._give_up_environment():
-            self._begin_anew(work)
+    def _serve_though_overdue(self, call: QueuedCall) -> None:
+        """Refuse a call while another is overdue; but a reset may get a new environment."""
+        if type(call.command) is Reset and self._give_up_environment():
+            self._begin_anew(call)
         else:
-            work.answered(None, self._busy())
+            call.reply(None, self._busy())
 
     def _begin_anew(self, reset: QueuedCall) -> None:
-        """Have another environment made, and reset that one."""
+        """Construct another environment, and reset that one."""
         self._waiting = deque([reset, *(self._waiting or ())])
         self.start().add_done_callback(self._begun_anew)
 
     def _begun_anew(self, opening: asyncio.Future[None]) -> None:
-        """Close a session that got no other environment: it is of no use, and holds a slot."""
+        """Close the session if it got no other environment: it is of no use, and holds a slot."""
         if not opening.cancelled() and opening.exception() is None:
             return
         if self._owner is not None and self._closing is None:
@@ -772,7 +829,7 @@ class Session:
             self._owner.begin_to_close(self)
 
     def _leave_environment(self) -> Session | None:
-        """Leave the environment to the owner, if it takes it: to a session that ends by itself."""
+        """Leave the environment to a new session that ends by itself, if the owner adopts that."""
         if self._owner is None or not self.spec.supports_concurrency or self.spec.needs_one_thread:
             return None
         left = Session(self.spec, executors=self._executors)
@@ -796,130 +853,100 @@ class Session:
         return left
 
     def _give_up_environment(self) -> bool:
-        """Leave the environment to the owner, which closes it once its call is back."""
-        work = self._overdue
-        assert work is not None and work.deadline is not None
+        """Leave the environment to a session that closes it once its call is back."""
+        call = self._overdue
+        assert call is not None and call.deadline is not None
         left = self._leave_environment()
         if left is None:
             return False
         left.phase, left._closing = SessionPhase.CLOSING, asyncio.get_running_loop().create_future()
-        left._running, left._overdue = work, work
-        work.session = left
-        over = StepTimeout(work.deadline.timeout_s, is_running=False, message=REPLACED)
+        left._running, left._overdue = call, call
+        call.owner = left
+        over = StepTimeout(call.deadline.timeout_s, is_running=False, message=REPLACED)
         if self.recorder is not None:
-            work.error = over
-            self.recorder.finish(work)
-            work.error = None
-        work.answered(None, over)
-        work.is_answered = True
+            call.error = over
+            self.recorder.finish(call)
+            call.error = None
+        call.reply(None, over)
+        call.is_answered = True
         return True
 
     # ------------------------------------------------------------------ threads that others hold
 
-    def _held_up(self, work: QueuedCall, since: float) -> bool:
-        """Say what becomes of a call that waits for a thread which is held; see `Executors.hold`.
+    def end_wait(self, call: QueuedCall, since: float) -> bool:
+        """Decide whether a call that waits for a held thread waits no longer; see `CallOwner`.
 
-        Its environment may hold what is bound to the thread, so it cannot be called on another.
+        Its environment may hold what is bound to the thread, so no other thread can call it.
         """
-        if type(work.command) is Close or self._running is not work:
+        if type(call.command) is CloseEnvironment or self._running is not call:
             return False
-        if _now() - max(since, work.arrived_at) < HELD_PATIENCE_S:
+        if _now() - max(since, call.arrived_at) < HELD_PATIENCE_S:
             return False
-        if self._begins_elsewhere(work):
+        if self._begins_elsewhere(call):
             return True
-        self._dismiss(work, SessionBusyError(_now() - since, HELD))
+        self._dismiss(call, SessionBusyError(_now() - since, HELD))
         return True
 
-    def _begins_elsewhere(self, work: QueuedCall) -> bool:
-        """Serve a reset by another environment, if it may be, since the thread of this one is held
-        by a call of another session.
-        """
-        if type(work.command) is not Reset or self.phase is not _OPEN or work.is_cancelled:
+    def _begins_elsewhere(self, call: QueuedCall) -> bool:
+        """Serve a reset by another environment, if possible, since this one's thread is held."""
+        if type(call.command) is not Reset or self.phase is not _OPEN or call.is_cancelled:
             return False
         if self._leave_environment() is None:
             return False
-        work.result = work.error = None
-        self._begin_anew(work)
+        call.result = call.error = call.task = None
+        self._begin_anew(call)
         return True
 
-    def _not_done(self, work: QueuedCall, error: BaseException) -> None:
-        """Go on with work of which a worker process says that it has not begun it."""
-        if self._begins_elsewhere(work):
+    def _end_undone(self, call: QueuedCall, error: BaseException) -> None:
+        """End a call that was not begun, as a worker process says, or begin it elsewhere."""
+        if self._begins_elsewhere(call):
             return
-        if isinstance(error, NotBegunError) and work.deadline is not None:
-            error = _not_begun(work.deadline.timeout_s)
-        self._dismiss(work, error)
+        if isinstance(error, NotBegunError) and call.deadline is not None:
+            error = _not_begun(call.deadline.timeout_s)
+        self._dismiss(call, error)
 
-    def _dismiss(self, work: QueuedCall, error: BaseException) -> None:
-        """Answer work that was not begun, and will not be."""
-        if work.deadline is not None:
-            work.deadline.alarm.cancel()
-        if work is self._overdue:
+    def _dismiss(self, call: QueuedCall, error: BaseException) -> None:
+        """Reply to a call that was not begun, and will not be."""
+        if call.deadline is not None:
+            call.deadline.alarm.cancel()
+        if call is self._overdue:
             self._overdue = None
-        self._running, work.error = None, error
+        self._running, call.error = None, error
         self._go_on()
-        if not work.is_answered:
-            work.answered(None, error)
+        if not call.is_answered:
+            call.reply(None, error)
 
     def _go_on(self) -> None:
-        """Do what follows on a call, where something does."""
+        """Start the next call, or close the environment."""
         if self.phase is not _OPEN:
             self._end()
         elif self._waiting:
             self._next()
 
-    def _finish(self, work: QueuedCall) -> None:
-        self.last_activity = now = _now()
-        error, kind = work.error, type(work.command)
-        if error is not None and type(error) in _NOTHING_DONE:
-            self._not_done(work, error)
-            return
-        if work.deadline is not None:
-            error = work.error = self._in_time(work, error)
-        if error is not None:
-            self._log(work, error)
-        if self.recorder is not None:
-            self.recorder.finish(work)
-        if error is None or not isinstance(error, InvalidActionError | InvalidArgumentError):
-            if kind is Step:
-                self.step_count += 1
-            elif kind is Reset:
-                self.step_count = 0
-        latencies = self._counters.latencies
-        if kind in latencies:
-            latencies[kind].observe(now - work.arrived_at, work.seconds)
-        self._running = None
-        if self.phase is not _OPEN and kind is not Close:
-            self._end()
-        elif self._waiting:
-            self._next()
-        if not work.is_answered:
-            work.answered(work.result, error)
-
-    def _in_time(self, work: QueuedCall, error: BaseException | None) -> BaseException | None:
-        """Note that work with a deadline is over; gives the error that it came to."""
-        assert work.deadline is not None
-        work.deadline.alarm.cancel()
-        if work is not self._overdue:
+    def _end_deadline(self, call: QueuedCall, error: BaseException | None) -> BaseException | None:
+        """Cancel the deadline of a call that has ended; return the error of the call."""
+        assert call.deadline is not None
+        call.deadline.alarm.cancel()
+        if call is not self._overdue:
             return error
         self._overdue = None
         if isinstance(error, asyncio.CancelledError):
-            return StepTimeout(work.deadline.timeout_s, is_running=False)
+            return StepTimeout(call.deadline.timeout_s, is_running=False)
         return error
 
-    def _log(self, work: QueuedCall, error: BaseException) -> None:
-        """Log what was raised, unless it is meant for the caller, or logged where it was raised."""
+    def _log(self, call: QueuedCall, error: BaseException) -> None:
+        """Log an error, unless it is meant for the client, or was logged where it was raised."""
         assert self._executor is not None
         if isinstance(error, EnvironmentCrashed):
             self.closed_by = "crashed"
-        if work.is_cancelled or speaks(error) or isinstance(work.command, Close):
+        if call.is_cancelled or speaks(error) or isinstance(call.command, CloseEnvironment):
             return  # the error of a close is logged where it ends
         if not (self._executor.logs and incident_of(error)):
-            where, about = _method(work.command), self.log_fields()
+            where, about = _method(call.command), self.log_fields()
             log_incident(error, where, log=logger, level=logging.WARNING, about=about)
 
     def log_fields(self) -> dict[str, Any]:
-        """What a log entry says of the session, and of the request that it serves just now."""
+        """Return the fields of a log entry about the session and the request that it serves."""
         fields: dict[str, Any] = {"session_id": self.id, "environment": self.spec.name}
         if self._running is not None:
             fields["request"] = _method(self._running.command)
@@ -928,33 +955,35 @@ class Session:
         return fields
 
     def _next(self) -> None:
-        """Start what has waited longest; not from here, where inline calls would pile up."""
+        """Start the call that has waited longest; in a moment, or inline calls would nest."""
         while self._waiting:
-            work = self._waiting.popleft()
-            if not work.is_cancelled:
-                self._running = work
-                asyncio.get_running_loop().call_soon(_start_next, work)
+            call = self._waiting.popleft()
+            if not call.is_cancelled:
+                self._running = call
+                asyncio.get_running_loop().call_soon(_start_next, call)
                 return
 
     async def metadata(self) -> EnvironmentMetadata:
         """Ask the environment to describe itself."""
-        described = await self.handle(Call("get_metadata"), encode=_metadata)
+        described = await self.handle(CallMethod("get_metadata"), encode=_metadata)
         assert isinstance(described, EnvironmentMetadata)
         return described
 
 
-def _start_next(work: QueuedCall) -> None:
-    """Start work whose turn it is, unless its time has ended meanwhile."""
-    session = work.session  # another one, where the environment has been given up meanwhile
-    if work.is_cancelled:
-        session._not_done(work, NotBegunError())
+def _start_next(call: QueuedCall) -> None:
+    """Start a call whose turn it is, unless its deadline has passed meanwhile."""
+    session = call.owner  # another one, if the environment has been given up meanwhile
+    if call.is_cancelled:
+        session._end_undone(call, NotBegunError())
     else:
-        session._start(work)
+        session._start(call)
 
 
 def _cancel_once_begun(task: Cancellable) -> None:
-    """Cancel a task, though not before its first step: then nothing would await, and so end, the
-    coroutine that the environment has made. (From Python 3.12 on, tasks begin at once.)
+    """Cancel a task, but not before its first step.
+
+    A task that is cancelled before it begins never awaits, and so never ends, the coroutine that
+    the environment has made. (From Python 3.12 on, tasks begin at once.)
     """
     coroutine = task.get_coro() if isinstance(task, asyncio.Task) else None
     if isinstance(coroutine, CoroutineType) and getcoroutinestate(coroutine) == CORO_CREATED:
@@ -963,14 +992,26 @@ def _cancel_once_begun(task: Cancellable) -> None:
         task.cancel()
 
 
+def _end_await(call: QueuedCall, began: float, task: asyncio.Task[Any]) -> None:
+    call.seconds, call.result = _now() - began, None
+    if task.cancelled():
+        call.error = asyncio.CancelledError()
+    else:
+        call.error = task.exception()
+        if call.error is None:
+            call.result = task.result()
+    # By now the environment may have been given up, and belong to another session.
+    call.owner.finish(call)
+
+
 def _not_begun(timeout_s: float) -> StepTimeout:
     why = f"the step was not begun within its {timeout_s:g} s; nothing was done"
     return StepTimeout(timeout_s, is_running=False, message=why)
 
 
 def _method(command: Command) -> str:
-    """The method that a command calls."""
-    if isinstance(command, Call):
+    """Name the method that a command calls."""
+    if isinstance(command, CallMethod):
         return command.method
     named = {GetState: "state", TakeSnapshot: "snapshot"}
     return named.get(type(command)) or type(command).__name__.lower()
@@ -991,7 +1032,7 @@ def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | Non
         future.set_exception(error)
 
 
-def _notice(future: asyncio.Future[Any]) -> None:
-    """Whoever opened the session may have left; then nobody else asks what became of it."""
+def _mark_retrieved(future: asyncio.Future[Any]) -> None:
+    """Mark the exception of an opening as retrieved: whoever opened the session may have left."""
     if not future.cancelled():
         future.exception()

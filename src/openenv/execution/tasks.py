@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from openenv._internal.generics import once_per_class
 from openenv.errors import NotSupported, Refused
-from openenv.execution.commands import Call, Reset
+from openenv.execution.commands import CallMethod, Reset
 from openenv.tasks.columns import describe_validation_error
 from openenv.tasks.errors import did_you_mean
 from openenv.tasks.served import merge_reset_arguments
@@ -190,8 +190,8 @@ class NoSuchTask(Refused, IndexError):
 
 
 @dataclass(slots=True)
-class Ask(Call):
-    """Call a method of a `TaskProvider`, which the environment may leave out."""
+class Ask(CallMethod):
+    """CallMethod a method of a `TaskProvider`, which the environment may leave out."""
 
 
 def asked(method: Callable[..., Any] | None, command: Ask) -> Any:

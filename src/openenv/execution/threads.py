@@ -1,8 +1,32 @@
-"""Threads that make calls for an event loop, and answer it in batches.
+"""Threads that run calls for an event loop, and the dispatcher that carries calls there and back.
 
-Handing a call to a thread and its result back costs two wake-ups, far more than a quick step. So
-calls that are submitted in one tick of the loop wake their thread once, at the end of the tick,
-and results that are ready when the loop wakes are delivered together.
+Design notes
+------------
+
+Which thread touches what. `LoopDispatcher`, the queues of `WorkerThread` and the state of
+`ThreadPool` belong to the event loop, with these exceptions: a thread takes calls from the left of
+its own `WorkerThread.waiting`, appends results to `LoopDispatcher.finished`, and a thread of a pool
+retires itself under the pool's lock. The deques are the only shared queues: `append` and `popleft`
+are atomic, so no lock is taken for a call. `_is_due` of the dispatcher is set by whoever appends a
+result first and cleared by the loop before it takes the first one, so a result that arrives while
+the loop delivers makes the loop look again.
+
+Batches. Handing a call to a thread, and its result back, costs two wake-ups, far more than a quick
+step. So calls that are submitted in one tick of the loop wake their threads once, at the end of the
+tick, and results that are ready when the loop wakes are delivered together. `BATCH` calls are
+flushed at once: few enough that the processor's caches still hold their sessions when they are
+answered.
+
+Waiting. With a batch of `WORTH_WAITING` calls or more, the loop waits until its threads have run
+the batch, since they need the interpreter anyway, and then delivers the results without being
+woken. To wait with an alarm costs as much as to be woken, so smaller batches are not waited for.
+The wait ends after `PATIENCE_S` for each call; if a batch took longer, the loop does not wait for
+the next batches, ever more of them.
+
+Errors. A call never raises: `ThreadCall.run` keeps what the environment raised. A result whose
+delivery fails is logged and does not keep others from being delivered.
+
+Threads are daemons, so that user code that hangs cannot keep the process from ending.
 """
 
 from __future__ import annotations
@@ -15,46 +39,60 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
-__all__ = ["ThreadCall", "LoopDispatcher", "ThreadPool", "WorkerThread", "contain"]
+__all__ = ["CallOwner", "LoopDispatcher", "ThreadCall", "ThreadPool", "WorkerThread", "contain"]
 
 logger = logging.getLogger(__name__)
 
-# A call that holds up others for longer is left alone on its thread; they go on on another one.
+# A call that delays others for longer keeps its thread to itself; the others move to another one.
 STUCK_S = 0.005
-# New sessions get no thread that makes one call for longer; HELD_S if it is past its deadline.
+# New sessions get no thread that runs one call for longer; HELD_S if it is past its deadline.
 LONG_CALL_S, HELD_S = 1.0, 0.05
 IDLE_THREADS_KEPT = 4
 
 
+class CallOwner(Protocol):
+    """Takes its calls back on the event loop; a session, for most calls."""
+
+    def finish(self, call: Any) -> None:
+        """Take back a call that was run."""
+
+    def end_wait(self, call: Any, since: float) -> bool:
+        """Decide what becomes of a call whose thread is held by a call of another owner.
+
+        It is asked again every `HELD_LOOK_S` seconds.
+
+        Args:
+            call: The call that waits.
+            since: When the other call passed its deadline, by `time.monotonic`.
+
+        Returns:
+            Whether the call waits no longer.
+        """
+        ...
+
+
 class ThreadCall(Protocol):
-    """Something to do on a thread, and to tell of on an event loop.
+    """A call that is run on a thread and given back to its owner on the event loop.
 
     Attributes:
-        is_light: It is over in microseconds: a coroutine that begins, a state that is read.
-        dispatcher: Who brings it back from its thread.
-        seconds: How long it took there.
+        is_light: The call takes microseconds: a coroutine that begins, or a state that is read.
+        dispatcher: The dispatcher that brings the call back from its thread.
+        seconds: How long the call ran.
     """
 
     is_light: bool
     dispatcher: LoopDispatcher | None
     seconds: float
 
-    def make(self) -> None:
-        """Do it, on whichever thread this is. It raises nothing."""
-
-    def tell(self) -> None:
-        """Tell whoever waits for it, on the event loop."""
-
-    def held_up(self, since: float) -> bool:
-        """Take it that the thread it waits for is held by another call, which is past its deadline
-        since then, by `time.monotonic`; called on the event loop, again and again.
-
-        Returns:
-            Whether it waits no longer.
-        """
+    @property
+    def owner(self) -> CallOwner:
+        """Return the owner that takes the call back."""
         ...
+
+    def run(self) -> None:
+        """Run the call on this thread. It raises nothing."""
 
 
 def contain(error: BaseException) -> Exception:
@@ -71,72 +109,73 @@ def contain(error: BaseException) -> Exception:
 
 
 class LoopDispatcher:
-    """Carries calls from one event loop to where they are made, and their results back, in batches.
+    """Carries the calls of one event loop to threads, and their results back, in batches.
 
-    A batch is what is submitted in one tick of the loop, or `BATCH` calls if those come first:
-    few enough that the processor's caches still hold their sessions when they are answered. The
-    loop waits until its threads have made a batch, since they need the interpreter anyway, and
-    delivers the results at once. It does so only for batches of several calls, for as long as
-    these are quick; once they were not, it does not wait for the next batches, ever more of them.
+    Attributes:
+        loop: The event loop.
+        finished: Calls that threads have run and the loop has not taken back.
     """
 
     BATCH = 128
-    WORTH_WAITING = 16  # calls: to wait with an alarm costs as much as to be woken
+    WORTH_WAITING = 16  # calls
     PATIENCE_S = 0.0001  # for each call
     MAX_PATIENCE_S = 0.002
     MAX_UNAWAITED = 1000  # batches
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
+        self.finished: deque[ThreadCall] = deque()
         self._submitted = 0
         self._to_wake: list[WorkerThread] = []
-        self._to_make: list[ThreadCall] = []
-        self._finished: deque[ThreadCall] = deque()
-        self._is_scheduled = self._is_flushing = self._is_called = False
+        self._to_run: list[ThreadCall] = []
+        self._is_scheduled = self._is_flushing = self._is_due = False
         self._penalty = self._unawaited = 0
 
-    def note(self) -> None:
-        """Note that a call was submitted; called on the loop."""
+    def submit(self, call: ThreadCall, worker: WorkerThread | None) -> None:
+        """Run `call` on `worker`, or on the loop if that is None, with the batch.
+
+        Called on the loop.
+        """
+        if worker is None:
+            self._to_run.append(call)
+        else:
+            call.dispatcher = self
+            worker.waiting.append(call)
+            if not worker.is_rung:
+                worker.is_rung = True
+                self._to_wake.append(worker)
         self._submitted += 1
         if not self._is_scheduled:
             self._is_scheduled = True
-            self.loop.call_soon(self._tick_ends)
+            self.loop.call_soon(self._flush)
         elif self._submitted >= self.BATCH and not self._is_flushing:
             self._flush()
 
-    def wake_later(self, worker: WorkerThread) -> None:
-        """Wake `worker` with the batch; called on the loop."""
-        self._to_wake.append(worker)
-
-    def make_later(self, call: ThreadCall) -> None:
-        """Make `call` on the loop, with the batch; called on the loop."""
-        self._to_make.append(call)
-        self.note()
-
-    def _tick_ends(self) -> None:
-        self._is_scheduled = False
-        self._flush()
-
     def _flush(self) -> None:
-        self._is_flushing = True
+        self._is_scheduled = False
         count, self._submitted = self._submitted, 0
+        if not count:  # a full batch was flushed before the end of the tick
+            return
+        self._is_flushing = True
         workers, self._to_wake = self._to_wake, []
-        calls, self._to_make = self._to_make, []
-        if count < self.WORTH_WAITING or self._unawaited:
-            self._unawaited = max(0, self._unawaited - 1)
+        calls, self._to_run = self._to_run, []
+        if workers and count >= self.WORTH_WAITING and not self._unawaited:
+            self._wake_and_wait(workers)
+        else:
+            if self._unawaited:
+                self._unawaited -= 1
             for worker in workers:
                 worker.wake()
-        elif workers:
-            self._wake_and_wait(workers)
         if calls:
-            _make_all(calls)
-        # Apart, so that answers leave in a burst: each first one wakes a reader.
-        self._tell(deque(calls))
+            _run_all(calls)
+            # Not one by one, so that answers leave in a burst: each first one wakes a reader.
+            self.finished.extend(calls)
+            self._deliver()
         self._is_flushing = False
 
     def _wake_and_wait(self, workers: list[WorkerThread]) -> None:
-        """Let the threads have their turns, and take what they have made."""
-        self._is_called = True  # so that they do not wake the loop
+        """Let the threads have their turns, and take what they have run."""
+        self._is_due = True  # so that they do not wake the loop
         is_quick = True
         for worker in workers:
             if is_quick:
@@ -152,142 +191,130 @@ class LoopDispatcher:
         self._deliver()
 
     def bring_back(self, call: ThreadCall) -> bool:
-        """Have the loop told of a call that was made; called on any thread.
+        """Have the loop take back a call that was run; called on any thread.
 
         Returns:
             Whether the loop still runs.
         """
-        self._finished.append(call)
-        if not self._is_called:
-            self._is_called = True
+        self.finished.append(call)
+        if not self._is_due:
+            self._is_due = True
             try:
                 self.loop.call_soon_threadsafe(self._deliver)
             except RuntimeError:  # it has closed: nobody is waiting any more
                 logger.debug("a call finished after its event loop had closed")
-                self._is_called = False
+                self._is_due = False
                 return False
         return True
 
     def _deliver(self) -> None:
-        self._is_called = False  # before the first is taken: who comes now calls again
-        self._tell(self._finished)
-
-    def _tell(self, calls: deque[ThreadCall]) -> None:
-        while calls:
-            self._tell_until_one_fails(calls)
-
-    def _tell_until_one_fails(self, calls: deque[ThreadCall]) -> None:
-        try:
-            while calls:
-                calls.popleft().tell()
-        except Exception:  # one listener's mistake is not the others'
-            logger.exception("the result of a call could not be delivered")
+        self._is_due = False  # before the first is taken: a later result schedules this again
+        finished = self.finished
+        while finished:
+            try:
+                while finished:
+                    call = finished.popleft()
+                    call.owner.finish(call)
+            except Exception:  # noqa: PERF203 - one owner's mistake is not the others'
+                logger.exception("the result of a call could not be delivered")
 
 
-def _make_all(calls: list[ThreadCall]) -> None:
+def _run_all(calls: list[ThreadCall]) -> None:
     began = time.perf_counter()
     for call in calls:
-        call.make()
+        call.run()
         now = time.perf_counter()
         call.seconds, began = now - began, now
 
 
 class WorkerThread:
-    """A daemon thread that makes calls one after the other.
-
-    It is a daemon so that user code that hangs cannot keep the process from ending.
+    """A daemon thread that runs calls one after the other.
 
     Attributes:
-        busy_since: When the call began that it makes, by `time.perf_counter`; None without one.
-        sharers: Executors that share it.
+        waiting: The calls that it has not begun. The loop appends, the thread takes.
+        is_rung: The dispatcher will wake it at the end of the tick.
+        busy_since: When the call that it runs began, by `time.perf_counter`; None without one.
+        is_ending: It ends once it has run what was submitted.
+        sharers: How many executors share it.
     """
 
     def __init__(self, name: str, *, on_idle: Callable[[WorkerThread], None] | None = None) -> None:
+        self.waiting: deque[ThreadCall] = deque()
+        self.is_rung = False
         self.busy_since: float | None = None
         self.is_ending = False
         self.sharers = 0
-        self._call: ThreadCall | None = None  # which it makes
+        self._call: ThreadCall | None = None  # the one it runs
         self._overdue: ThreadCall | None = None
-        self._waiting: deque[ThreadCall] = deque()
         self._bell: queue.SimpleQueue[threading.Lock | None] = queue.SimpleQueue()
-        self._is_rung = False
         self._on_idle = on_idle
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
     @property
     def load(self) -> int:
-        """Calls that wait for it."""
-        return len(self._waiting)
-
-    def submit(self, call: ThreadCall, dispatcher: LoopDispatcher) -> None:
-        """Make `call` on the thread, after those submitted before; called on the loop."""
-        call.dispatcher = dispatcher
-        self._waiting.append(call)
-        if not self._is_rung:
-            self._is_rung = True
-            dispatcher.wake_later(self)
-        dispatcher.note()
+        """Return the number of calls that wait for the thread."""
+        return len(self.waiting)
 
     def wake(self) -> None:
         """Have the thread look for calls."""
-        self._is_rung = False
+        self.is_rung = False
         self._bell.put(None)
 
     def wake_and_wait(self, timeout_s: float) -> bool:
-        """Have the thread look for calls; say whether it has made them all within this time."""
-        self._is_rung = False
+        """Wake the thread; return whether it has run all its calls within this time."""
+        self.is_rung = False
         is_done = threading.Lock()
         is_done.acquire()
         self._bell.put(is_done)
         return is_done.acquire(timeout=timeout_s)
 
     def stop(self) -> None:
-        """End the thread once it has made what was submitted; does not wait."""
+        """End the thread once it has run what was submitted; does not wait."""
         self.is_ending = True
         self._bell.put(None)
 
     @property
     def busy_s(self) -> float:
-        """Seconds for which it has been making one and the same call."""
+        """Return the seconds for which the thread has been running its current call."""
         since = self.busy_since
         return 0.0 if since is None else time.perf_counter() - since
 
     def hold(self, call: ThreadCall) -> bool:
-        """Note that `call` is past its deadline; say whether the thread makes it just now."""
+        """Note that `call` is past its deadline; return whether the thread is running it."""
         if self._call is call:
             self._overdue = call
         return self._overdue is call
 
     @property
     def is_held(self) -> bool:
-        """It makes a call that is past its deadline."""
+        """Say whether the thread runs a call that is past its deadline."""
         return self._overdue is not None and self._overdue is self._call
 
     @property
     def is_stuck(self) -> bool:
-        """New sessions had better go elsewhere."""
+        """Say whether new sessions should use another thread."""
         return self.busy_s > (HELD_S if self.is_held else LONG_CALL_S)
 
     def withdraw(self, call: ThreadCall) -> bool:
-        """Take back a call; say whether it had not begun."""
+        """Take back a call; return whether it had not begun."""
         try:
-            self._waiting.remove(call)
+            self.waiting.remove(call)
         except ValueError:
             return False
         return True
 
     def put_back(self, calls: deque[ThreadCall]) -> None:
-        """Take back what `hand_over` gave, in its order; called on the loop."""
-        self._waiting.extendleft(reversed(calls))
-        self.wake()  # it may have come back meanwhile, and have found nothing
+        """Take back the calls that `hand_over` returned, in order; called on the loop."""
+        self.waiting.extendleft(reversed(calls))
+        self.wake()  # it may have looked meanwhile, and have found nothing
 
     def hand_over(self) -> deque[ThreadCall]:
-        """Give up the calls that have not begun."""
+        """Return the calls that have not begun, and forget them."""
         left: deque[ThreadCall] = deque()
         with contextlib.suppress(IndexError):  # the thread may take some meanwhile
             while True:
-                left.append(self._waiting.popleft())
+                left.append(self.waiting.popleft())
         return left
 
     def _serve(self) -> None:
@@ -295,14 +322,14 @@ class WorkerThread:
         while goes_on:
             is_done = self._bell.get()
             goes_on = not self.is_ending
-            self._make_all()
+            self._run_all()
             if is_done is not None:
                 is_done.release()
             if self._on_idle is not None:
                 self._on_idle(self)
 
-    def _make_all(self) -> None:
-        waiting = self._waiting
+    def _run_all(self) -> None:
+        waiting = self.waiting
         began = self.busy_since = time.perf_counter()
         while waiting:
             try:
@@ -310,7 +337,7 @@ class WorkerThread:
             except IndexError:  # they have been handed over
                 break
             self._call = call
-            call.make()
+            call.run()
             self.busy_since = time.perf_counter()
             call.seconds, began = self.busy_since - began, self.busy_since
             assert call.dispatcher is not None
@@ -320,11 +347,11 @@ class WorkerThread:
 
 
 class ThreadPool:
-    """Makes calls that may be made on any thread; one that takes long holds up no other.
+    """Threads for calls that may run on any thread; a slow call delays no other.
 
-    One thread makes the calls, since Python runs one at a time anyway. While calls wait, the
-    loop looks at it every `STUCK_S` seconds: if it still makes the same one, another thread takes
-    over the others.
+    One thread runs the calls, since Python runs one at a time anyway. While calls wait, the loop
+    looks at that thread every `STUCK_S` seconds: if it still runs the same call, another thread
+    takes over the others.
     """
 
     def __init__(self, name: str) -> None:
@@ -337,23 +364,23 @@ class ThreadPool:
         self._stopped = False
 
     def __len__(self) -> int:
-        """Threads that it has, but for those that a slow call keeps."""
+        """Count the threads, except those that a slow call keeps."""
         return len(self._idle) + (self._front is not None)
 
     def submit(self, call: ThreadCall, dispatcher: LoopDispatcher) -> None:
-        """Make `call` soon; called on the loop."""
+        """Run `call` soon; called on the loop."""
         if self._stopped:  # the last call of a session that outlived the others
             last = WorkerThread(f"{self._name}-last")
-            last.submit(call, dispatcher)
+            dispatcher.submit(call, last)
             last.stop()
             return
         front = self._front or self._next_front()
-        front.submit(call, dispatcher)
+        dispatcher.submit(call, front)
         if self._watch is None:
             self._watch = dispatcher.loop.call_later(STUCK_S, self._look, dispatcher)
 
     def withdraw(self, call: ThreadCall) -> bool:
-        """Take back a call; say whether it had not begun. Called on the loop."""
+        """Take back a call; return whether it had not begun. Called on the loop."""
         return self._front is not None and self._front.withdraw(call)
 
     def _next_front(self) -> WorkerThread:
@@ -382,7 +409,7 @@ class ThreadPool:
             self._watch = dispatcher.loop.call_later(STUCK_S, self._look, dispatcher)
 
     def _retire(self, worker: WorkerThread) -> None:
-        """Keep a thread that is out of work, or let it go; called on that thread."""
+        """Keep a thread that has nothing to do, or end it; called on that thread."""
         with self._lock:
             if worker.is_ending:  # also where its event loop has closed
                 self._front = None if worker is self._front else self._front
@@ -396,7 +423,7 @@ class ThreadPool:
                 self._idle.append(worker)
 
     def stop(self) -> None:
-        """End the threads, each once it has made what was submitted."""
+        """End the threads, each once it has run what was submitted."""
         if self._watch is not None:
             self._watch.cancel()
         with self._lock:

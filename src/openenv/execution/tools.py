@@ -27,7 +27,7 @@ from openenv._internal.models import ACTION_TYPE, named_kinds, reader_of, wire_s
 from openenv._internal.quoting import error_list
 from openenv.arrays import Blob
 from openenv.errors import InvalidActionError, InvalidReturnError
-from openenv.execution.commands import Call, Command, Step
+from openenv.execution.commands import CallMethod, Command, Step
 from openenv.execution.spec import CALL_TOOL, LIST_TOOLS, EnvironmentSpec
 from openenv.protocol.messages import Transition
 from openenv.tools.results import block_of, failure, image_block, result_of
@@ -100,7 +100,7 @@ def to_list(spec: EnvironmentSpec) -> Command | None:
     """What to ask a session for its tools; None where they are known without asking."""
     doors = doors_of(spec)
     if doors is Doors.TOOLS:
-        return Call(LIST_TOOLS)
+        return CallMethod(LIST_TOOLS)
     return Step(ListToolsAction()) if doors is Doors.TOOL_ACTIONS else None
 
 
@@ -122,7 +122,7 @@ def to_call(
         passed = (
             (name, dict(arguments)) if on_progress is None else (name, dict(arguments), on_progress)
         )
-        return Call(CALL_TOOL, passed, timeout_s)
+        return CallMethod(CALL_TOOL, passed, timeout_s)
     timed = {} if timeout_s is None else {"timeout_s": timeout_s}
     if doors is Doors.TOOL_ACTIONS:
         return Step(CallToolAction(tool_name=name, arguments=dict(arguments)), timed)

@@ -43,11 +43,11 @@ class HeldSession(Session):
 
     __slots__ = ()
 
-    def _set_deadline(self, work: QueuedCall, timeout_s: Any) -> None:
+    def _set_deadline(self, call: QueuedCall, timeout_s: Any) -> None:
         """Nothing: the server cancels what is overdue."""
 
 
-class _Asked(QueuedCall, kw_only=True):
+class ServerCall(QueuedCall, kw_only=True):
     """A call that the server has asked for."""
 
     worker: Worker
@@ -58,8 +58,8 @@ class _Asked(QueuedCall, kw_only=True):
     def number(self) -> int:
         return self.numbered
 
-    def answered(self, result: Any, error: BaseException | None) -> None:
-        self.worker.served(self, result, error)
+    def reply(self, result: Any, error: BaseException | None) -> None:
+        self.worker.answer_call(self, result, error)
 
 
 class Worker:
@@ -75,7 +75,7 @@ class Worker:
         self._grace_s = grace_s
         self._executors = Executors(spec)
         self._sessions: dict[int, Session] = {}
-        self._works: dict[int, QueuedCall] = {}
+        self._calls: dict[int, QueuedCall] = {}
         self._encodes: dict[int, Encode | None] = {}
         self._over = asyncio.Event()
         self.link = Link(self._received, self._over.set)
@@ -132,7 +132,7 @@ class Worker:
         except Exception as error:
             self._answer(key, None, error)
             return
-        work = self._works[key] = _Asked(
+        call = self._calls[key] = ServerCall(
             self._sessions[key],
             command,
             self._encodes.get(key),
@@ -142,12 +142,12 @@ class Worker:
             key=key,
             numbered=number,
         )
-        work.session.serve(work)
+        call.owner.serve(call)
 
-    def served(self, work: _Asked, result: Any, error: BaseException | None) -> None:
+    def answer_call(self, call: ServerCall, result: Any, error: BaseException | None) -> None:
         """Answer a call."""
-        del self._works[work.key]
-        self._answer(work.key, result, error, work.seconds)
+        del self._calls[call.key]
+        self._answer(call.key, result, error, call.seconds)
 
     def _closed(self, key: int, session: Session) -> None:
         self._sessions.pop(key, None)  # it is gone where no environment could be made

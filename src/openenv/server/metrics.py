@@ -275,7 +275,7 @@ def _under_way(sessions: list[Session]) -> tuple[int, int, float]:
     running = waiting = 0
     oldest = now = time.monotonic()
     for session in sessions:
-        works = session.works()
+        works = session.calls()
         is_running = session.is_running
         running += is_running
         waiting += len(works) - is_running

@@ -1,8 +1,12 @@
-"""One episode that all share who name no session: `/web/reset`, `/web/step`, `/web/state`, and
-`/ws/ui`, which tells what becomes of it. The page itself has a session for each visitor.
+"""The shared episode of clients without a session id: ``/web/reset``, ``/web/step``,
+``/web/state``, and the events of ``/ws/ui``. The web page itself opens a session per visitor.
 
-Programs and pages that were written for the public package use these routes, and its
-`WebInterfaceManager`.
+Programs and pages written for the public package use these routes and `WebInterfaceManager`.
+
+Invariants: requests run one after the other under an `asyncio.Lock` on one event loop, the session
+manager's home loop, or the background loop for an environment without a manager. Methods called on
+another loop are forwarded there (`_on_home_loop`). Listeners are woken by an event and send the
+latest state, so a slow listener skips intermediate states.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from openenv.client import background
 from openenv.errors import SessionClosedError
 from openenv.execution.manager import SessionManager
-from openenv.execution.session import GetState, Reset, Session, SessionPhase, Step, View
+from openenv.execution.session import GetState, GetView, Reset, Session, SessionPhase, Step
 from openenv.execution.spec import EnvironmentSpec
 from openenv.protocol.codecs import observation_payload
 from openenv.protocol.messages import StateReply
@@ -30,29 +34,35 @@ from openenv.protocol.v1 import plain
 from openenv.types import EnvironmentMetadata
 from openenv.web.about import load_environment_metadata
 
-__all__ = ["MAX_ACTION_LOGS", "ActionLog", "EpisodeState", "NoEpisode", "WebInterfaceManager"]
+__all__ = [
+    "MAX_ACTION_LOGS",
+    "ActionLog",
+    "EpisodeState",
+    "EpisodeNotStarted",
+    "WebInterfaceManager",
+]
 
 T = TypeVar("T")
 
 MAX_ACTION_LOGS = 1000
-MAX_LOGGED_CHARACTERS = 2**20  # of all logs together: each change is sent to all who listen
+MAX_LOGGED_CHARACTERS = 2**20  # of all logs together, since every listener receives each change
 NOT_BEGUN = "no episode has begun; call reset first"
 
 
-class NoEpisode(RuntimeError):
-    """No episode has begun."""
+class EpisodeNotStarted(RuntimeError):
+    """A request before the first reset."""
 
 
 class ActionLog(BaseModel):
-    """One step, as it is told.
+    """The record of a step.
 
     Attributes:
         timestamp: ISO 8601, UTC.
-        action: Its fields, without metadata.
-        observation: Its fields.
-        reward: What it gave.
-        done: Whether the episode was over.
-        step_count: Its number, from 1.
+        action: Fields of the action, without metadata.
+        observation: Fields of the observation.
+        reward: Reward of the step.
+        done: Whether the episode ended with this step.
+        step_count: Number of the step, from 1.
     """
 
     timestamp: str
@@ -64,14 +74,14 @@ class ActionLog(BaseModel):
 
 
 class EpisodeState(BaseModel):
-    """What is told of the episode.
+    """The published state of the episode.
 
     Attributes:
-        episode_id: By the environment's state.
-        step_count: Steps since the reset.
-        current_observation: The last one.
-        action_logs: The last steps, within bounds.
-        is_reset: The episode has just begun.
+        episode_id: Identifier from the environment's state.
+        step_count: Number of steps since the reset.
+        current_observation: The latest observation.
+        action_logs: Recent steps, bounded in number and size.
+        is_reset: Whether no step was taken since the reset.
     """
 
     episode_id: str | None = None
@@ -82,20 +92,21 @@ class EpisodeState(BaseModel):
 
 
 class WebInterfaceManager:
-    """Carries out the requests of all who share the episode, one after the other.
+    """Runs the requests of all clients of the shared episode, one after the other.
 
-    Its methods may be awaited on any event loop.
+    The methods may be awaited on any event loop.
 
     Args:
-        env: An environment, or what makes one.
+        env: An environment or a factory.
         action_cls: The action model.
         observation_cls: The observation model.
-        metadata: What is told of the environment; by default what it says itself.
-        manager: Where its session comes from, and counts; by default it has one of its own.
+        metadata: Published metadata; by default the environment's own.
+        manager: Session manager that opens and counts the session; by default the session is
+            private.
 
     Attributes:
-        episode_state: What is told of the episode.
-        connected_clients: The WebSockets of those who listen.
+        episode_state: The published state of the episode.
+        connected_clients: WebSockets of the listeners.
     """
 
     def __init__(
@@ -126,14 +137,14 @@ class WebInterfaceManager:
 
     @property
     def env(self) -> Any:
-        """The environment, where it lives in this process.
+        """Return the environment, if it runs in this process.
 
         Raises:
-            NoEpisode: It is one of a server's, and no episode has begun.
+            EpisodeNotStarted: The environment belongs to a server, and no episode has begun.
         """
         if self._manager is not None:
             if self._session is None or self._session.environment is None:
-                raise NoEpisode(NOT_BEGUN)
+                raise EpisodeNotStarted(NOT_BEGUN)
             return self._session.environment
         with self._making:
             if self._made is None:
@@ -147,44 +158,46 @@ class WebInterfaceManager:
             reset_kwargs: Arguments of the environment's reset.
 
         Returns:
-            ``observation``, ``reward``, ``done``, and ``metadata`` where there are any.
+            A dictionary with ``observation``, ``reward``, ``done``, and ``metadata`` if not empty.
         """
-        return await self._on_its_loop(self._reset(dict(reset_kwargs or {})))
+        return await self._on_home_loop(self._reset(dict(reset_kwargs or {})))
 
     async def step_environment(self, action_data: dict[str, Any]) -> dict[str, Any]:
-        """Take a step. Returns what `reset_environment` does.
+        """Take a step. Return the same fields as `reset_environment`.
 
         Args:
             action_data: The fields of the action.
 
         Raises:
-            InvalidActionError: They do not fit its model.
-            SessionClosedError: The episode is lost; another reset begins one.
+            InvalidActionError: The fields do not fit the action model.
+            SessionClosedError: The episode is lost; reset to begin another.
         """
-        return await self._on_its_loop(self._step(dict(action_data)))
+        return await self._on_home_loop(self._step(dict(action_data)))
 
     async def act_on_message(self, message: Any) -> dict[str, Any]:
-        """Take the step that the environment makes of a message, or ``{"message": message}``."""
-        return await self._on_its_loop(self._message(message))
+        """Convert a message to an action with the environment's `message_to_action`, and take the
+        step.
+        """
+        return await self._on_home_loop(self._message(message))
 
     def get_state(self) -> dict[str, Any]:
-        """The environment's state, as it was after the last request.
+        """Return the environment's state after the latest request.
 
         Raises:
-            NoEpisode: There was none.
+            EpisodeNotStarted: There was no request yet.
         """
         if self._state is None:
-            raise NoEpisode(NOT_BEGUN)
+            raise EpisodeNotStarted(NOT_BEGUN)
         return dict(self._state)
 
     async def aclose(self) -> None:
-        """Close the environment; a later reset makes another."""
+        """Close the environment; a later reset creates another."""
         if self._loop is not None and not self._loop.is_closed():
-            await self._on_its_loop(self._close())
+            await self._on_home_loop(self._close())
 
-    # ------------------------------------------------------------------ on its loop
+    # ------------------------------------------------------------------ on the home loop
 
-    async def _on_its_loop(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _on_home_loop(self, work: Coroutine[Any, Any, T]) -> T:
         here = asyncio.get_running_loop()
         if self._manager is None:
             its = background.background_loop()
@@ -197,12 +210,12 @@ class WebInterfaceManager:
             return await work
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, its))
 
-    def _in_turn(self) -> asyncio.Lock:
+    def _request_lock(self) -> asyncio.Lock:
         if self._turn is None:
             self._turn = asyncio.Lock()
         return self._turn
 
-    async def _opened(self, *, for_reset: bool) -> Session:
+    async def _open_session(self, *, for_reset: bool) -> Session:
         session = self._session
         if session is not None and session.phase is SessionPhase.OPEN:
             return session
@@ -217,8 +230,8 @@ class WebInterfaceManager:
         return self._session
 
     async def _reset(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        async with self._in_turn():
-            session = await self._opened(for_reset=True)
+        async with self._request_lock():
+            session = await self._open_session(for_reset=True)
             payload = await session.handle(Reset(arguments), encode=observation_payload)
             told: dict[str, Any] = json.loads(payload)
             self._sizes.clear()
@@ -227,19 +240,26 @@ class WebInterfaceManager:
             return told
 
     async def _step(self, action: dict[str, Any]) -> dict[str, Any]:
-        async with self._in_turn():
-            return await self._stepped(await self._opened(for_reset=False), action)
+        async with self._request_lock():
+            return await self._run_step(await self._open_session(for_reset=False), action)
 
     async def _message(self, message: Any) -> dict[str, Any]:
+<<<<<<< /tmp/e2/cur
+        async with self._request_lock():
+            session = await self._open_session(for_reset=False)
+            view = await session.handle(View(message), encode=plain)
+            return await self._run_step(session, view["action"])
+=======
         async with self._in_turn():
             session = await self._opened(for_reset=False)
-            view = await session.handle(View(message), encode=plain)
+            view = await session.handle(GetView(message), encode=plain)
             return await self._stepped(session, view["action"])
+>>>>>>> /tmp/e2/new
 
-    async def _stepped(self, session: Session, action: dict[str, Any]) -> dict[str, Any]:
+    async def _run_step(self, session: Session, action: dict[str, Any]) -> dict[str, Any]:
         payload = await session.handle(Step(action), encode=observation_payload)
         told: dict[str, Any] = json.loads(payload)
-        # What came counts too: a client may send large actions and be answered in a word.
+        # Count the action too: a client may send large actions that get short answers.
         self._log(action, told, len(payload) + len(json.dumps(action, default=str)))
         await self._read_state(session)
         return told
@@ -281,21 +301,21 @@ class WebInterfaceManager:
         else:
             await session.close()
 
-    # ------------------------------------------------------------------ who listens
+    # ------------------------------------------------------------------ listeners
 
     async def _send_state_update(self) -> None:
-        """Have those who listen told; who is slow is told of the last change only."""
+        """Wake all listeners; a slow listener sends the latest state only."""
         for changed in self._changed:
             changed.set()
 
     async def listen(self, websocket: WebSocket) -> None:
-        """Tell a WebSocket what there is, and each change, until it is gone."""
+        """Send the state and each change to a WebSocket until it disconnects."""
         await websocket.accept()
         changed = asyncio.Event()
         changed.set()
         self.connected_clients.append(websocket)
         self._changed.add(changed)
-        telling = asyncio.ensure_future(self._tell(websocket, changed))
+        sender = asyncio.ensure_future(self._send_changes(websocket, changed))
         try:
             while True:
                 await websocket.receive_text()
@@ -304,13 +324,13 @@ class WebInterfaceManager:
         finally:
             self._changed.discard(changed)
             self.connected_clients.remove(websocket)
-            telling.cancel()
+            sender.cancel()
             with contextlib.suppress(
                 asyncio.CancelledError, WebSocketDisconnect, RuntimeError, OSError
             ):
-                await telling
+                await sender
 
-    async def _tell(self, websocket: WebSocket, changed: asyncio.Event) -> None:
+    async def _send_changes(self, websocket: WebSocket, changed: asyncio.Event) -> None:
         while True:
             await changed.wait()
             changed.clear()
@@ -320,7 +340,7 @@ class WebInterfaceManager:
     async def _run_sync_in_thread_pool(
         self, function: Callable[..., T], *args: Any, **kwargs: Any
     ) -> T:
-        """Call a function that blocks, away from the event loop."""
+        """Run a blocking function outside the event loop."""
         return await asyncio.to_thread(function, *args, **kwargs)
 
 

@@ -27,12 +27,12 @@ from openenv.execution.commands import (
     Command,
     Encode,
     GetState,
+    GetView,
     Render,
     Reset,
     Restore,
     Step,
     TakeSnapshot,
-    View,
 )
 from openenv.execution.connections.dialect import (
     Asked,
@@ -410,10 +410,10 @@ class _Asked(QueuedCall, kw_only=True):
 
     conversation: Conversation
 
-    def answered(self, result: Any, error: BaseException | None) -> None:
+    def reply(self, result: Any, error: BaseException | None) -> None:
         self.conversation.answer(result, error)
 
-    def overdue(self, error: OpenEnvError) -> None:
+    def report_overdue(self, error: OpenEnvError) -> None:
         raise AssertionError("version 0 carries no deadlines")
 
 
@@ -423,7 +423,7 @@ class _AskedByJsonRpc(_Asked, kw_only=True):
     asked: Asked
     write: Encode
 
-    def answered(self, result: Any, error: BaseException | None) -> None:
+    def reply(self, result: Any, error: BaseException | None) -> None:
         if error is not None:
             self.conversation.fail_json_rpc(self.asked, self.write, error)
         else:
@@ -524,5 +524,5 @@ COMMANDS: dict[str, Callable[[Request], Command]] = {
     "snapshot": lambda request: TakeSnapshot(),
     "restore": lambda request: Restore(request.data),
     "render": lambda request: Render(),
-    "view": lambda request: View(request.data.get("message")),
+    "view": lambda request: GetView(request.data.get("message")),
 }

@@ -23,7 +23,7 @@ from pydantic_core import to_json
 
 from openenv._internal.incidents import told
 from openenv.errors import InvalidJSONError, NotSupported, OpenEnvError
-from openenv.execution.commands import Call, Look, Reset, Step
+from openenv.execution.commands import CallMethod, GetTransition, Reset, Step
 from openenv.execution.connections.conversation import NORMAL_CLOSURE, Conversation
 from openenv.execution.session import QueuedCall, Session
 from openenv.execution.spec import HARNESS_NAME, HARNESS_TURN, EnvironmentSpec
@@ -76,9 +76,9 @@ class HarnessConversation(Conversation):
                     "derive from HarnessEnvironment",
                     feature="harness",
                 )
-            if self._session_id is None or await session.handle(Look()) is None:
+            if self._session_id is None or await session.handle(GetTransition()) is None:
                 await session.handle(Reset())
-            name = await session.handle(Call(HARNESS_NAME))
+            name = await session.handle(CallMethod(HARNESS_NAME))
         except BaseException:
             if self._session_id is None:
                 await self._manager.close(session.id)
@@ -159,8 +159,8 @@ class _Turn(QueuedCall, kw_only=True):
 
     conversation: HarnessConversation
 
-    def answered(self, result: Any, error: BaseException | None) -> None:
+    def reply(self, result: Any, error: BaseException | None) -> None:
         self.conversation.end_turn(result, error)
 
-    def overdue(self, error: OpenEnvError) -> None:
+    def report_overdue(self, error: OpenEnvError) -> None:
         raise AssertionError("a turn here carries no deadline")

@@ -106,14 +106,14 @@ class _Asked(QueuedCall, kw_only=True):
     def number(self) -> int:
         return self.request.id
 
-    def answered(self, result: Any, error: BaseException | None) -> None:
+    def reply(self, result: Any, error: BaseException | None) -> None:
         if self.span is not None:
             end_serving(self.span, error)
         self.conversation.answer(self.request, result, error)
         if isinstance(error, EnvironmentCrashed | SessionClosedError):
-            self.conversation.end_session(self.request.session, self.session)
+            self.conversation.end_session(self.request.session, self.owner)
 
-    def overdue(self, error: OpenEnvError) -> None:
+    def report_overdue(self, error: OpenEnvError) -> None:
         self.conversation.fail(self.request, error)  # its own answer follows
 
 
@@ -122,7 +122,7 @@ class _AskedByJsonRpc(_Asked, kw_only=True):
 
     asked: Asked
 
-    def answered(self, result: Any, error: BaseException | None) -> None:
+    def reply(self, result: Any, error: BaseException | None) -> None:
         if error is not None:
             self.conversation.fail_json_rpc(self.request, self.asked, error)
         else:
@@ -752,7 +752,7 @@ class MultiplexedConversation:
         leaving = set(self._closings)
         left = [seat.session for seat in seats if seat.session is not None]
         for session in (*left, *self._closings.values()):
-            for work in session.works():
+            for work in session.calls():
                 if isinstance(work, _Asked) and work.conversation is self:
                     work.cancel()
         for seat in seats:

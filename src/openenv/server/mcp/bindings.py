@@ -35,7 +35,7 @@ from openenv.errors import (
     Refused,
     SessionClosedError,
 )
-from openenv.execution.commands import Call, Look, Reset
+from openenv.execution.commands import CallMethod, GetTransition, Reset
 from openenv.execution.manager import SessionManager
 from openenv.execution.principal import Principal, Role
 from openenv.execution.session import Session, SessionPhase
@@ -261,7 +261,8 @@ class Seat:
         session = await self.session()
         if doors_of(session.spec) is not Doors.TOOLS or self._serverless == session.id:
             return None
-        answer: dict[str, Any] | None = await session.handle(Call(ASK, (method, dict(params))))
+        command = CallMethod(ASK, (method, dict(params)))
+        answer: dict[str, Any] | None = await session.handle(command)
         if answer is None:
             self._serverless = session.id
         return answer
@@ -279,13 +280,14 @@ class Seat:
     async def look(self) -> dict[str, Any] | None:
         """What the last step or reset has shown, as a result; None before the first."""
         session = await self.session()
-        shown: dict[str, Any] | None = await session.handle(Look(), encode=_seen_if_any)
+        shown: dict[str, Any] | None = await session.handle(GetTransition(), encode=_seen_if_any)
         return shown
 
     async def described(self) -> dict[str, Any]:
         """How the environment describes itself: name, description and the like."""
         session = await self.session()
-        described: dict[str, Any] = await session.handle(Call("get_metadata"), encode=_as_dict)
+        command = CallMethod("get_metadata")
+        described: dict[str, Any] = await session.handle(command, encode=_as_dict)
         return described
 
 
