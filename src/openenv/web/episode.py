@@ -244,17 +244,10 @@ class WebInterfaceManager:
             return await self._run_step(await self._open_session(for_reset=False), action)
 
     async def _message(self, message: Any) -> dict[str, Any]:
-<<<<<<< /tmp/e2/cur
         async with self._request_lock():
             session = await self._open_session(for_reset=False)
-            view = await session.handle(View(message), encode=plain)
-            return await self._run_step(session, view["action"])
-=======
-        async with self._in_turn():
-            session = await self._opened(for_reset=False)
             view = await session.handle(GetView(message), encode=plain)
-            return await self._stepped(session, view["action"])
->>>>>>> /tmp/e2/new
+            return await self._run_step(session, view["action"])
 
     async def _run_step(self, session: Session, action: dict[str, Any]) -> dict[str, Any]:
         payload = await session.handle(Step(action), encode=observation_payload)
