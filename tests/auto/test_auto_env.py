@@ -24,7 +24,7 @@ from support.packages import make_distribution, make_package
 
 from openenv.auto import AutoAction, AutoEnv, _discovery, _hub
 from openenv.auto._discovery import UnknownEnvironmentError, get_discovery
-from openenv.auto._sources import TargetKind, classify_target
+from openenv._internal.targets import TargetKind, parse_target
 from openenv.auto.auto_env import ServerUnreachableError
 from openenv.client import GenericAction, GenericEnvClient
 from openenv.errors import ConnectError, ProviderError
@@ -556,7 +556,7 @@ def test_without_installing_the_client_is_generic(
     ],
 )
 def test_every_way_to_write_a_space_is_understood(name: str) -> None:
-    assert classify_target(name) is TargetKind.HUB
+    assert parse_target(name).kind is TargetKind.HUB
     assert _hub.repo_id_of(name) == "owner/parrot-env"
 
 

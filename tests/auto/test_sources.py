@@ -21,7 +21,6 @@ from support.packages import make_distribution, make_package
 
 from openenv.auto import AutoAction, AutoEnv
 from openenv.auto._discovery import NoEnvironmentError, UnknownEnvironmentError, get_discovery
-from openenv.auto._sources import TargetKind, classify_target
 from openenv.auto.auto_env import ServerUnreachableError
 from openenv.client import EnvClient, GenericAction, GenericEnvClient
 from openenv.providers import ProcessProvider
@@ -32,33 +31,6 @@ pytestmark = pytest.mark.slow  # each looks through all that is installed
 ENVIRONMENTS = Path(__file__).resolve().parents[2] / "envs"
 
 NOBODY = "http://127.0.0.1:9"  # the port of a service that discards, and that nobody runs
-
-
-@pytest.mark.parametrize(
-    ("name", "source"),
-    [
-        ("echo", TargetKind.INSTALLED),
-        ("openenv-echo-env", TargetKind.INSTALLED),
-        ("owner/echo-env", TargetKind.HUB),
-        ("https://huggingface.co/spaces/owner/echo-env", TargetKind.HUB),
-        ("hf.co/spaces/owner/echo-env", TargetKind.HUB),
-        ("https://owner-echo-env.hf.space", TargetKind.SERVER),
-        ("WS://localhost:8000", TargetKind.SERVER),
-        ("https://gate.example/a/b", TargetKind.SERVER),
-        ("docker://ghcr.io/me/echo-env:1", TargetKind.IMAGE),
-        (".", TargetKind.PATH),
-        ("..", TargetKind.PATH),
-        ("./echo_env", TargetKind.PATH),
-        ("../echo_env", TargetKind.PATH),
-        ("/srv/echo_env", TargetKind.PATH),
-        ("~/echo_env", TargetKind.PATH),
-        ("C:\\\\echo_env", TargetKind.PATH),
-        (Path("echo_env"), TargetKind.PATH),
-        ("envs/echo_env", TargetKind.HUB),  # never what happens to lie there
-    ],
-)
-def test_the_form_of_a_name_says_what_it_is(name: str | Path, source: TargetKind) -> None:
-    assert classify_target(name) is source
 
 
 # ------------------------------------------------------------------ the public environments

@@ -13,7 +13,7 @@ from support.shown import Say, Talker
 from websockets.sync.client import connect
 
 from openenv import create_app
-from openenv.web.episode import MAX_ACTION_LOGS, NoEpisode, WebInterfaceManager
+from openenv.web.episode import MAX_ACTION_LOGS, EpisodeNotStarted, WebInterfaceManager
 
 
 @pytest.fixture(params=[None, 1], ids=["here", "workers"])
@@ -86,7 +86,7 @@ def test_a_manager_of_an_instance_may_be_used_from_any_loop() -> None:
     environment = Talker()
     manager = WebInterfaceManager(environment, Say, type(environment.reset()))
     assert manager.env is environment
-    with pytest.raises(NoEpisode):
+    with pytest.raises(EpisodeNotStarted):
         manager.get_state()
     asyncio.run(manager.reset_environment({"words": ["a"]}))
     told = asyncio.run(manager.step_environment({"word": "b"}))

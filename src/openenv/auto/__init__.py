@@ -1,4 +1,10 @@
-"""Environments by name: installed ones, and those on the Hugging Face Hub."""
+"""Clients and action models by environment name: `AutoEnv` and `AutoAction`.
+
+Names may mean installed environments, directories, servers, images, or Spaces on the Hugging Face
+Hub. ``catalog`` describes the environments of a repository without running them. Above: the CLI.
+Below: `openenv.client`, `openenv.providers`, `openenv.hub` and `openenv.manifest`. Read
+``auto_env.py`` first, then ``_sources.py`` and ``_discovery.py``.
+"""
 
 from __future__ import annotations
 

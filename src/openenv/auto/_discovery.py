@@ -1,13 +1,12 @@
-"""Finding the environments that are installed, and the classes that they offer.
+"""Discovery of installed environments and of the classes that these offer.
 
-An environment is what a distribution declares as an entry point of the group
-``openenv.environments``; an importable package that comes from a distribution named ``openenv-*``;
-or one that has an ``openenv.yaml`` in it (which finds checkouts on ``sys.path``, and distributions
-of other names). Nothing is imported to find it; its client module is imported when a class is
-asked for. What was found is kept in memory until a directory on ``sys.path``, or a manifest,
-changes.
+An environment is a package that a distribution declares as an entry point of the group
+``openenv.environments``; an importable package from a distribution named ``openenv-*``; or a
+package with an ``openenv.yaml`` (which covers checkouts on ``sys.path``, and distributions with
+other names). Discovery imports nothing; the client module is imported when a class is requested.
+Results stay in memory until a directory on ``sys.path`` or a manifest changes.
 
-An entry point's name is the environment's, its value the package, or the client class:
+The name of an entry point is the environment's name, the value is the package or the client class:
 
     [project.entry-points."openenv.environments"]
     parrot = "my_birds.parrot"
@@ -56,7 +55,7 @@ MANIFESTS_ON_PATH = (f"*/{MANIFEST}", f"envs/*/{MANIFEST}")
 
 
 class UnknownEnvironmentError(OpenEnvError, ValueError):
-    """No environment of this name is installed."""
+    """No installed environment has this name."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
         self.name = name
@@ -77,7 +76,7 @@ class UnknownEnvironmentError(OpenEnvError, ValueError):
 
 
 class NoEnvironmentError(OpenEnvError, ValueError):
-    """There is no environment in this directory."""
+    """The directory holds no environment."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -91,23 +90,23 @@ class NoEnvironmentError(OpenEnvError, ValueError):
 
 @dataclass(frozen=True)
 class EnvironmentInfo:
-    """An environment that is installed.
+    """An installed environment.
 
     Attributes:
-        env_key: Its name without ``_env``, such as ``echo``.
-        name: Its name in full, such as ``echo_env``.
-        package_name: The distribution that it was installed from; else its module.
-        version: The distribution's version, else the manifest's.
-        description: One line.
-        client_module_path: The module to import the client from.
-        client_class_name: What the client class is called, as far as can be told unseen.
-        action_class_name: The same of the action model.
-        observation_class_name: The same of the observation model.
-        default_image: The container image that goes with it.
-        spec_version: That of the manifest.
-        manifest: The manifest itself.
-        directory: Where the package is.
-        target: What serves it, as `openenv serve` takes it, where its import name does not.
+        env_key: The name without ``_env``, such as ``echo``.
+        name: The full name, such as ``echo_env``.
+        package_name: The distribution; without a distribution, the module.
+        version: The distribution's version, or else the manifest's.
+        description: A description in one line.
+        client_module_path: The module that defines the client.
+        client_class_name: Expected name of the client class, derived without an import.
+        action_class_name: Expected name of the action model.
+        observation_class_name: Expected name of the observation model.
+        default_image: The environment's container image.
+        spec_version: The manifest's version.
+        manifest: The manifest's content.
+        directory: The package's directory.
+        target: The target for `openenv serve`, if the import name does not serve.
     """
 
     env_key: str
@@ -127,18 +126,18 @@ class EnvironmentInfo:
 
     @property
     def module(self) -> str:
-        """The package's import name."""
+        """Return the package's import name."""
         return self.client_module_path.rpartition(".")[0] or self.client_module_path
 
     def answers_to(self, name: str) -> bool:
-        """This is the environment that somebody called `name` means."""
+        """Return whether `name` is a name of this environment."""
         return _key(name) in {self.env_key, _key(self.module), _key(self.package_name)}
 
     def get_client_class(self) -> type[Any]:
         """Import the client class.
 
         Raises:
-            ImportError: The package cannot be imported, or has no client class.
+            ImportError: The package cannot be imported, or defines no client class.
         """
         return _find_client(self)
 
@@ -146,7 +145,7 @@ class EnvironmentInfo:
         """Import the action model.
 
         Raises:
-            ImportError: The package cannot be imported, or has no action model.
+            ImportError: The package cannot be imported, or defines no action model.
         """
         return _find_model(self, self.action_class_name, "action")
 
@@ -154,7 +153,7 @@ class EnvironmentInfo:
         """Import the observation model.
 
         Raises:
-            ImportError: The package cannot be imported, or has no observation model.
+            ImportError: The package cannot be imported, or defines no observation model.
         """
         return _find_model(self, self.observation_class_name, "observation")
 
@@ -192,7 +191,7 @@ def _find_model(info: EnvironmentInfo, name: str, role: str) -> type[Any]:
 
 
 def _find_own_model(info: EnvironmentInfo, role: str) -> type[Any] | None:
-    """The only model of this kind that the package has itself, whatever it is called."""
+    """Return the only model of this kind that the package defines, under any name."""
     from openenv.types import Action, Observation
 
     base = Action if role == "action" else Observation
@@ -206,7 +205,7 @@ def _find_own_model(info: EnvironmentInfo, role: str) -> type[Any] | None:
 
 
 def _find_class(info: EnvironmentInfo, name: str) -> type[Any] | None:
-    """Find a class by its name; where the case is another, by the letters alone."""
+    """Find a class by name, or else by name without case and underscores."""
     modules = list(_modules(info))
     for module in modules:
         found = getattr(module, name, None)
@@ -224,7 +223,7 @@ def _has_client(info: EnvironmentInfo) -> bool:
 
 
 def _is_own(info: EnvironmentInfo, cls: type[Any]) -> bool:
-    """Whether a class is defined in the environment's own modules."""
+    """Return whether a class is defined in the environment's own modules."""
     if info.target is None:
         return cls.__module__.startswith(info.module)
     return any(cls.__module__ == module.__name__ for module in _modules(info))
@@ -241,7 +240,7 @@ def _modules(info: EnvironmentInfo) -> Iterator[ModuleType]:
 
 
 def _modules_in(directory: EnvironmentDirectory) -> Iterator[ModuleType]:
-    """The modules of a directory that may have its classes, whichever way it is imported."""
+    """Import the modules of a directory that may define the environment's classes."""
     for name in ("client", "models"):
         if directory.has(name):
             module = directory.load(name, stays_in_front=False)
@@ -268,8 +267,9 @@ def _letters(name: str) -> str:
 
 
 def _typed_model(client_class: type[Any], role: str) -> type[Any] | None:
-    """The model that a client class is typed with: of several actions, the first. A client of
-    tools without a model calls tools.
+    """Return the model in a client class's type arguments; of several actions, the first.
+
+    A client of tools without a model calls tools.
     """
     from typing import get_args
 
@@ -298,25 +298,25 @@ def _describe_missing(info: EnvironmentInfo, what: str, name: str) -> str:
 
 
 class EnvironmentDiscovery:
-    """What is installed, looked up once for as long as nothing is installed or removed."""
+    """A cache of the installed environments, valid until something is installed or removed."""
 
     def __init__(self) -> None:
         self._found: dict[str, EnvironmentInfo] | None = None
         self._found_on: object = None
 
     def discover(self, use_cache: bool = True) -> dict[str, EnvironmentInfo]:
-        """Find every environment, by its key."""
+        """Return all environments by key."""
         if self._found is None or self._found_on != _fingerprint(self._found) or not use_cache:
             self._found = _find_environments()
             self._found_on = _fingerprint(self._found)
         return dict(self._found)
 
     def get_environment(self, env_key: str) -> EnvironmentInfo | None:
-        """Find an environment by its key, such as ``echo``."""
+        """Return the environment with this key, such as ``echo``, or None."""
         return self.discover().get(env_key)
 
     def get_environment_by_name(self, name: str) -> EnvironmentInfo | None:
-        """Find an environment by any of its names: ``echo``, ``echo-env``, ``echo_env``."""
+        """Return the environment with this name (``echo``, ``echo-env``, ``echo_env``), or None."""
         known = self.discover()
         if _key(name) in known:
             return known[_key(name)]
@@ -324,10 +324,10 @@ class EnvironmentDiscovery:
         return next(answering, None) or _from_module(f"{_key(name)}_env")
 
     def require(self, name: str) -> EnvironmentInfo:
-        """Find an environment by any of its names.
+        """Return the environment with this name.
 
         Raises:
-            UnknownEnvironmentError: There is none of that name.
+            UnknownEnvironmentError: No environment has the name.
         """
         info = self.get_environment_by_name(name)
         if info is None:
@@ -335,7 +335,7 @@ class EnvironmentDiscovery:
         return info
 
     def list_environments(self) -> None:
-        """Print what is installed."""
+        """Print the installed environments."""
         rows = [
             (info.env_key, f"{info.description} (v{info.version})", info.package_name)
             for info in self.discover().values()
@@ -343,7 +343,7 @@ class EnvironmentDiscovery:
         print_table("Available OpenEnv Environments:", rows, "environments")
 
     def clear_cache(self) -> None:
-        """Forget what was found."""
+        """Discard the cached result."""
         self._found = None
 
 
@@ -351,18 +351,18 @@ _discovery = EnvironmentDiscovery()
 
 
 def get_discovery() -> EnvironmentDiscovery:
-    """The discovery that the whole process shares."""
+    """Return the process-wide discovery."""
     return _discovery
 
 
 def reset_discovery() -> None:
-    """Make `get_discovery` start afresh."""
+    """Replace the process-wide discovery with an empty cache."""
     global _discovery
     _discovery = EnvironmentDiscovery()
 
 
 def print_table(title: str, rows: Iterable[tuple[str, str, str]], what: str) -> None:
-    """Print a listing: for each row its key, its text and its package."""
+    """Print a listing with key, text and package per row."""
     rows = sorted(rows)
     rule = "-" * 70
     lines = [title, rule]
@@ -373,7 +373,9 @@ def print_table(title: str, rows: Iterable[tuple[str, str, str]], what: str) -> 
 
 
 def _fingerprint(found: Mapping[str, EnvironmentInfo]) -> object:
-    """What changes when something is installed, upgraded, removed, or describes itself anew."""
+    """Return a value that changes when an environment is installed, upgraded, removed or
+    redescribed.
+    """
     manifests = [str(info.directory / MANIFEST) for info in found.values() if info.directory]
     folders = [os.path.join(entry, "envs") for entry in sys.path]
     return sys.prefix, tuple((path, _modified(path)) for path in (*sys.path, *folders, *manifests))
@@ -410,7 +412,7 @@ def _from_entry_points() -> Iterator[EnvironmentInfo]:
 
 
 def _describe_distribution(distribution: Distribution | None) -> dict[str, str]:
-    """What a distribution says of itself."""
+    """Return a distribution's name, version and summary."""
     if distribution is None:
         return {}
     return {
@@ -432,7 +434,7 @@ def _from_distributions(known: Container[Path]) -> Iterator[EnvironmentInfo]:
 def info_of_distribution(
     distribution: Distribution, known: Container[Path] = ()
 ) -> EnvironmentInfo | None:
-    """Describe the environment that a distribution holds; None if it holds none, or a known one."""
+    """Describe a distribution's environment; return None without a new environment."""
     module = _module_of(distribution)
     directory = _directory(module)
     if directory is not None and (directory in known or not _looks_like_an_environment(directory)):
@@ -441,7 +443,7 @@ def info_of_distribution(
 
 
 def _metadata_field(distribution: Distribution, field: str) -> str:
-    """A field of a distribution's metadata; empty where it is missing."""
+    """Return a field of a distribution's metadata; empty if missing."""
     values = distribution.metadata.get_all(field) or [""]
     return str(values[0])
 
@@ -472,7 +474,7 @@ def _from_manifests(known: Container[Path]) -> Iterator[EnvironmentInfo]:
 
 
 def _from_module(module: str) -> EnvironmentInfo | None:
-    """Describe a package that can be imported but has neither a distribution nor a manifest."""
+    """Describe an importable package that has neither distribution nor manifest."""
     directory = _directory(module)
     found = directory is not None and _looks_like_an_environment(directory)
     return _info(module, directory) if found else None
@@ -482,12 +484,12 @@ def info_of_directory(path: Path, *, imports: bool = True) -> EnvironmentInfo:
     """Describe the environment in a directory.
 
     Args:
-        path: The directory, with an ``openenv.yaml`` or whatever else `openenv serve` finds there.
-        imports: Import its client, so that its classes can be found.
+        path: A directory that `openenv serve` can serve, usually with an ``openenv.yaml``.
+        imports: Import the client module, so that the classes can be found.
 
     Raises:
-        NoEnvironmentError: There is none.
-        ImportError: Something else has been imported by that name.
+        NoEnvironmentError: The directory holds no environment.
+        ImportError: Another module of the same name is imported already.
     """
     if not is_environment(path):
         raise NoEnvironmentError(path)
@@ -508,7 +510,7 @@ def _looks_like_a_package(directory: Path) -> bool:
 
 
 def _directory(module: str) -> Path | None:
-    """Where a package is, without importing it (its parent, if it has one, is imported)."""
+    """Return a package's directory without importing the package (a parent is imported)."""
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError, AttributeError):
@@ -556,12 +558,12 @@ def _read_manifest(directory: Path | None) -> dict[str, Any] | None:
 
 
 def _key(name: str) -> str:
-    """Bring a name into the form of a key: ``Echo-Env`` and ``openenv-echo`` are ``echo``."""
+    """Convert a name to a key: ``Echo-Env`` and ``openenv-echo`` become ``echo``."""
     return _canonical(name).removeprefix(PREFIX).removesuffix("-env").replace("-", "_")
 
 
 def _canonical(name: str) -> str:
-    """Normalise a distribution's name as PyPI does."""
+    """Normalize a distribution's name as PyPI does."""
     return re.sub(r"[-_.]+", "-", name.strip()).lower()
 
 

@@ -1,4 +1,4 @@
-"""Environments on the Hugging Face Hub: their names, their Spaces, installing their packages."""
+"""Environments on the Hugging Face Hub: names, Spaces, and installation of packages."""
 
 from __future__ import annotations
 
@@ -53,33 +53,33 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 class InstallRefusedError(OpenEnvError, ValueError):
-    """A package from the Hub was not installed, since nobody agreed to it."""
+    """Installation of a package from the Hub without the user's consent."""
 
 
 # ------------------------------------------------------------------ names
 
 
 def repo_id_of(name: str) -> str:
-    """Read ``owner/name`` off a repository's name or address.
+    """Extract ``owner/name`` from a repository's name or address.
 
     Raises:
-        ValueError: It is neither.
+        ValueError: The text is neither a name nor an address.
     """
     return parse_space_reference(name).repo_id
 
 
 def space_url(repo_id: str) -> str:
-    """Where a Space's server is, if it runs."""
+    """Return the address of a Space's server."""
     return SPACE_URL.format(subdomain=hf_space_subdomain(repo_id))
 
 
 def space_image(repo_id: str) -> str:
-    """The container image of a Space."""
+    """Return the container image of a Space."""
     return f"registry.hf.space/{hf_space_subdomain(repo_id)}:latest"
 
 
 def source_url(repo_id: str) -> str:
-    """The git repository of a Space."""
+    """Return the git repository of a Space."""
     return f"{hub_endpoint()}/spaces/{repo_id}"
 
 
@@ -89,13 +89,13 @@ def source_url(repo_id: str) -> str:
 def answers(
     base_url: str, headers: Mapping[str, str] | None = None, ca_file: str | None = None
 ) -> bool:
-    """A server answers at `base_url`: its `/health`, or else its root."""
+    """Return whether a server answers at `base_url`, under `/health` or the root."""
     url = over_http(base_url)
     return any(_is_answered(f"{url}{path}", headers, ca_file) for path in ("/health", "/"))
 
 
 def is_loopback(base_url: str) -> bool:
-    """The address is one of this machine's own."""
+    """Return whether an address belongs to this machine."""
     host = urlsplit(over_http(base_url)).hostname or ""
     return host in ("0.0.0.0", "::") or is_loopback_host(host)
 
@@ -113,20 +113,20 @@ def _is_answered(url: str, headers: Mapping[str, str] | None, ca_file: str | Non
 def install(
     repo_id: str, revision: str | None = None, *, trust_remote_code: bool = False
 ) -> EnvironmentInfo:
-    """Find the package of a Space among those installed; install it first if it is not there.
+    """Return the environment of a Space's package; install a missing package first.
 
-    What is installed is one commit, which is shown to whoever is asked and is remembered; without a
-    `revision`, one that is installed is used, and that there is a newer one is said.
+    Installation pins a commit, which the user confirms and the package records. Without a
+    `revision`, an installed commit is used, and a newer commit gives a warning.
 
     Args:
         repo_id: The Space.
-        revision: A branch, a tag or a commit; None is what is installed, or else ``main``.
-        trust_remote_code: Ask nobody.
+        revision: A branch, a tag or a commit; None for the installed commit, or else ``main``.
+        trust_remote_code: Install without the user's confirmation.
 
     Raises:
-        InstallRefusedError: Nobody agreed to have code from the Hub installed.
-        HubError: The Hub has no such Space or revision, or cannot be asked.
-        ValueError: It could not be installed, or holds no environment.
+        InstallRefusedError: The user did not consent to installing code from the Hub.
+        HubError: The Hub has no such Space or revision, or does not answer.
+        ValueError: The installation failed, or the package holds no environment.
         MissingPackage: huggingface_hub is not installed.
     """
     url = source_url(repo_id)
@@ -136,14 +136,14 @@ def install(
         distribution = _installed_from(url)
     info = None if distribution is None else info_of_distribution(distribution)
     if info is None:
-        raise ValueError(f"the package that {url} installs is no environment")
+        raise ValueError(f"the package from {url} holds no environment")
     if before is not None and distribution is not before and info.module in sys.modules:
-        logger.warning("%s was imported before: start Python anew to have what is new", info.module)
+        logger.warning("%s is imported already: restart Python to use the new version", info.module)
     return info
 
 
 def _is_wanted(distribution: Distribution, repo_id: str, revision: str | None) -> bool:
-    """Whether what is installed is the revision that is wanted."""
+    """Return whether the installed commit is the requested revision."""
     sha = commit_of(distribution)
     if revision is None:
         _warn_of_newer(repo_id, sha)
@@ -154,7 +154,7 @@ def _is_wanted(distribution: Distribution, repo_id: str, revision: str | None) -
 
 
 def _warn_of_newer(repo_id: str, sha: str | None) -> None:
-    """Say that the Hub has a newer commit than the one that is installed, if it can be asked."""
+    """Warn if the Hub has a newer commit than the installed commit; needs a reachable Hub."""
     from openenv.hub import Hub
 
     if sha is None:
@@ -180,7 +180,7 @@ def _resolve(repo_id: str, revision: str | None) -> SpaceRevision:
 
 
 def _install(repo_id: str, revision: str | None, trust_remote_code: bool) -> None:
-    """Install one commit, if somebody agrees to that."""
+    """Install one commit with the user's consent."""
     url = source_url(repo_id)
     is_trusted = trust_remote_code or trusts_remote_code()
     if not (is_trusted or is_at_terminal()):
@@ -218,9 +218,9 @@ def _installer() -> list[str]:
 
 
 def _install_commit(repo_id: str, found: SpaceRevision) -> None:
-    """Download a commit and install it, and note beside the package which one it is.
+    """Download and install a commit, and record the commit beside the package.
 
-    No git is needed, and a private Space is read with the user's token.
+    This needs no git, and reads a private Space with the user's token.
     """
     from openenv.hub import Hub
 
@@ -252,9 +252,9 @@ def _run_installer(url: str, source: Path) -> None:
 
 
 def _note_origin(distribution: Distribution, url: str, found: SpaceRevision) -> None:
-    """Say of an installed package where it is from, as an installer from git would: PEP 610.
+    """Record the origin of an installed package as a git installation would (PEP 610).
 
-    So `pip freeze` names the commit, and a later process finds it.
+    So `pip freeze` names the commit, and later processes find the package.
     """
     version = {"vcs": "git", "requested_revision": found.name, "commit_id": found.sha}
     origin = {"url": url, "vcs_info": version}
@@ -269,14 +269,14 @@ def _note_origin(distribution: Distribution, url: str, found: SpaceRevision) -> 
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a file anew: the one that is there may be a link to an installer's cache."""
+    """Replace a file instead of writing to it, since it may be a link to an installer's cache."""
     fresh = path.with_name(f".{path.name}.fresh")
     fresh.write_text(text, encoding="utf-8")
     fresh.replace(path)
 
 
 def commit_of(distribution: Distribution) -> str | None:
-    """The commit that a package was installed from; None where nothing says it."""
+    """Return the commit that a package was installed from, or None if unrecorded."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         origin = read_json(distribution.read_text("direct_url.json") or "{}")
         return origin.get("vcs_info", {}).get("commit_id")  # type: ignore[no-any-return]
@@ -284,7 +284,7 @@ def commit_of(distribution: Distribution) -> str | None:
 
 
 def _installed_from(url: str) -> Distribution | None:
-    """Find the distribution that was installed from `url`, as PEP 610 records it."""
+    """Return the distribution that was installed from `url`, as recorded by PEP 610."""
     for distribution in importlib.metadata.distributions():
         with contextlib.suppress(OSError, ValueError, AttributeError):
             origin = read_json(distribution.read_text("direct_url.json") or "{}")

@@ -1,4 +1,4 @@
-"""Action models by the name of their environment."""
+"""Action models by environment name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["AutoAction"]
 
 
 class AutoAction:
-    """Finds action models by the name of their environment.
+    """Finds action models by environment name.
 
     EchoAction = AutoAction.from_env("echo")
     """
@@ -32,16 +32,17 @@ class AutoAction:
 
         Args:
             name: An installed environment (``echo``, ``echo-env``, ``echo_env``), a directory
-                (``./my_env``), or one on the Hub: ``owner/name``, ``owner/name@revision``, or its
-                address.
-            skip_install: Install nothing, look nothing up, and return `GenericAction`.
+                (``./my_env``), or a repository on the Hub: ``owner/name``, ``owner/name@revision``,
+                or the address.
+            skip_install: Install and look up nothing, and return `GenericAction`.
             revision: The branch, tag or commit of a package from the Hub.
 
         Raises:
             UnknownEnvironmentError: (ValueError) No environment of this name is installed.
-            InstallRefusedError: (ValueError) Nobody agreed to install code from the Hub.
-            HubError: The Hub has no such Space or revision, or cannot be asked.
-            ImportError: Its package cannot be imported, or has no action model.
+            InstallRefusedError: (ValueError) The user did not consent to installing code from the
+                Hub.
+            HubError: The Hub has no such Space or revision, or does not answer.
+            ImportError: The package cannot be imported, or defines no action model.
         """
         if skip_install:
             from openenv.client.generic import GenericAction
@@ -51,7 +52,7 @@ class AutoAction:
 
     @classmethod
     def from_hub(cls, env_name: str, skip_install: bool = False, **kwargs: Any) -> type[Any]:
-        """The same as `from_env`."""
+        """Call `from_env`; kept for compatibility."""
         return cls.from_env(env_name, skip_install, **kwargs)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Clients by the name of their environment."""
+"""Clients by environment name."""
 
 from __future__ import annotations
 
@@ -12,17 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from openenv._internal.targets import IMAGE_PREFIX, TargetKind, parse_target
 from openenv.auto import _hub
 from openenv.auto._discovery import EnvironmentInfo, get_discovery, info_of_directory
-from openenv.auto._sources import (
-    IMAGE_PREFIX,
-    TargetKind,
-    classify_target,
-    fetch_served_name,
-    image_base_name,
-    is_server_of,
-    resolve_directory,
-)
+from openenv.auto._sources import fetch_served_name, image_base_name, is_server_of
 from openenv.errors import ConnectError
 from openenv.hub.names import SpaceReference, parse_space_reference
 
@@ -39,20 +32,20 @@ logger = logging.getLogger(__name__)
 
 
 class ServerUnreachableError(ConnectError, ValueError):
-    """No server answers at the address that was given."""
+    """No server answers at the given address."""
 
 
 @dataclass
 class _LaunchPlan:
-    """Where a client's server is, or how to start one.
+    """The address of a client's server, or the way to start one.
 
     Attributes:
-        base_url: Where it is.
-        image: The container image to start.
-        provider: What starts it.
+        base_url: Address of the server.
+        image: Container image to start.
+        provider: Provider that starts the server.
         ready_timeout_s: Seconds to wait until a started server answers.
         env_vars: Environment variables of a started server.
-        options: What else was passed: for the client, or else for starting the server.
+        options: Other options, for the client or else for starting the server.
     """
 
     base_url: str | None = None
@@ -63,13 +56,13 @@ class _LaunchPlan:
     options: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def says_where(self) -> bool:
-        """Somebody said where the server is, or what starts it."""
+    def has_destination(self) -> bool:
+        """Return whether the caller gave an address, an image or a provider."""
         return not (self.base_url is None and self.image is None and self.provider is None)
 
 
 class AutoEnv:
-    """Makes clients by the name of their environment.
+    """Makes clients by environment name.
 
     with AutoEnv.from_env("echo") as env: ...                       # an installed environment
     with AutoEnv.from_env("./my_env") as env: ...                   # a directory
@@ -77,7 +70,7 @@ class AutoEnv:
     client = AutoEnv.from_env("docker://my-env:latest")             # a container image
     client = AutoEnv.from_env("openenv/echo-env", skip_install=True)  # a Space of the Hub
 
-    What comes is a client that has started nothing yet, and its class as well:
+    The result is a client that has started nothing yet. It works as a class, too:
 
     EchoEnv = AutoEnv.from_env("echo")
     async with EchoEnv(base_url="http://localhost:8000") as env: ...
@@ -101,55 +94,56 @@ class AutoEnv:
         revision: str | None = None,
         **kwargs: Any,
     ) -> Client:
-        """Make a client of an environment. It connects when it is first used.
+        """Make a client of an environment; the client connects on first use.
 
-        A server at `base_url` is used; else `docker_image` or `container_provider` starts one;
-        else the Space, for an environment on the Hub that runs there; else the installed package
-        is served from a process of its own. What the client starts, it stops when it is closed.
+        The server is, in this order: the one at `base_url`; one that `docker_image` or
+        `container_provider` starts; a running Space, for an environment on the Hub; a new process
+        that serves the installed package. Closing the client stops what the client started.
 
         Args:
             name: An installed environment (``echo``, ``echo-env``, ``echo_env``); a directory
                 (``./my_env``); a server (``http://...``, ``ws://...``) or an image
-                (``docker://image:tag``), of which the client is that of the installed environment
-                of the same name, or else a `GenericEnvClient`; or a repository on the Hub:
-                ``owner/name``, ``owner/name@revision``, or its address.
-            base_url: Where a server is. If none answers at an address of this machine, the
+                (``docker://image:tag``), whose client class comes from the installed environment of
+                the same name, or else is `GenericEnvClient`; or a repository on the Hub:
+                ``owner/name``, ``owner/name@revision``, or the address.
+            base_url: Address of a server. If none answers at an address of this machine, the
                 installed package is served there.
-            docker_image: The container image to run.
-            container_provider: What runs the image, or the server that it was made for.
+            docker_image: Container image to run.
+            container_provider: Provider that runs the image, or that starts the server.
             wait_timeout: Seconds to wait until a started server answers.
             env_vars: Environment variables of a started server.
             trust_remote_code: Install a package from the Hub without asking.
             skip_install: Install nothing, and make a `GenericEnvClient`.
-            revision: The branch, tag or commit of a package from the Hub. Without one, what is
-                installed is used, or else the newest commit is installed.
-            **kwargs: Options of the client (`message_timeout_s`, `headers`, ...), and of what
-                starts the server (`port`, `limits`, ...).
+            revision: Branch, tag or commit of a package from the Hub. Without one, an installed
+                package is used, or else the newest commit is installed.
+            **kwargs: Options of the client (`message_timeout_s`, `headers`, ...), and of starting
+                the server (`port`, `limits`, ...).
 
         Raises:
             UnknownEnvironmentError: (ValueError) No environment of this name is installed.
-            NoEnvironmentError: (ValueError) There is none in this directory.
-            InstallRefusedError: (ValueError) Nobody agreed to install code from the Hub.
-            HubError: The Hub has no such Space or revision, or cannot be asked.
-            ServerUnreachableError: (ValueError, ConnectionError) No server answers there.
+            NoEnvironmentError: (ValueError) The directory holds no environment.
+            InstallRefusedError: (ValueError) The user did not consent to installing code from the
+                Hub.
+            HubError: The Hub has no such Space or revision, or does not answer.
+            ServerUnreachableError: (ValueError, ConnectionError) No server answers at the address.
             ImportError: The environment's package cannot be imported.
-            ProviderError: Nothing here can run the image.
+            ProviderError: No provider on this machine can run the image.
         """
         plan = _LaunchPlan(
             base_url, docker_image, container_provider, wait_timeout, env_vars, kwargs
         )
-        source = classify_target(name)
-        if source is TargetKind.HUB:
+        target = parse_target(name)
+        if target.kind is TargetKind.HUB:
             reference = _reference(os.fspath(name), revision)
             return _from_hub(reference, plan, trust_remote_code, skip_install)
         _refuse_revision(name, revision)
-        if source is TargetKind.PATH:
-            return _from_directory(resolve_directory(name), plan, skip_install)
-        name = os.fspath(name)
-        if source is TargetKind.SERVER:
+        if target.kind is TargetKind.PATH:
+            return _from_directory(target.path, plan, skip_install)
+        name = target.text
+        if target.kind is TargetKind.SERVER:
             return _from_server(name, plan, skip_install)
-        if source is TargetKind.IMAGE:
-            return _from_image(name.removeprefix(IMAGE_PREFIX), plan, skip_install)
+        if target.kind is TargetKind.IMAGE:
+            return _from_image(target.name, plan, skip_install)
         if skip_install:
             return _untyped(name, plan)
         info = get_discovery().require(name)
@@ -157,7 +151,7 @@ class AutoEnv:
 
     @classmethod
     def from_hub(cls, name: str, *args: Any, **kwargs: Any) -> Client:
-        """The same as `from_env`."""
+        """Call `from_env`; kept for compatibility."""
         return cls.from_env(name, *args, **kwargs)
 
     @classmethod
@@ -166,7 +160,7 @@ class AutoEnv:
 
         Raises:
             UnknownEnvironmentError: (ValueError) No environment of this name is installed.
-            ImportError: Its package cannot be imported, or has no client class.
+            ImportError: The package cannot be imported, or defines no client class.
         """
         return get_discovery().require(name).get_client_class()
 
@@ -196,29 +190,28 @@ class AutoEnv:
 
     @classmethod
     def list_environments(cls) -> None:
-        """Print which environments are installed."""
+        """Print the installed environments."""
         get_discovery().list_environments()
 
 
 def find_package(
     name: str | os.PathLike[str], *, revision: str | None = None, trust_remote_code: bool = False
 ) -> EnvironmentInfo:
-    """Find an environment's package; install that of one on the Hub, where it is not there yet.
+    """Return an environment's package; install a missing one from the Hub.
 
     Raises:
         UnknownEnvironmentError: (ValueError) No environment of this name is installed.
-        NoEnvironmentError: (ValueError) There is none in this directory.
-        InstallRefusedError: (ValueError) Nobody agreed to install code from the Hub.
+        NoEnvironmentError: (ValueError) The directory holds no environment.
+        InstallRefusedError: (ValueError) The user did not consent to installing code from the Hub.
     """
-    source = classify_target(name)
-    if source is TargetKind.HUB:
+    target = parse_target(name)
+    if target.kind is TargetKind.HUB:
         reference = _reference(os.fspath(name), revision)
         return _hub.install(*reference, trust_remote_code=trust_remote_code)
     _refuse_revision(name, revision)
-    if source is TargetKind.PATH:
-        return info_of_directory(resolve_directory(name))
-    name = os.fspath(name)
-    return get_discovery().require(name)
+    if target.kind is TargetKind.PATH:
+        return info_of_directory(target.path)
+    return get_discovery().require(target.text)
 
 
 def _reference(name: str, revision: str | None) -> SpaceReference:
@@ -233,12 +226,12 @@ def _reference(name: str, revision: str | None) -> SpaceReference:
 def _refuse_revision(name: str | os.PathLike[str], revision: str | None) -> None:
     if revision is not None:
         raise ValueError(
-            f"revision={revision!r} is of the Hub, and {os.fspath(name)!r} is not there"
+            f"revision={revision!r} is for the Hub, and {os.fspath(name)!r} is not on the Hub"
         )
 
 
 def resolved_class_name(find: Any, expected: str) -> str:
-    """The name of the class that `find` finds; the expected one where it cannot be imported."""
+    """Return the name of the class that `find` returns, or `expected` if the import fails."""
     try:
         return str(find().__name__)
     except ImportError:
@@ -279,7 +272,7 @@ def _from_directory(directory: Path, plan: _LaunchPlan, skip_install: bool) -> C
 
 
 def _refuse_other(name: str, plan: _LaunchPlan) -> None:
-    if plan.says_where:
+    if plan.has_destination:
         raise ValueError(
             f"{name} says where the environment is already; drop base_url, docker_image and "
             "container_provider, or name the environment instead"
@@ -287,7 +280,7 @@ def _refuse_other(name: str, plan: _LaunchPlan) -> None:
 
 
 def _known_as(name: str) -> EnvironmentInfo | None:
-    """The installed environment that a server, or an image, calls by `name`."""
+    """Return the installed environment that a server's or image's name means, or None."""
     known = get_discovery().discover().values()
     return next(
         (info for info in known if info.answers_to(name) or is_server_of(name, info.env_key)),
@@ -307,7 +300,7 @@ def _from_hub(
     info = None
     if not skip_install:
         info = _hub.install(*reference, trust_remote_code=trust_remote_code)
-    if not plan.says_where:
+    if not plan.has_destination:
         space = _hub.space_url(repo_id)
         if _hub.answers(space, _headers(plan), plan.options.get("ca_file")):
             plan.base_url = space
@@ -321,7 +314,7 @@ def _from_hub(
 def _untyped(name: str, plan: _LaunchPlan) -> Client:
     from openenv.client.generic import GenericEnvClient
 
-    if not plan.says_where:
+    if not plan.has_destination:
         raise ValueError(
             f"skip_install=True with {name!r}, which is not on the Hub, leaves nothing to start: "
             "pass base_url, docker_image or container_provider, or drop skip_install"
@@ -358,7 +351,7 @@ def _headers(plan: _LaunchPlan) -> Mapping[str, str]:
 
 
 def _client_options(client_class: type[Client], options: dict[str, Any]) -> dict[str, Any]:
-    """Of all options, those that the client's constructor takes."""
+    """Select the options that the client's constructor accepts."""
     taken = {*inspect.signature(client_class).parameters} - {"base_url", "provider"}
     return {name: value for name, value in options.items() if name in taken}
 
@@ -378,7 +371,7 @@ def _launch(plan: _LaunchPlan, info: EnvironmentInfo | None) -> Launch:
         launch = Launch(runtime, start=lambda: runtime.start(**options))
     elif plan.image is not None or info is None:
         if plan.image is None:
-            raise ValueError("which image shall container_provider run? Pass docker_image")
+            raise ValueError("container_provider needs an image: pass docker_image")
         launch = image_launch(plan.image, plan.provider, options)
     elif plan.provider is not None:
         launch = image_launch(info.default_image, plan.provider, options)
@@ -400,7 +393,7 @@ def _process_launch(info: EnvironmentInfo, options: dict[str, Any]) -> Launch:
 
 
 def _search_path(info: EnvironmentInfo) -> dict[str, str]:
-    """Let another process find a package that this one finds by its own `sys.path` only."""
+    """Return a PYTHONPATH under which another process finds the package."""
     if info.directory is None:
         return {}
     root = info.directory.parents[info.module.count(".")]

@@ -1,9 +1,10 @@
-"""The web page of a server: where a person plays, watches and debugs an environment.
+"""The server's web page, on which people play, watch and debug an environment.
 
     openenv serve my_env --web          # http://localhost:8000/web/
 
-The page is one of the server's clients: it speaks version 1 of the protocol, and each visitor has
-sessions of their own. What it is made of lies in `assets`.
+The page is a client of the server: it speaks version 1 of the protocol, and each visitor has
+separate sessions. The browser's files are in ``assets``. Above: the CLI. Below: `openenv.server`,
+which mounts the routes, and `openenv.execution`. Read ``pages.py`` first.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "openenv.web.about": ["load_environment_metadata"],
+        "openenv.web.describe_page": ["load_environment_metadata"],
         "openenv.web.app": ["create_web_interface_app"],
         "openenv.web.episode": ["ActionLog", "EpisodeState", "WebInterfaceManager"],
         "openenv.web.pages": ["add_web_page"],

@@ -1,4 +1,4 @@
-"""What the page tells of its environment: README, forms, code to begin with."""
+"""The description of an environment for the web page: README, forms, code snippets."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from openenv.protocol.renderings import RENDER
 from openenv.server.info import listed_tools
 from openenv.tools.types import CallToolAction, ListToolsAction
 from openenv.types import Action, EnvironmentMetadata
-from openenv.web.quick_start import Snippet, snippets
+from openenv.web.quick_start import Snippet, build_snippets
 
-__all__ = ["About", "about", "load_environment_metadata", "reset_schema"]
+__all__ = ["PageDescription", "describe_page", "load_environment_metadata", "reset_schema"]
 
 logger = logging.getLogger(__name__)
 
 OF_TOOLS = (Action, CallToolAction, ListToolsAction)
 FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
-# Where a README may lie in an image, the later ones for images of old.
+# Places of a README in an image; the second is that of older images.
 READMES_OF_IMAGES = ("/app/env/README.md", "/app/README.md")
 
 
-class Tab(BaseModel):
-    """A further page, beside the generated one.
+class PageTab(BaseModel):
+    """An additional page beside the generated page.
 
     Attributes:
-        name: Its title.
-        path: Where it is, relative to the page.
-        is_primary: It is shown first.
+        name: Title of the tab.
+        path: Address relative to the page.
+        is_primary: Whether the tab is shown first.
     """
 
     name: str
@@ -51,21 +51,21 @@ class Tab(BaseModel):
     is_primary: bool = False
 
 
-class About(BaseModel):
-    """What the page needs to know before it is shown.
+class PageDescription(BaseModel):
+    """The data that the page loads before rendering.
 
     Attributes:
-        title: Of the page.
-        mode: ``simulation``, or ``production``, in which nobody controls the world.
-        metadata: The environment, in its own words.
-        schemas: JSON schemas: of the ``action``, empty where all actions are calls of tools; of the
-            arguments of ``reset``, the ``state``, the ``observation``.
-        tools: As MCP describes them, where calls of tools are the actions.
-        reward: What rewards mean, where that is declared.
-        can: What the class can do: ``render``, ``snapshot``, ``chat``.
-        snippets: Code to begin with; ``{base_url}`` stands for the server's address.
-        tabs: Further pages.
-        shows_playground: The generated page is shown.
+        title: Title of the page.
+        mode: ``simulation``, or ``production``, in which no client controls the environment.
+        metadata: The environment's metadata.
+        schemas: JSON schemas of the ``action`` (empty if all actions are tool calls), of the
+            arguments of ``reset``, of the ``state`` and of the ``observation``.
+        tools: Tools in MCP's format, if actions are tool calls.
+        reward: The declared meaning of rewards; None if undeclared.
+        can: Abilities of the class: ``render``, ``snapshot``, ``chat``.
+        snippets: Code snippets; ``{base_url}`` stands for the server's address.
+        tabs: Additional pages.
+        shows_playground: Whether the generated page is shown.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -78,17 +78,21 @@ class About(BaseModel):
     reward: dict[str, Any] | None
     can: dict[str, bool]
     snippets: list[Snippet]
-    tabs: list[Tab] = Field(default_factory=list)
+    tabs: list[PageTab] = Field(default_factory=list)
     shows_playground: bool = True
 
 
-async def about(
-    manager: SessionManager, title: str | None, tabs: list[Tab], *, shows_playground: bool = True
-) -> About:
-    """Find out what the page tells; an environment is made where it describes itself."""
+async def describe_page(
+    manager: SessionManager,
+    title: str | None,
+    tabs: list[PageTab],
+    *,
+    shows_playground: bool = True,
+) -> PageDescription:
+    """Build the page's description; creates an environment to read the metadata."""
     spec = manager.spec
-    metadata = await _described(manager)
-    return About(
+    metadata = await _describe_environment(manager)
+    return PageDescription(
         title=title or metadata.name,
         mode=spec.mode.value,
         metadata=metadata,
@@ -101,13 +105,13 @@ async def about(
         tools=await listed_tools(manager) if spec.takes_tool_actions else None,
         reward=None if spec.reward is None else spec.reward.as_data(),
         can=_abilities(spec),
-        snippets=snippets(spec, metadata),
+        snippets=build_snippets(spec, metadata),
         tabs=tabs,
         shows_playground=shows_playground,
     )
 
 
-async def _described(manager: SessionManager) -> EnvironmentMetadata:
+async def _describe_environment(manager: SessionManager) -> EnvironmentMetadata:
     try:
         async with manager.throwaway() as session:
             described = await session.metadata()
@@ -117,22 +121,22 @@ async def _described(manager: SessionManager) -> EnvironmentMetadata:
     cls = manager.spec.environment_class
     if cls is not None and described.name == cls.__name__:  # it has no name of its own
         described.name = manager.spec.name
-    return with_readme(described, cls)
+    return add_readme(described, cls)
 
 
-def with_readme(metadata: EnvironmentMetadata, cls: type | None) -> EnvironmentMetadata:
-    """The same, with the README that lies beside the environment, without its front matter."""
+def add_readme(metadata: EnvironmentMetadata, cls: type | None) -> EnvironmentMetadata:
+    """Add the README beside the environment, without front matter, to the metadata."""
     text = metadata.readme_content
     if text is None:
-        path = next((one for one in _readmes(cls) if one.is_file()), None)
+        path = next((one for one in _readme_candidates(cls) if one.is_file()), None)
         text = None if path is None else path.read_text("utf-8", errors="replace")
     return metadata.model_copy(
         update={"readme_content": None if text is None else FRONT_MATTER.sub("", text)}
     )
 
 
-def _readmes(cls: type | None) -> list[Path]:
-    """Where a README may be, the likeliest first."""
+def _readme_candidates(cls: type | None) -> list[Path]:
+    """Return possible paths of a README, most likely first."""
     named = os.environ.get("ENV_README_PATH")
     found = [Path(named)] if named else []
     try:
@@ -141,7 +145,7 @@ def _readmes(cls: type | None) -> list[Path]:
         source = None
     if source is not None:
         here = Path(source).resolve().parent
-        # Of a package: beside its pyproject.toml or its manifest, which are never far above.
+        # A package has the README beside pyproject.toml or the manifest, at most a few levels up.
         for folder in (here, *here.parents[:3]):
             if any((folder / name).exists() for name in ("openenv.yaml", "pyproject.toml")):
                 found.append(folder / "README.md")
@@ -150,7 +154,7 @@ def _readmes(cls: type | None) -> list[Path]:
 
 
 def action_schema(spec: EnvironmentSpec) -> dict[str, Any]:
-    """A JSON schema of the actions that are no calls of tools; empty where all are."""
+    """Return the JSON schema of actions other than tool calls; empty if there are none."""
     if not spec.takes_tool_actions:
         return spec.action_schema()
     own = [one for one in members(spec.action_cls) if one not in OF_TOOLS]
@@ -158,7 +162,7 @@ def action_schema(spec: EnvironmentSpec) -> dict[str, Any]:
 
 
 def reset_schema(spec: EnvironmentSpec) -> dict[str, Any]:
-    """A JSON schema of what `reset` takes."""
+    """Return the JSON schema of the arguments of `reset`."""
     cls, plan = spec.environment_class, spec.plan
     fields: dict[str, Any] = {}
     takes_more = True
@@ -176,7 +180,7 @@ def reset_schema(spec: EnvironmentSpec) -> dict[str, Any]:
     try:
         return _schema_of(fields, takes_more=takes_more)
     except (PydanticUserError, NameError, TypeError):
-        # A parameter of a type that JSON does not have: it can be given as any JSON.
+        # A parameter has a type without a JSON schema: allow any JSON value.
         loose = {
             name: (Any, default if _is_plain(default) else None)
             for name, (_, default) in fields.items()
@@ -197,7 +201,7 @@ def _is_plain(value: Any) -> bool:
 def _hints(function: Any) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function)
-    except Exception:  # of names that are there for type checkers only
+    except Exception:  # a name is defined for type checkers only
         return {}
 
 
@@ -215,11 +219,11 @@ def _abilities(spec: EnvironmentSpec) -> dict[str, bool]:
 
 
 def load_environment_metadata(env: Any, env_name: str | None = None) -> EnvironmentMetadata:
-    """What an environment, or its class, says of itself, with its README.
+    """Return the metadata of an environment or environment class, with the README.
 
     Args:
         env: An instance, or a class.
-        env_name: Its name, where it says nothing.
+        env_name: Name for an environment without metadata.
     """
     cls = env if isinstance(env, type) else type(env)
     try:
@@ -234,4 +238,4 @@ def load_environment_metadata(env: Any, env_name: str | None = None) -> Environm
         logger.debug("%r does not describe itself: %s", env, error)
         name = env_name or cls.__name__
         described = EnvironmentMetadata(name=name, description=f"{name} environment")
-    return with_readme(described, cls)
+    return add_readme(described, cls)

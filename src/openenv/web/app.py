@@ -1,4 +1,4 @@
-"""An application with the page, whatever ENABLE_WEB_INTERFACE says."""
+"""An application that always has the web page, regardless of ENABLE_WEB_INTERFACE."""
 
 from __future__ import annotations
 
@@ -13,28 +13,27 @@ __all__ = ["create_web_interface_app"]
 
 
 def create_web_interface_app(env: Any, *arguments: Any, **options: Any) -> FastAPI:
-    """Build an application that serves an environment, and its page.
+    """Build an application that serves an environment and the web page.
 
-    The arguments, and what it raises, are those of `openenv.create_app`. `env` may be an instance
-    as well: then there is one session at a time, all of them have this instance, and none of them
-    closes it.
+    Arguments and exceptions are those of `openenv.create_app`. `env` may also be an instance: then
+    one session runs at a time, every session uses this instance, and no session closes it.
     """
-    factory = env if callable(env) else _only(env)
+    factory = env if callable(env) else _factory_of(env)
     return create_app(factory, *arguments, **options, web=True)
 
 
-def _only(instance: Any) -> Callable[[], Any]:
-    """Return a factory of an instance that exists already.
+def _factory_of(instance: Any) -> Callable[[], Any]:
+    """Return a factory that always returns the same instance.
 
     Raises:
-        TypeError: It is no environment.
+        TypeError: The value is not an environment.
     """
     if not (callable(getattr(instance, "reset", None)) and hasattr(instance, "step")):
         raise TypeError(
-            f"an environment class, a factory or an instance is needed, not "
+            f"expected an environment class, a factory or an instance, not "
             f"{type(instance).__name__}"
         )
-    instance.close = lambda: None  # it outlives its sessions, and whoever made it closes it
+    instance.close = lambda: None  # outlives all sessions; the creator closes it
 
     def factory() -> Any:
         return instance

@@ -1,4 +1,4 @@
-"""Pages that an environment brings along, built with Gradio (https://www.gradio.app)."""
+"""Custom pages of an environment, built with Gradio (https://www.gradio.app)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from fastapi import FastAPI
 
 from openenv._internal.packages import needs
 from openenv.types import EnvironmentMetadata
-from openenv.web.about import Tab
+from openenv.web.about import PageTab
 from openenv.web.episode import WebInterfaceManager
 from openenv.web.fields import extract_action_fields, is_chat_env
 from openenv.web.quick_start import get_quick_start_markdown
 
-__all__ = ["GradioBuilder", "custom_tab"]
+__all__ = ["GradioBuilder", "mount_custom_tab"]
 
 GradioBuilder = Callable[..., Any]
 PATH = "/web/custom"
 
 
-def custom_tab(
+def mount_custom_tab(
     app: FastAPI,
     shared: WebInterfaceManager,
     builder: GradioBuilder,
@@ -30,24 +30,24 @@ def custom_tab(
     is_primary: bool,
     title: str,
     metadata: EnvironmentMetadata,
-) -> Tab:
-    """Serve what a builder has built, below the page.
+) -> PageTab:
+    """Build a Gradio page and mount it as a tab of the web page.
 
     Args:
         app: The application.
-        shared: What the builder is given to act with; all visitors of its page share an episode.
-        builder: Called with the manager, the fields of the action, the metadata, whether actions
-            are tokens, the title, and code to begin with as Markdown.
-        name: Of the tab.
-        is_primary: It is shown first.
-        title: Of the page.
-        metadata: What the environment says of itself.
+        shared: The manager passed to the builder; all visitors of the tab share an episode.
+        builder: Called with the manager, the action's fields, the metadata, whether actions are
+            tokens, the title, and the quick-start code as Markdown.
+        name: Title of the tab.
+        is_primary: Show the tab first.
+        title: Title of the page.
+        metadata: Metadata of the environment.
 
     Raises:
         MissingPackage: Gradio is not installed.
-        TypeError: It has built no `gradio.Blocks`.
+        TypeError: The builder returned no `gradio.Blocks`.
     """
-    os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # nothing is asked for elsewhere
+    os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # no requests to other hosts
     with needs("gradio_builder", "pip install 'openenv[web]'"):
         import gradio  # type: ignore[import-not-found,unused-ignore]
 
@@ -61,12 +61,12 @@ def custom_tab(
     )
     if not isinstance(built, gradio.Blocks):
         raise TypeError(
-            f"{_named(builder)} returned {type(built).__name__}; a gradio_builder returns "
+            f"{_builder_name(builder)} returned {type(built).__name__}; a gradio_builder returns "
             "gradio.Blocks"
         )
     gradio.mount_gradio_app(app, built, path=PATH)
-    return Tab(name=name, path=PATH.rpartition("/")[2] + "/", is_primary=is_primary)
+    return PageTab(name=name, path=PATH.rpartition("/")[2] + "/", is_primary=is_primary)
 
 
-def _named(builder: GradioBuilder) -> str:
+def _builder_name(builder: GradioBuilder) -> str:
     return getattr(builder, "__qualname__", None) or type(builder).__name__

@@ -1,4 +1,4 @@
-"""Fields of a form in the words of the public package, for pages that were built on it."""
+"""Form fields in the public package's format, for pages written for that package."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ KINDS = {"boolean": "checkbox", "integer": "number", "number": "number", "string
 
 
 def extract_action_fields(action_cls: Any) -> list[dict[str, Any]]:
-    """The fields of an action model, but ``metadata``.
+    """Describe the fields of an action model, except ``metadata``.
 
     Returns:
-        Of each ``name``, ``type`` (select, checkbox, number, text, textarea or tensor),
-        ``required``, ``description``, ``default_value``, ``choices``, ``min_value``,
+        A dictionary per field with ``name``, ``type`` (select, checkbox, number, text, textarea or
+        tensor), ``required``, ``description``, ``default_value``, ``choices``, ``min_value``,
         ``max_value``, ``min_length``, ``max_length``, ``pattern``, ``placeholder``, ``help_text``.
     """
     schema = wire_schema(action_cls, "validation")
     required = schema.get("required", [])
-    fields = {name: _resolved(info, schema) for name, info in schema.get("properties", {}).items()}
+    fields = {
+        name: _resolve_reference(info, schema)
+        for name, info in schema.get("properties", {}).items()
+    }
     return [
         _field(name, info, is_required=name in required)
         for name, info in fields.items()
@@ -32,18 +35,18 @@ def extract_action_fields(action_cls: Any) -> list[dict[str, Any]]:
 
 
 def is_chat_env(action_cls: Any) -> bool:
-    """Whether its actions are tokens."""
+    """Return whether the actions are tokens."""
     fields = extract_action_fields(action_cls)
     return any(one["name"] == "tokens" and one["type"] == "tensor" for one in fields)
 
 
-def _resolved(info: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """A property without its reference, and of a choice with null, the other one."""
+def _resolve_reference(info: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a property with references and a null alternative resolved."""
     if "$ref" in info:
         name = str(info["$ref"]).rpartition("/")[2]
         return {**schema.get("$defs", {}).get(name, {}), **info}
     others = [one for one in info.get("anyOf", ()) if one.get("type") != "null"]
-    return {**_resolved(others[0], schema), **info} if len(others) == 1 else info
+    return {**_resolve_reference(others[0], schema), **info} if len(others) == 1 else info
 
 
 def _field(name: str, info: dict[str, Any], *, is_required: bool) -> dict[str, Any]:

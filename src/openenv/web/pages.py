@@ -1,4 +1,4 @@
-"""The routes of the page: what it is made of, what it tells, and what of old was below `/web`."""
+"""Routes of the web page: assets, description, and the public package's routes below `/web`."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from openenv.server.home import keep_at_home
 from openenv.server.refusals import JSON, error_response
 from openenv.settings import ServerMode
 from openenv.types import EnvironmentMetadata
-from openenv.web.about import About, Tab, about
-from openenv.web.custom import GradioBuilder, custom_tab
-from openenv.web.episode import NoEpisode, WebInterfaceManager
+from openenv.web.about import PageDescription, PageTab, describe_page
+from openenv.web.custom import GradioBuilder, mount_custom_tab
+from openenv.web.episode import EpisodeNotStarted, WebInterfaceManager
 from openenv.web.watch import watch_route
 
 __all__ = ["add_web_page"]
@@ -37,14 +37,14 @@ MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-# Observations are hostile input: nothing that they hold is run, and nothing is asked of elsewhere.
-# Styles may be inline, since frames whose HTML an environment has written inherit this.
+# Observations are untrusted: scripts in them never run, and no other host is contacted. Styles may
+# be inline, since frames with an environment's HTML inherit this policy.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; frame-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors {ancestors}"
 )
-# A Space is shown in a frame of the hub's page.
+# The Hub's page shows a Space in a frame.
 FRAMED_BY_THE_HUB = "'self' https://huggingface.co https://*.hf.space"
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -64,42 +64,41 @@ def add_web_page(
 
     Args:
         app: The application.
-        manager: Its sessions.
-        title: Of the page; by default the environment's name.
-        gradio_builder: Builds a page of its own, which is a further tab; see
-            `openenv.web.custom.custom_tab`.
-        custom_tab_name: Title of that tab.
-        custom_tab_primary: Show it first.
-        show_default_tab: Show the generated page beside it.
+        manager: The application's session manager.
+        title: Title of the page; by default the environment's name.
+        gradio_builder: Builder of a custom tab; see `openenv.web.custom.mount_custom_tab`.
+        custom_tab_name: Title of the custom tab.
+        custom_tab_primary: Show the custom tab first.
+        show_default_tab: Show the generated page beside the custom tab.
 
     Returns:
-        The episode that those share who name no session.
+        The manager of the shared episode, for clients without a session id.
 
     Raises:
-        MissingPackage: There is a `gradio_builder`, and Gradio is not installed.
-        TypeError: It has built no `gradio.Blocks`.
+        MissingPackage: `gradio_builder` is given, and Gradio is not installed.
+        TypeError: The builder returned no `gradio.Blocks`.
     """
     spec = manager.spec
     metadata = EnvironmentMetadata(name=spec.name, description="")
     shared = WebInterfaceManager(
         spec.factory, spec.action_cls, spec.observation_cls, metadata, manager=manager
     )
-    tabs: list[Tab] = []
-    told = functools.partial(about, manager, title, tabs, shows_playground=show_default_tab)
+    tabs: list[PageTab] = []
+    told = functools.partial(describe_page, manager, title, tabs, shows_playground=show_default_tab)
     routes = [
-        Route("/", _to_page, include_in_schema=False),
-        Route("/web", _to_page, include_in_schema=False),
-        Route("/web/", _page, include_in_schema=False),
-        Route("/web/assets/{name:path}", _asset, include_in_schema=False),
-        Route("/web/about", _about(told, manager), include_in_schema=False),
+        Route("/", _redirect_to_page, include_in_schema=False),
+        Route("/web", _redirect_to_page, include_in_schema=False),
+        Route("/web/", _serve_page, include_in_schema=False),
+        Route("/web/assets/{name:path}", _serve_asset, include_in_schema=False),
+        Route("/web/about", _description_endpoint(told, manager), include_in_schema=False),
         watch_route(manager),
-        *_routes_of_old(shared, told, manager),
+        *_legacy_routes(shared, told, manager),
     ]
     keep_at_home(app, manager, routes)
     app.router.routes.extend(routes)
     if gradio_builder is not None:
         tabs.append(
-            custom_tab(
+            mount_custom_tab(
                 app,
                 shared,
                 gradio_builder,
@@ -112,12 +111,12 @@ def add_web_page(
     return shared
 
 
-async def _to_page(request: Request) -> Response:
-    """Go to the page, below the path at which a proxy or another application has put this one."""
+async def _redirect_to_page(request: Request) -> Response:
+    """Redirect to the page, below the path prefix of a proxy or a mounting application."""
     return RedirectResponse(f"{_prefix(request)}/web/", 307)
 
 
-# A path, and neither a host ("//elsewhere") nor an end of the header.
+# A path: neither a host ("//elsewhere") nor a line break in the header.
 SAFE_PREFIX = re.compile(r"(/[A-Za-z0-9._~%@:+-]+)+")
 
 
@@ -128,18 +127,18 @@ def _prefix(request: Request) -> str:
     return mounted if is_known or not SAFE_PREFIX.fullmatch(said) else said + mounted
 
 
-async def _page(request: Request) -> Response:
+async def _serve_page(request: Request) -> Response:
     ancestors = FRAMED_BY_THE_HUB if os.environ.get("SPACE_ID") else "'self'"
     headers = {"Content-Security-Policy": POLICY.format(ancestors=ancestors)}
-    return _served(request, "index.html", headers)
+    return _serve_file(request, "index.html", headers)
 
 
-async def _asset(request: Request) -> Response:
-    return _served(request, request.path_params["name"], {})
+async def _serve_asset(request: Request) -> Response:
+    return _serve_file(request, request.path_params["name"], {})
 
 
-def _served(request: Request, name: str, headers: dict[str, str]) -> Response:
-    """A file of the page; the browser asks each time whether it is still the same."""
+def _serve_file(request: Request, name: str, headers: dict[str, str]) -> Response:
+    """Serve an asset; browsers revalidate on each request."""
     content = _content(name)
     if content is None:
         return Response("there is no such file", 404, media_type="text/plain")
@@ -165,7 +164,7 @@ def _content(name: str) -> bytes | None:
 
 @functools.cache
 def _files() -> dict[str, Any]:
-    """What there is to be served. Nobody reaches anything else, whatever name is asked for."""
+    """Return all servable files by name; no other path is reachable."""
     return dict(_files_in(ASSETS, ""))
 
 
@@ -183,8 +182,8 @@ def _read(file: Any) -> bytes:
     return content
 
 
-def _about(told: Callable[[], Awaitable[Any]], manager: SessionManager) -> Endpoint:
-    """What the page tells; found out once."""
+def _description_endpoint(told: Callable[[], Awaitable[Any]], manager: SessionManager) -> Endpoint:
+    """Build the endpoint of the page's description, which is computed once."""
     found: list[bytes] = []
 
     async def endpoint(request: Request) -> Response:
@@ -198,18 +197,20 @@ def _about(told: Callable[[], Awaitable[Any]], manager: SessionManager) -> Endpo
     return endpoint
 
 
-def _routes_of_old(
-    shared: WebInterfaceManager, told: Callable[[], Awaitable[About]], manager: SessionManager
+def _legacy_routes(
+    shared: WebInterfaceManager,
+    told: Callable[[], Awaitable[PageDescription]],
+    manager: SessionManager,
 ) -> list[BaseRoute]:
-    """The routes by which pages and programs of old act; in production nobody does."""
+    """Return the public package's routes; those that act are absent in production mode."""
 
     def answering(act: Callable[[Request], Awaitable[dict[str, Any]]]) -> Endpoint:
         async def endpoint(request: Request) -> Response:
             try:
                 return JSONResponse(await act(request))
-            except ClientDisconnect:  # nobody is there to read the answer
+            except ClientDisconnect:  # the client is gone
                 return Response(status_code=400)
-            except NoEpisode as error:
+            except EpisodeNotStarted as error:
                 return JSONResponse({"detail": str(error)}, 409)
             except Exception as error:
                 return error_response(error, manager)
@@ -220,15 +221,15 @@ def _routes_of_old(
         return (await told()).metadata.model_dump()
 
     async def reset(request: Request) -> dict[str, Any]:
-        return await shared.reset_environment(await _object(request))
+        return await shared.reset_environment(await _read_object(request))
 
     async def step(request: Request) -> dict[str, Any]:
-        body = await _object(request)
+        body = await _read_object(request)
         if "message" in body and "action" not in body:
             return await shared.act_on_message(body["message"])
         action = body.get("action")
         if not isinstance(action, dict):
-            raise _not(action, "action", "an object with the fields of the action")
+            raise _invalid_field(action, "action", "an object with the fields of the action")
         return await shared.step_environment(action)
 
     async def state(request: Request) -> dict[str, Any]:
@@ -247,8 +248,8 @@ def _routes_of_old(
     return routes
 
 
-async def _object(request: Request) -> dict[str, Any]:
-    """The JSON object that a request has; an empty one where it has nothing."""
+async def _read_object(request: Request) -> dict[str, Any]:
+    """Return the JSON object in a request's body; empty for an empty body."""
     (manager, *_) = request.app.state.openenv_managers
     body = await read_body(request, manager.limits.max_message_bytes)
     if not body.strip():
@@ -256,12 +257,12 @@ async def _object(request: Request) -> dict[str, Any]:
     try:
         found = read_json(body)
     except ValueError as error:
-        raise _not(None, "body", f"JSON ({error})") from None
+        raise _invalid_field(None, "body", f"JSON ({error})") from None
     if not isinstance(found, dict):
-        raise _not(found, "body", "a JSON object")
+        raise _invalid_field(found, "body", "a JSON object")
     return found
 
 
-def _not(found: Any, name: str, expected: str) -> InvalidMessageError:
+def _invalid_field(found: Any, name: str, expected: str) -> InvalidMessageError:
     why = f"Input should be {expected}"
     return InvalidMessageError([{"type": "value_error", "loc": [name], "msg": why, "input": found}])

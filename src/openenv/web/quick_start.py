@@ -1,4 +1,4 @@
-"""Code to begin with, for the environment that is served: Python, curl, MCP, a trainer."""
+"""Code snippets for the served environment: Python, curl, MCP, a trainer."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from openenv._internal.models import wire_schema
 from openenv.execution.spec import EnvironmentSpec
 from openenv.types import EnvironmentMetadata
 
-__all__ = ["Snippet", "example_action", "get_quick_start_markdown", "snippets"]
+__all__ = ["Snippet", "example_action", "get_quick_start_markdown", "build_snippets"]
 
 BASE_URL = "{base_url}"
 
 
 class Snippet(BaseModel):
-    """A piece of code; ``{base_url}`` in it stands for the server's address.
+    """A code snippet; ``{base_url}`` stands for the server's address.
 
     Attributes:
-        id: Names it.
-        label: What it is.
-        language: What it is written in.
-        code: It.
-        note: What is to be known of it.
+        id: Identifier.
+        label: Title.
+        language: Language for syntax highlighting.
+        code: The code.
+        note: A remark for the reader.
     """
 
     id: str
@@ -36,8 +36,8 @@ class Snippet(BaseModel):
     note: str = ""
 
 
-def snippets(spec: EnvironmentSpec, metadata: EnvironmentMetadata) -> list[Snippet]:
-    """Ways to use the environment, the most usual first."""
+def build_snippets(spec: EnvironmentSpec, metadata: EnvironmentMetadata) -> list[Snippet]:
+    """Return code that uses the environment, most common first."""
     action = example_action(spec.action_schema())
     found = [
         Snippet(id="sync", label="Python", language="python", code=_sync(action)),
@@ -64,12 +64,12 @@ def snippets(spec: EnvironmentSpec, metadata: EnvironmentMetadata) -> list[Snipp
 def get_quick_start_markdown(
     metadata: EnvironmentMetadata | None, action_cls: Any, observation_cls: Any
 ) -> str:
-    """Code to begin with, as Markdown, for pages that were built on the public package.
+    """Return the Python snippet as Markdown, for pages written for the public package.
 
     Args:
-        metadata: What the environment says of itself.
+        metadata: Metadata of the environment.
         action_cls: The action model.
-        observation_cls: The observation model, which is not needed.
+        observation_cls: Ignored; kept for compatibility.
     """
     action = example_action(wire_schema(action_cls, "validation"))
     host = os.environ.get("SPACE_HOST")
@@ -78,7 +78,7 @@ def get_quick_start_markdown(
 
 
 def example_action(schema: dict[str, Any]) -> dict[str, Any]:
-    """An action that the schema allows, as far as its types and examples tell."""
+    """Build an action that satisfies the schema, as far as types and examples tell."""
     found = _example(schema, schema, 0)
     return found if isinstance(found, dict) else {}
 
@@ -115,7 +115,7 @@ def _example(schema: dict[str, Any], root: dict[str, Any], depth: int) -> Any:
 
 
 def _number(schema: dict[str, Any]) -> float:
-    """The least that is allowed, or 1."""
+    """Return the smallest allowed number, or 1."""
     is_whole = schema["type"] == "integer"
     if "minimum" in schema:
         return int(schema["minimum"]) if is_whole else float(schema["minimum"])

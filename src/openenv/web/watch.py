@@ -1,15 +1,15 @@
-"""`/web/watch`: the sessions of a running server, and what one of them does, as it does it.
+"""Live view of a running server's sessions over the WebSocket `/web/watch`.
 
     client                                  server
                                             {type: sessions, data: {server, sessions, ...}}
     {type: follow, data: {session_id}}      {type: following, data: {session_id}}
-                                            {type: event, data: {...}}  as a recording has it
+                                            {type: event, data: {...}}  a recording's event
                                             {type: missed, data: {events}}
                                             {type: ended, data: {session_id}}
     {type: unfollow}
 
-Watching touches nothing: no session is called, none is kept alive, and none waits for a watcher
-who is slow. Such a one misses events, and is told how many.
+Watching has no effect on sessions: none is called, kept alive, or delayed by a slow watcher. A slow
+watcher misses events and receives their number.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ from openenv.execution.recording import Follower
 from openenv.execution.session import Session, Step
 from openenv.server.auth import principal_of
 
-__all__ = ["Board", "watch_route"]
+__all__ = ["SessionBoard", "watch_route"]
 
 SUBPROTOCOL = "openenv.watch"
 PERIOD_S = 1.0
-MAX_LISTED = 200  # sessions in a frame; of more, those that were busy last
-MAX_UNSENT = 256  # events that wait for a watcher
+MAX_LISTED = 200  # sessions in a frame; the most recently active ones
+MAX_UNSENT = 256  # events queued for a watcher
 MAX_UNSENT_BYTES = 8 * 2**20
-MAX_EVENT_BYTES = 2**20  # a larger one is named, and not sent
+MAX_EVENT_BYTES = 2**20  # of a larger event only the size is sent
 EVENT = b'{"type":"event","data":'
-MAX_FRAME_BYTES = 2**16  # of what a watcher sends
+MAX_FRAME_BYTES = 2**16  # of a watcher's request
 MAX_ID = 200  # characters of a session's id
 
 
-# What an observer is told of what a session does: that it goes on, and what it is worth.
+# Members of an event that observers see: progress and rewards, but no content.
 OBSERVABLE = frozenset(
     {"event", "episode", "step", "time", "seconds", "reward", "terminated", "truncated", "lost"}
 )
 
 
-class Board:
-    """What watchers of a server are shown of its sessions, made once a period.
+class SessionBoard:
+    """A list of a server's sessions for watchers, refreshed periodically.
 
     Args:
-        manager: Of the sessions.
-        owner: Whose sessions are shown; None shows all.
+        manager: The session manager.
+        owner: The key whose sessions are listed; None lists all sessions.
     """
 
     def __init__(self, manager: SessionManager, owner: Principal | None = None) -> None:
@@ -68,13 +68,13 @@ class Board:
         self._rate = 0.0
 
     def frame(self) -> bytes:
-        """It, as a frame; not older than half a period."""
+        """Return the list as a frame, at most 0.5 s old."""
         now = time.monotonic()
         if now - self._made_at > PERIOD_S / 2:
-            self._frame, self._made_at = self._made(now), now
+            self._frame, self._made_at = self._build_frame(now), now
         return self._frame
 
-    def _made(self, now: float) -> bytes:
+    def _build_frame(self, now: float) -> bytes:
         manager, counters = self._manager, self._manager.counters
         steps = counters.latencies[Step].whole.count
         if self._before is not None and now > self._before[0]:
@@ -96,12 +96,12 @@ class Board:
             "steps_per_s": self._rate,
             "trouble": manager.trouble is not None,
             "total": len(sessions),
-            "sessions": [_told(one, now) for one in latest],
+            "sessions": [_session_row(one, now) for one in latest],
         }
         return msgspec.json.encode({"type": "sessions", "data": told})
 
 
-def _told(session: Session, now: float) -> dict[str, Any]:
+def _session_row(session: Session, now: float) -> dict[str, Any]:
     return {
         "session_id": session.id,
         "phase": session.phase.name.lower(),
@@ -114,18 +114,23 @@ def _told(session: Session, now: float) -> dict[str, Any]:
     }
 
 
-class Watcher:
-    """One watcher: what is to be sent, bounded, and whom it follows.
+class SessionWatcher:
+    """A connection's bounded send queue, and the session that the connection follows.
 
     Args:
-        manager: Of the sessions.
-        board: What it is shown of them.
-        owner: Whose sessions it may follow; None is all of them.
-        sees_all: It sees what sessions do, and not only `OBSERVABLE`.
+        manager: The session manager.
+        board: The list of sessions to send.
+        owner: The key whose sessions may be followed; None allows all sessions.
+        sees_all: Whether events are sent in full, not only `OBSERVABLE` members.
     """
 
     def __init__(
-        self, manager: SessionManager, board: Board, owner: Principal | None, *, sees_all: bool
+        self,
+        manager: SessionManager,
+        board: SessionBoard,
+        owner: Principal | None,
+        *,
+        sees_all: bool,
     ) -> None:
         self._manager = manager
         self._board = board
@@ -137,10 +142,10 @@ class Watcher:
         self._has_room.set()
         self._follower: Follower | None = None
 
-    def hear(self, frame: str) -> None:
-        """Do what a watcher asks for."""
+    def handle_request(self, frame: str) -> None:
+        """Handle a request of the watcher."""
         try:
-            asked = msgspec.json.decode(frame, type=_Asked)
+            asked = msgspec.json.decode(frame, type=_WatchRequest)
         except (msgspec.MsgspecError, RecursionError) as error:
             self._say("error", {"message": f"this frame cannot be read: {error}"})
             return
@@ -157,10 +162,10 @@ class Watcher:
             self._say("error", {"message": str(error), "session_id": quoted(session_id, MAX_ID)})
             return
         self._follower = session.follow(self._event)
-        self._say("following", _told(session, time.monotonic()))
+        self._say("following", _session_row(session, time.monotonic()))
 
     def unfollow(self) -> None:
-        """Follow nobody; what is not sent yet of the session that was followed is not sent."""
+        """Stop following, and drop unsent events of the followed session."""
         self._unsent = deque(one for one in self._unsent if not one.startswith(EVENT))
         self._unsent_bytes = sum(map(len, self._unsent))
         self._missed = 0
@@ -169,13 +174,13 @@ class Watcher:
             self._follower = None
 
     def _event(self, line: bytes | None) -> None:
-        """Take what a session has done; None where it has ended. Called on the event loop."""
+        """Queue an event of the followed session, or its end (None). Runs on the event loop."""
         if line is None:
             self._follower = None
             self._say("ended", {})
             return
         if not self._sees_all:
-            line = _observable(line)
+            line = _redact_event(line)
         is_sent = len(line) <= MAX_EVENT_BYTES
         size = self._unsent_bytes + (len(line) if is_sent else 0)
         if len(self._unsent) >= MAX_UNSENT or size > MAX_UNSENT_BYTES:
@@ -195,14 +200,14 @@ class Watcher:
         if len(self._unsent) >= MAX_UNSENT:
             self._has_room.clear()
 
-    async def room(self) -> None:
-        """Wait until answers may wait for the watcher: one that asks and does not read is not
-        listened to.
+    async def wait_for_room(self) -> None:
+        """Wait until the send queue has room, so that a client that requests without reading is
+        paused.
         """
         await self._has_room.wait()
 
     async def send_to(self, websocket: WebSocket) -> None:
-        """Send what there is, and the board once a period, until it cannot be sent."""
+        """Send queued frames, and the session list each second, until the socket closes."""
         due = 0.0
         while True:
             now = time.monotonic()
@@ -223,15 +228,15 @@ class Watcher:
                 await asyncio.wait_for(self._wake.wait(), max(0.0, due - time.monotonic()))
 
 
-def _observable(line: bytes) -> bytes:
-    """What an observer sees of an event: its other members are null."""
+def _redact_event(line: bytes) -> bytes:
+    """Replace the members that observers must not see by null."""
     event: dict[str, Any] = msgspec.json.decode(line)
     shown = {name: value if name in OBSERVABLE else None for name, value in event.items()}
     return msgspec.json.encode(shown)
 
 
-class _Asked(msgspec.Struct):
-    """What a watcher sends."""
+class _WatchRequest(msgspec.Struct):
+    """A request of a watcher."""
 
     type: str
     data: dict[str, Any] = {}
@@ -240,23 +245,23 @@ class _Asked(msgspec.Struct):
 def watch_route(manager: SessionManager) -> WebSocketRoute:
     """Build the route of `/web/watch`.
 
-    Where the server has keys, an orchestrator's shows the sessions of that key, with all that they
-    do; an observer's shows all sessions, but of what they do only `OBSERVABLE`.
+    On a server with keys, an orchestrator's key shows that key's sessions in full; an observer's
+    key shows all sessions, with `OBSERVABLE` members only.
     """
-    board = Board(manager)
+    board = SessionBoard(manager)
 
     async def watch(websocket: WebSocket) -> None:
         principal = principal_of(websocket.scope)
         if principal is not None and principal.role is Role.AGENT:
             await websocket.close(4403)
             return
-        # A browser that offers subprotocols, its key among them, wants one to be chosen.
+        # A browser that offers subprotocols (including the key) expects the server to choose one.
         offered = websocket.scope["subprotocols"]
         await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
         is_observer = principal is not None and principal.role is Role.OBSERVER
         owner = None if is_observer else principal
-        shown = board if owner is None else Board(manager, owner)
-        watcher = Watcher(manager, shown, owner, sees_all=not is_observer)
+        shown = board if owner is None else SessionBoard(manager, owner)
+        watcher = SessionWatcher(manager, shown, owner, sees_all=not is_observer)
         tasks = [
             asyncio.ensure_future(watcher.send_to(websocket)),
             asyncio.ensure_future(_listen(websocket, watcher)),
@@ -276,11 +281,11 @@ def watch_route(manager: SessionManager) -> WebSocketRoute:
     return WebSocketRoute("/web/watch", watch)
 
 
-async def _listen(websocket: WebSocket, watcher: Watcher) -> None:
+async def _listen(websocket: WebSocket, watcher: SessionWatcher) -> None:
     while True:
-        await watcher.room()
+        await watcher.wait_for_room()
         frame = await websocket.receive_text()
         if len(frame) > MAX_FRAME_BYTES:
             await websocket.close(1009)
             return
-        watcher.hear(frame)
+        watcher.handle_request(frame)

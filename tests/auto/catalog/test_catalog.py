@@ -236,7 +236,7 @@ def test_two_catalogues_of_one_repository_are_compared(
         (lambda c: c["entries"][0].update(description="better"), "was changed after it was made"),
         (lambda c: c.update(digest=""), "says none"),
         (lambda c: c.update(profile_version="2"), "profile_version '2'; expected '1'"),
-        (lambda c: c["entries"][0].pop("name"), "is no catalogue: entries.0.name"),
+        (lambda c: c["entries"][0].pop("name"), "is not a catalog: entries.0.name"),
     ],
 )
 def test_a_catalogue_that_was_changed_is_refused(
@@ -319,7 +319,7 @@ def test_a_site_is_replaced_and_nothing_else_is(repository: Path, site: Path) ->
     commit(repository)
     write_site(repository, site)
     assert not (site / "parrot_env").exists()
-    with pytest.raises(CatalogError, match="holds something else"):
+    with pytest.raises(CatalogError, match="holds other files"):
         write_site(repository, repository)
 
 

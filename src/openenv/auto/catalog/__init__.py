@@ -1,6 +1,7 @@
-"""Catalogues of environments: what a repository has, by its manifests, and finding what fits.
+"""Catalogs of environments, built from the manifests of a repository.
 
-Nothing of an environment is imported or run; `openenv.auto` is what uses one.
+Nothing of an environment is imported or run; `openenv.auto` makes clients. Read ``cards.py`` first,
+then ``building.py``.
 """
 
 from __future__ import annotations

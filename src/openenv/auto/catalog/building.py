@@ -1,4 +1,4 @@
-"""Making a catalogue of a repository: a card for each directory with an ``openenv.yaml``."""
+"""Builds a repository's catalog: a card for each directory with an ``openenv.yaml``."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def build_catalog(
     revision: str = "HEAD",
     root: str = "envs",
 ) -> CatalogSnapshot:
-    """Describe the environments that are committed in a repository. Nothing of them is run.
+    """Describe the environments committed in a repository, without running code.
 
     Args:
         repository: A checkout, or a bare repository.
-        repository_uri: Where others clone it from; it holds no password.
-        publisher: Who answers for the catalogue.
-        namespace: What identifiers begin with.
+        repository_uri: Public clone address; must hold no password.
+        publisher: The party responsible for the catalog.
+        namespace: Prefix of identifiers.
         revision: A commit, a branch or a tag.
-        root: The directory whose directories are the environments.
+        root: Directory whose subdirectories are the environments.
 
     Raises:
         CatalogError: The repository cannot be read, or the address holds a password.
@@ -69,7 +69,7 @@ def build_catalog(
 def read_catalog(
     source: GitSnapshot, repository_uri: str, publisher: str, namespace: str
 ) -> CatalogSnapshot:
-    """The same, of a repository that is being read."""
+    """Build a catalog from an opened repository."""
     cards, issues = [], []
     for directory in source.directories_with(MANIFEST):
         checked = check_text(source.text(f"{directory}/{MANIFEST}"))
@@ -86,7 +86,7 @@ def read_catalog(
         entries=tuple(cards),
         issues=tuple(issues),
     )
-    return snapshot.model_copy(update={"digest": snapshot.counted()})
+    return snapshot.model_copy(update={"digest": snapshot.compute_digest()})
 
 
 def _card(
@@ -129,7 +129,7 @@ def _text(value: Any) -> str | None:
 
 
 def _front_matter(text: str) -> Mapping[str, Any]:
-    """What stands at the head of a README for the Hub."""
+    """Return the front matter of a README."""
     found = _FRONT.match(text)
     try:
         content = read_yaml(found[1])[0] if found else None
@@ -148,13 +148,13 @@ def _project(text: str) -> Mapping[str, Any]:
 
 
 def _license(project: Mapping[str, Any], front: Mapping[str, Any], source: GitSnapshot) -> str:
-    """Its own, or else that of the repository that it lies in."""
+    """Return the environment's license, or else the repository's."""
     own = _text(project.get("license")) or _text(front.get("license"))
     return own or _text(_project(source.text("pyproject.toml")).get("license")) or "unknown"
 
 
 def convert_pictures(readme: str) -> str:
-    """A README whose pictures are all Markdown's own."""
+    """Replace a README's HTML pictures by Markdown pictures."""
     return _HTML_IMAGE.sub(r"![\2](\1)", readme)
 
 
@@ -170,7 +170,7 @@ def _picture(source: GitSnapshot, directory: str, readme: str) -> str | None:
 
 
 def _model(source: GitSnapshot, directory: str, name: str | None, ending: str) -> ModelCard | None:
-    """What the source of a model says of its fields; the only one with this ending by default."""
+    """Read a model's fields from source; by default the only class with this ending."""
     classes: dict[str, ast.ClassDef] = {}
     for file in MODELS:
         try:
@@ -206,7 +206,7 @@ def _fields(
 
 
 def _default(value: ast.expr | None) -> tuple[str | None, str]:
-    """A field's default and its description, as they are written."""
+    """Return a field's default and description as written."""
     if value is None:
         return None, ""
     if not (isinstance(value, ast.Call) and ast.unparse(value.func).endswith("Field")):

@@ -1,4 +1,4 @@
-"""What a catalogue holds: a card for each environment, and what the repository was."""
+"""The models of a catalog: cards of environments, and the snapshot of a repository."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = [
 ]
 
 PROFILE_VERSION = "1"
-"""The form of a catalogue's file."""
+"""Version of the catalog file format."""
 
 FILTERS = ("license", "provider", "artifact_availability", "name", "tags", "type")
 
 
 class CatalogError(OpenEnvError, ValueError):
-    """A catalogue cannot be made or read; the text says why."""
+    """A catalog that cannot be built or read; the text says why."""
 
 
 class _CatalogModel(BaseModel):
@@ -38,50 +38,52 @@ class _CatalogModel(BaseModel):
 
 
 class ModelField(_CatalogModel):
-    """A field of an action or an observation, as its source says."""
+    """A field of an action or an observation, as written in source."""
 
     name: str
     type: str
-    default: str | None = Field(default=None, description="None where it is required.")
+    default: str | None = Field(default=None, description="None for a required field.")
     description: str = ""
 
 
 class ModelCard(_CatalogModel):
-    """An action or an observation."""
+    """An action or an observation model."""
 
     name: str
     fields: tuple[ModelField, ...] = ()
 
 
 class EnvironmentCard(_CatalogModel):
-    """One environment, as its files describe it."""
+    """The description of an environment, from files only."""
 
-    identifier: str = Field(description="Its namespace and its directory's name.")
-    name: str = Field(description="Of its manifest.")
-    title: str = Field(description="Of its README.")
+    identifier: str = Field(description="Namespace and directory name.")
+    name: str = Field(description="Name in the manifest.")
+    title: str = Field(description="Title of the README.")
     description: str
     type: str
     version: str | None = None
-    license: str = Field(default="unknown", description="By SPDX.")
+    license: str = Field(default="unknown", description="SPDX identifier.")
     author: str | None = None
     tags: tuple[str, ...] = ()
-    provider: str = Field(description="Where its repository is: github, gitlab, huggingface, git.")
+    provider: str = Field(description="Host of the repository: github, gitlab, huggingface, git.")
     artifact_availability: Literal["resolvable", "unknown"] = Field(
-        description="Whether the repository's address says where to get it."
+        description="Whether the repository's address can be fetched."
     )
-    path: str = Field(description="Its directory in the repository.")
-    package: str | None = Field(default=None, description="Its distribution.")
+    path: str = Field(description="Directory in the repository.")
+    package: str | None = Field(default=None, description="Name of the distribution.")
     action: ModelCard | None = None
     observation: ModelCard | None = None
     tools: tuple[str, ...] = ()
     tasks: dict[str, int] = Field(default_factory=dict, description="Number of tasks by split.")
-    verified: str | None = Field(default=None, description="What its badge says, such as pass 100.")
-    readme: str | None = Field(default=None, description="Its README, in the repository.")
-    picture: str | None = Field(default=None, description="The first picture that README shows.")
+    verified: str | None = Field(default=None, description="Text of the badge, such as pass 100.")
+    readme: str | None = Field(default=None, description="Path of the README in the repository.")
+    picture: str | None = Field(
+        default=None, description="Path of the first picture in the README."
+    )
 
 
 class CatalogIssue(_CatalogModel):
-    """A directory that gave no card, and why."""
+    """A directory without a card, and the reason."""
 
     path: str
     message: str
@@ -98,25 +100,27 @@ class CatalogSnapshot(_CatalogModel):
     root: str
     entries: tuple[EnvironmentCard, ...]
     issues: tuple[CatalogIssue, ...] = ()
-    digest: str = Field(default="", description="SHA-256 of all the rest.")
+    digest: str = Field(default="", description="SHA-256 of all other fields.")
 
-    def counted(self) -> str:
-        """The digest that it should have."""
+    def compute_digest(self) -> str:
+        """Compute the digest of the content."""
         content = self.model_dump(mode="json", exclude={"digest"})
         text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 class CatalogChanges(_CatalogModel):
-    """What a newer catalogue has, has no more, and says otherwise."""
+    """The differences between two catalogs of a repository."""
 
     added: tuple[EnvironmentCard, ...] = ()
     withdrawn: tuple[EnvironmentCard, ...] = ()
-    changed: tuple[EnvironmentCard, ...] = Field(default=(), description="As they are now.")
+    changed: tuple[EnvironmentCard, ...] = Field(
+        default=(), description="New state of changed cards."
+    )
 
 
 class SearchMatch(_CatalogModel):
-    """What a search found."""
+    """A search result."""
 
     entry: EnvironmentCard
-    score: float = Field(description="How well it fits; above 0.")
+    score: float = Field(description="Relevance; above 0.")

@@ -1,4 +1,4 @@
-"""The environments that are installed here, as cards."""
+"""Cards of the environments that are installed here."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from openenv.auto.catalog.cards import EnvironmentCard
 from openenv.manifest import MANIFEST, Manifest
 from openenv.manifest.checking import check_manifest
 
-__all__ = ["installed_cards"]
+__all__ = ["list_installed_cards"]
 
 
-def installed_cards() -> list[EnvironmentCard]:
-    """A card of each environment that `AutoEnv` finds; nothing of them is imported."""
+def list_installed_cards() -> list[EnvironmentCard]:
+    """Describe each environment that `AutoEnv` finds, without imports."""
     return [_card(info) for info in get_discovery().discover().values()]
 
 

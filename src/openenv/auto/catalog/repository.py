@@ -1,4 +1,4 @@
-"""Reading what is committed in a git repository: its blobs, and nothing of the working tree."""
+"""Access to the committed files of a git repository; the working tree is ignored."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ TIMEOUT_S = 60.0
 
 
 class GitSnapshot:
-    """The files of one commit. Links and submodules are not followed.
+    """The files of a commit, without links and submodules.
 
     Args:
         path: A checkout, or a bare repository.
         revision: A commit, a branch or a tag.
-        root: The directory whose directories are looked at.
+        root: Directory whose subdirectories are listed.
 
     Raises:
-        CatalogError: There is no such repository, revision or directory.
+        CatalogError: The repository, the revision or the directory does not exist.
     """
 
     def __init__(self, path: Path, revision: str = "HEAD", root: str = "envs") -> None:
@@ -43,21 +43,21 @@ class GitSnapshot:
             raise CatalogError(f"{path} has no directory {root!r} at {revision}")
 
     def directories_with(self, name: str) -> list[str]:
-        """The directories right below the root that have a file of this name."""
+        """Return the direct subdirectories of the root that hold a file of this name."""
         depth = 0 if self.root == "." else len(PurePosixPath(self.root).parts)
         below = "" if self.root == "." else f"{self.root}/"
         found = (PurePosixPath(path) for path in self._blobs if path.startswith(below))
         return sorted(str(p.parent) for p in found if p.name == name and len(p.parts) == depth + 2)
 
     def has(self, path: str) -> bool:
-        """Whether there is such a file."""
+        """Return whether a file exists."""
         return path in self._blobs
 
     def read(self, path: str) -> bytes | None:
-        """The content of a file; None where there is none.
+        """Return a file's content, or None if the file does not exist.
 
         Raises:
-            CatalogError: It is too large.
+            CatalogError: The file is too large.
         """
         if path not in self._blobs:
             return None
@@ -67,7 +67,7 @@ class GitSnapshot:
         return self._git("cat-file", "blob", blob)
 
     def text(self, path: str) -> str:
-        """The text of a file; empty where there is none, and with what is no UTF-8 replaced."""
+        """Return a file's text; empty if missing, with invalid UTF-8 replaced."""
         return (self.read(path) or b"").decode("utf-8", "replace")
 
     def _git(self, *arguments: str) -> bytes:

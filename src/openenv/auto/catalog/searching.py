@@ -1,4 +1,4 @@
-"""Finding an environment by words."""
+"""Keyword search in a catalog."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from openenv.auto.catalog.cards import (
 
 __all__ = ["did_you_mean", "resolve_entry", "search", "search_catalog"]
 
-# What a word counts by where it stands; one that begins another counts half.
+# Weight of a match by place; a match of a word's beginning counts half.
 WEIGHTS = {"name": 4.0, "title": 4.0, "tags": 3.0, "description": 2.0, "rest": 1.0}
 
 
@@ -27,10 +27,10 @@ def search_catalog(
     filters: Mapping[str, str] | None = None,
     limit: int = 20,
 ) -> list[SearchMatch]:
-    """Search a catalogue; the best first. No words find everything.
+    """Search a catalog, best matches first; an empty query matches everything.
 
     Raises:
-        CatalogError: There is no such filter.
+        CatalogError: A filter is unknown.
     """
     return search(snapshot.entries, query, filters=filters, limit=limit)
 
@@ -42,7 +42,7 @@ def search(
     filters: Mapping[str, str] | None = None,
     limit: int = 20,
 ) -> list[SearchMatch]:
-    """The same, of cards."""
+    """Search cards, best matches first; an empty query matches everything."""
     wanted = filters or {}
     for name in wanted:
         if name not in FILTERS:
@@ -57,7 +57,7 @@ def search(
 
 
 def did_you_mean(entries: Iterable[EnvironmentCard], query: str) -> str | None:
-    """The word of a catalogue that is closest to a query that found nothing."""
+    """Return the catalog's closest word to a query without matches, or None."""
     known = {word for card in entries for text in _texts(card).values() for word in _words(text)}
     for word in _words(query):
         close = difflib.get_close_matches(word, sorted(known), n=1)
@@ -67,10 +67,10 @@ def did_you_mean(entries: Iterable[EnvironmentCard], query: str) -> str | None:
 
 
 def resolve_entry(snapshot: CatalogSnapshot, identifier: str) -> EnvironmentCard:
-    """The card of an identifier, or of a name that only one has.
+    """Return the card with this identifier or unambiguous name.
 
     Raises:
-        CatalogError: There is none, or more than one.
+        CatalogError: No card matches, or several do.
     """
     exact = [card for card in snapshot.entries if card.identifier == identifier]
     named = [card for card in snapshot.entries if card.name == identifier]
@@ -80,7 +80,7 @@ def resolve_entry(snapshot: CatalogSnapshot, identifier: str) -> EnvironmentCard
     known = [card.identifier for card in snapshot.entries]
     close = difflib.get_close_matches(identifier, known, n=1, cutoff=0.4)
     hint = f"; did you mean {close[0]}?" if close else ""
-    raise CatalogError(f"the catalogue has no {identifier!r}{hint}")
+    raise CatalogError(f"the catalog has no {identifier!r}{hint}")
 
 
 def _has(card: EnvironmentCard, name: str, value: str) -> bool:
@@ -90,7 +90,7 @@ def _has(card: EnvironmentCard, name: str, value: str) -> bool:
 
 
 def _score(card: EnvironmentCard, words: list[str]) -> float:
-    """How well a card fits; 0 where one of the words does not stand in it."""
+    """Return a card's relevance; 0 if a word is missing."""
     texts = {place: _words(text) for place, text in _texts(card).items()}
     total = 0.0
     for word in words:

@@ -1,4 +1,4 @@
-"""A server of files, for looking at a site."""
+"""A file server for viewing a catalog's site."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from openenv.auto.catalog.cards import CatalogError
 __all__ = ["create_site_server"]
 
 
-# A picture of SVG may hold programs, which run where it is opened as a page of its own.
+# An SVG picture may hold scripts, which run if the picture is opened as a page.
 PICTURE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox"
 
 
@@ -27,18 +27,18 @@ class _SiteHandler(SimpleHTTPRequestHandler):
         self.send_error(404)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: who looks at pages on this machine needs no log."""
+        """Log nothing."""
 
 
 def create_site_server(directory: Path, host: str, port: int) -> ThreadingHTTPServer:
-    """A server that listens; `serve_forever` has it answer.
+    """Create a listening server; call `serve_forever` to answer requests.
 
     Raises:
-        CatalogError: The address cannot be had.
+        CatalogError: The address is not available.
     """
     try:
         return ThreadingHTTPServer((host, port), partial(_SiteHandler, directory=str(directory)))
     except (OSError, OverflowError) as error:
         raise CatalogError(
-            f"{host}:{port} cannot be had: {error}; choose another --port"
+            f"cannot listen on {host}:{port}: {error}; choose another --port"
         ) from error

@@ -1,7 +1,7 @@
-"""A site of a catalogue: pages that need no server, no network and no program but a small one.
+"""Static site of a catalog: pages that need neither server nor network.
 
-All texts are foreign and are escaped; READMEs are Markdown without HTML, and of what they link to
-only pictures of the same directory are copied.
+All texts are untrusted and escaped; READMEs are Markdown without HTML, and only pictures of the
+environment's own directory are copied.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ def write_site(
     revision: str = "HEAD",
     root: str = "envs",
 ) -> CatalogSnapshot:
-    """Write a site of the environments that are committed in a repository.
+    """Write a site about the environments committed in a repository.
 
     Args:
         repository: A checkout, or a bare repository.
-        directory: Where to; it is made, and what an earlier call has written there is replaced.
-        repository_uri: Where others clone it from; without it, the pages do not say.
-        publisher: Who answers for the catalogue.
-        namespace: What identifiers begin with.
+        directory: Target directory, created if missing; an earlier site there is replaced.
+        repository_uri: Public clone address; omitted from the pages by default.
+        publisher: The party responsible for the catalog.
+        namespace: Prefix of identifiers.
         revision: A commit, a branch or a tag.
-        root: The directory whose directories are the environments.
+        root: Directory whose subdirectories are the environments.
 
     Raises:
-        CatalogError: The repository cannot be read, or the directory holds something else.
+        CatalogError: The repository cannot be read, or the directory holds other files.
         MissingPackage: The extra ``eval`` is not installed.
     """
     source = GitSnapshot(Path(repository), revision, root)
@@ -68,7 +68,7 @@ def write_site(
 def _prepare(target: Path) -> None:
     if target.exists() and any(target.iterdir()):
         if not (target / MARKER).is_file():
-            raise CatalogError(f"{target} holds something else than a site of a catalogue")
+            raise CatalogError(f"{target} holds other files than a catalog's site")
         for entry in target.iterdir():
             shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
     target.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,7 @@ def _write_page(
     directory.mkdir()
     readme = _ReadmeRenderer(source, card, directory)
     if card.picture is not None:
-        readme.copied(card.picture)
+        readme.copy_picture(card.picture)
     values = {
         "snapshot": snapshot,
         "card": card,
@@ -112,7 +112,7 @@ def _slug(card: EnvironmentCard) -> str:
 
 
 def _picture_name(card: EnvironmentCard) -> str | None:
-    """What a card's picture is called in the directory of its page."""
+    """Return the file name of a card's picture beside the page."""
     return None if card.picture is None else _copy_name(card.picture, card.path)
 
 
@@ -121,7 +121,7 @@ def _copy_name(path: str, directory: str) -> str:
 
 
 class _ReadmeRenderer:
-    """A README as HTML, and the pictures that it shows."""
+    """Renders a README to HTML, and copies the pictures."""
 
     def __init__(self, source: GitSnapshot, card: EnvironmentCard, target: Path) -> None:
         self._source = source
@@ -129,7 +129,7 @@ class _ReadmeRenderer:
         self._target = target
 
     def html(self) -> Any:
-        """The text, escaped; safe to stand in a page."""
+        """Return the README as escaped HTML."""
         from markdown_it import MarkdownIt
         from markupsafe import Markup
 
@@ -139,19 +139,19 @@ class _ReadmeRenderer:
         parser = MarkdownIt("commonmark", {"html": False}).enable("table")
         tokens = parser.parse(convert_pictures(text))
         if tokens and tokens[0].type == "heading_open" and tokens[0].tag == "h1":
-            tokens = tokens[3:]  # the page says its title
+            tokens = tokens[3:]  # the page has a title
         for token in tokens:
             if token.type in ("heading_open", "heading_close"):
                 token.tag = f"h{min(6, max(2, int(token.tag[1:])))}"
             if token.children:
                 token.children = [self._checked(child) for child in token.children]
         html = parser.renderer.render(tokens, parser.options, {})
-        html = html.replace("<pre>", '<pre tabindex="0">')  # by keys it is scrolled
+        html = html.replace("<pre>", '<pre tabindex="0">')  # focusable, so that keys can scroll it
         return Markup(html)  # nosec B704  # escaped by the parser
 
     def _checked(self, token: Any) -> Any:
         if token.type == "image":
-            copy = self.copied(posixpath.normpath(f"{self._card.path}/{_plain(token)}"))
+            copy = self.copy_picture(posixpath.normpath(f"{self._card.path}/{_plain(token)}"))
             if copy is None:
                 token.type, token.tag = "text", ""
                 token.children = None
@@ -162,12 +162,12 @@ class _ReadmeRenderer:
             href = str(token.attrs.get("href", ""))
             if href.startswith(LINKS):
                 token.attrs["rel"] = "noopener noreferrer"
-            else:  # a file of the repository, which is not here
+            else:  # a file of the repository, which the site lacks
                 token.attrs.pop("href", None)
         return token
 
-    def copied(self, path: str) -> str | None:
-        """Copy a picture of the environment's directory; None where there is none such."""
+    def copy_picture(self, path: str) -> str | None:
+        """Copy a picture of the environment's directory; return the file name, or None."""
         inside = path.startswith(f"{self._card.path}/")
         if not inside or not path.lower().endswith(PICTURES):
             return None

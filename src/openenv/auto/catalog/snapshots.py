@@ -1,4 +1,4 @@
-"""A catalogue's file, which is what it was when it was made or is refused."""
+"""Files of catalogs; a file changed after writing is refused."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MOST_BYTES = 16 * 2**20
 
 
 def load_catalog(path: Path | str) -> CatalogSnapshot:
-    """Read a catalogue, and see that nobody has changed it.
+    """Read a catalog and verify the digest.
 
     Raises:
-        CatalogError: It cannot be read, is of another form, or was changed.
+        CatalogError: The file cannot be read, has another format, or was changed.
     """
     path = Path(path)
     try:
@@ -44,17 +44,17 @@ def load_catalog(path: Path | str) -> CatalogSnapshot:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise CatalogError(f"{path} is no catalogue: {where}: {first['msg']}") from error
-    if snapshot.digest != snapshot.counted():
+        raise CatalogError(f"{path} is not a catalog: {where}: {first['msg']}") from error
+    if snapshot.digest != snapshot.compute_digest():
         raise CatalogError(
-            f"{path} was changed after it was made: its digest is {snapshot.counted()}, and it "
+            f"{path} was changed after it was made: its digest is {snapshot.compute_digest()}, and it "
             f"says {snapshot.digest or 'none'}"
         )
     return snapshot
 
 
 def write_catalog(snapshot: CatalogSnapshot, path: Path | str) -> None:
-    """Write a catalogue, at once or not at all."""
+    """Write a catalog atomically."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.new")
@@ -63,14 +63,14 @@ def write_catalog(snapshot: CatalogSnapshot, path: Path | str) -> None:
 
 
 def compare_catalogs(previous: CatalogSnapshot, current: CatalogSnapshot) -> CatalogChanges:
-    """What a newer catalogue of the same repository has changed.
+    """Return the changes from an older catalog of the same repository.
 
     Raises:
-        CatalogError: They are of two repositories, or publishers.
+        CatalogError: The repositories or the publishers differ.
     """
     whose = [(one.publisher, one.repository_uri, one.root) for one in (previous, current)]
     if whose[0] != whose[1]:
-        raise CatalogError(f"two catalogues of {whose[0]} and {whose[1]} cannot be compared")
+        raise CatalogError(f"catalogs of {whose[0]} and {whose[1]} cannot be compared")
     before = {card.identifier: card for card in previous.entries}
     now = {card.identifier: card for card in current.entries}
     return CatalogChanges(

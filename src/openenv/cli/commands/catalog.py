@@ -207,11 +207,11 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _cards(catalog: Path | None) -> tuple[list[EnvironmentCard], str]:
     from openenv.auto.catalog import load_catalog
-    from openenv.auto.catalog.installed import installed_cards
+    from openenv.auto.catalog.installed import list_installed_cards
 
     if catalog is not None:
         return list(load_catalog(catalog).entries), str(catalog)
-    return installed_cards(), "the installed environments"
+    return list_installed_cards(), "the installed environments"
 
 
 def _line(card: EnvironmentCard) -> str:
