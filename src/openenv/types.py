@@ -154,11 +154,7 @@ class _ElapsedTime:
 
 
 class State(BaseModel):
-    """Where an episode stands. Subclasses add fields, and undeclared fields are kept.
-
-    Attributes:
-        elapsed_time: Seconds since the episode began.
-    """
+    """Where an episode stands. Subclasses add fields, and undeclared fields are kept."""
 
     model_config = ConfigDict(extra="allow", validate_assignment=True, arbitrary_types_allowed=True)
 
