@@ -22,9 +22,9 @@ from support.hub_server import HubServer
 from support.hub_server import hub as hub_server
 from support.packages import make_distribution, make_package
 
+from openenv._internal.targets import TargetKind, parse_target
 from openenv.auto import AutoAction, AutoEnv, _discovery, _hub
 from openenv.auto._discovery import UnknownEnvironmentError, get_discovery
-from openenv._internal.targets import TargetKind, parse_target
 from openenv.auto.auto_env import ServerUnreachableError
 from openenv.client import GenericAction, GenericEnvClient
 from openenv.errors import ConnectError, ProviderError

@@ -294,7 +294,7 @@ def test_an_address_and_another_place_contradict_each_other() -> None:
         AutoEnv.from_env("docker://a:1", docker_image="b:2")
 
 
-@pytest.mark.parametrize("name", ["localhost:8000", "echo-env:latest"])
+@pytest.mark.parametrize("name", ["server:app", "echo-env:latest"])
 def test_a_name_with_a_colon_says_how_addresses_and_images_are_written(name: str) -> None:
     with pytest.raises(UnknownEnvironmentError, match=r"http://.*docker://"):
         AutoEnv.from_env(name)

@@ -9,7 +9,6 @@ import pytest
 from typer.testing import CliRunner
 
 from openenv import create_app
-from openenv._internal.addresses import image_of
 from openenv.cli.__main__ import app
 from openenv.cli._console import CommandError
 from openenv.integrations.gymnasium import GymnasiumEnv
@@ -64,12 +63,6 @@ def test_what_runs_elsewhere_is_not_served_and_it_is_told_how_it_is_used(
 
 
 # ------------------------------------------------------------------ docker://IMAGE
-
-
-def test_an_image_is_told_from_what_else_may_be_named() -> None:
-    assert image_of("docker://echo-env:latest") == "echo-env:latest"
-    for other in ("docker:echo", "docker://", "echo", "http://docker://x", "./docker://x"):
-        assert image_of(other) is None
 
 
 @pytest.mark.slow("starts a server for each, here in a process in place of a container")

@@ -8,12 +8,23 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["PAGES", "URL", "image_of", "is_address", "over_http", "server_root"]
+from openenv.settings import hub_endpoint
+
+__all__ = [
+    "PAGES",
+    "URL",
+    "hub_hosts",
+    "is_address",
+    "is_hub_address",
+    "over_http",
+    "server_root",
+    "without_scheme",
+]
 
 PAGES = frozenset({"docs", "health", "mcp", "web", "ws"})
 """The routes that `openenv serve` prints, one of which may end an address."""
 
-URL = re.compile(r"(https?|wss?)://", re.IGNORECASE)
+URL = re.compile(r"(https?|wss?)://(?=[^/?#\s])", re.IGNORECASE)
 """How an address of a server begins that has a scheme."""
 
 _HOST_AND_PORT = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+):\d+(/.*)?", re.IGNORECASE)
@@ -25,10 +36,24 @@ def is_address(text: str) -> bool:
     return URL.match(text) is not None or _HOST_AND_PORT.fullmatch(text) is not None
 
 
-def image_of(target: str) -> str | None:
-    """Return the container image that ``docker://IMAGE`` names; None of any other text."""
-    prefix, mark, image = target.partition("docker://")
-    return image if mark and not prefix and image else None
+def is_hub_address(text: str) -> bool:
+    """Whether a text is an address of the Hub: huggingface.co, or the host in HF_ENDPOINT."""
+    return f"{without_scheme(text)}/".startswith(tuple(hub_hosts()))
+
+
+def hub_hosts() -> list[str]:
+    """Return how addresses of the Hub begin, without a scheme."""
+    return [
+        "huggingface.co/",
+        "www.huggingface.co/",
+        "hf.co/",
+        f"{without_scheme(hub_endpoint())}/",
+    ]
+
+
+def without_scheme(text: str) -> str:
+    """Return an address of HTTP without its scheme, and without slashes at its end."""
+    return re.sub(r"^https?://", "", text.strip()).rstrip("/")
 
 
 def server_root(address: str) -> str:

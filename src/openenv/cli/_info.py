@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from openenv._internal.addresses import image_of, is_address, over_http
 from openenv._internal.net.keys import key_for
+from openenv._internal.targets import TargetKind, parse_target
 from openenv.auto._discovery import EnvironmentInfo, get_discovery
 from openenv.cli._console import CommandError
 from openenv.cli._readings import Unreadable, read
@@ -17,9 +17,9 @@ from openenv.errors import ConnectError, OpenEnvError
 from openenv.manifest import read_manifest
 from openenv.providers.process import ProcessProvider
 from openenv.tasks import TaskAPIClient
-from openenv.validation.collector import fetch
-from openenv.validation.evidence import Fetched
-from openenv.validation.url import mode_of
+from openenv.validation.evidence import FetchedPage
+from openenv.validation.server_criteria import detect_mode
+from openenv.validation.wire import fetch_page
 
 __all__ = ["address_of", "check_answers", "installed", "of_files", "of_server", "outline", "served"]
 
@@ -45,7 +45,8 @@ def _of_info(info: EnvironmentInfo) -> dict[str, Any]:
 
 def address_of(target: str) -> str | None:
     """The server's address that a target is; None if it is none."""
-    return over_http(target) if is_address(target) else None
+    parsed = parse_target(target, local_files=True)
+    return parsed.name if parsed.kind is TargetKind.SERVER else None
 
 
 # ------------------------------------------------------------------ its files
@@ -98,8 +99,9 @@ def served(target: str) -> Iterator[str]:
     Raises:
         OpenEnvError: It does not start.
     """
-    if (image := image_of(target)) is not None:
-        with GenericEnvClient.from_docker_image(image).sync() as client:
+    parsed = parse_target(target)
+    if parsed.kind is TargetKind.IMAGE:
+        with GenericEnvClient.from_docker_image(parsed.name).sync() as client:
             assert client.base_url is not None
             yield client.base_url
         return
@@ -118,9 +120,9 @@ def of_server(url: str) -> dict[str, Any]:
     Raises:
         ConnectError: It does not answer, or is none of this kind.
     """
-    pages: dict[str, Fetched] = {}
+    pages: dict[str, FetchedPage] = {}
     for path in ("/metadata", "/schema", "/health"):
-        pages[path] = fetch(url, path)
+        pages[path] = fetch_page(url, path)
         _check(url, pages[path])  # at once: one that is silent is not asked three times
     metadata, schema = pages["/metadata"].object, pages["/schema"].object
     told = {key: value for key, value in metadata.items() if value is not None}
@@ -128,7 +130,7 @@ def of_server(url: str) -> dict[str, Any]:
     return {
         **told,
         "health": pages["/health"].object.get("status"),
-        "mode": mode_of(fetch(url, "/openapi.json").object.get("paths")),
+        "mode": detect_mode(fetch_page(url, "/openapi.json").object.get("paths")),
         "tools": [tool.get("name") for tool in schema.get("tools") or ()],
         "reward": schema.get("reward"),
         "tasks": _tasks(url),
@@ -143,7 +145,7 @@ def check_answers(url: str, timeout_s: float) -> None:
     Raises:
         CommandError: It is not.
     """
-    page = fetch(url, "/health", timeout_s=timeout_s)
+    page = fetch_page(url, "/health", timeout_s=timeout_s)
     if page.failure is not None:
         hint = "is it running? start it: openenv serve"
         raise CommandError(_no_answer(url, page.failure), hint=hint)
@@ -153,7 +155,7 @@ def _no_answer(url: str, failure: str) -> str:
     return f"no server answers at {url}: {failure.partition(': ')[2]}"
 
 
-def _check(url: str, page: Fetched) -> None:
+def _check(url: str, page: FetchedPage) -> None:
     if page.failure is not None:
         raise ConnectError(_no_answer(url, page.failure))
     if page.status in (401, 403):

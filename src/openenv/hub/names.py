@@ -7,21 +7,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import unquote
 
+from openenv._internal.addresses import hub_hosts, without_scheme
 from openenv.settings import hub_endpoint
 
-__all__ = ["SpaceReference", "is_hub_address", "parse_space_reference", "full_space_name"]
+__all__ = ["SpaceReference", "parse_space_reference", "full_space_name"]
 
-_HOSTS = ("huggingface.co/", "www.huggingface.co/", "hf.co/")
 _SPACE = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-
-
-def is_hub_address(url: str) -> bool:
-    """Return whether an address is on the Hub: huggingface.co, or the host in HF_ENDPOINT."""
-    return f"{_bare(url)}/".startswith((*_HOSTS, f"{_bare(hub_endpoint())}/"))
-
-
-def _bare(url: str) -> str:
-    return re.sub(r"^https?://", "", url.strip()).rstrip("/")
 
 
 class SpaceReference(NamedTuple):
@@ -42,8 +33,8 @@ def parse_space_reference(name: str) -> SpaceReference:
     Raises:
         ValueError: The text has none of these forms.
     """
-    rest = _bare(name)
-    for host in (*_HOSTS, f"{_bare(hub_endpoint())}/"):
+    rest = without_scheme(name)
+    for host in hub_hosts():
         rest = rest.removeprefix(host)
     rest, _, revision = rest.partition("@")
     owner, _, more = rest.removeprefix("spaces/").partition("/")

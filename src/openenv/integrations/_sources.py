@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from openenv._internal.addresses import image_of, is_address, over_http
+from openenv._internal.addresses import over_http
 from openenv._internal.json import read_json
 from openenv._internal.models import wire_schema
 from openenv._internal.net.http import FAILURES, ask
 from openenv._internal.net.keys import key_for
+from openenv._internal.targets import TargetKind, parse_target
 from openenv.client import EnvClient, GenericEnvClient, SyncEnvClient, codec
 from openenv.client.transports.websocket import key_headers
 from openenv.client.vector import VectorEnv
@@ -19,11 +20,11 @@ from openenv.providers.base import Provider
 from openenv.types import StepResult
 
 __all__ = [
-    "Opened",
+    "OpenedSource",
     "Schemas",
     "Source",
     "UnscoredStep",
-    "opened",
+    "open_source",
     "reward_of",
     "schemas_of",
     "vector_of",
@@ -55,7 +56,7 @@ class Schemas(NamedTuple):
     observation: Mapping[str, Any] | None
 
 
-class Opened(NamedTuple):
+class OpenedSource(NamedTuple):
     """What a view drives, and what that speaks."""
 
     client: SyncEnvClient[Any, Any, Any]
@@ -65,7 +66,7 @@ class Opened(NamedTuple):
 # ------------------------------------------------------------------ where it is
 
 
-def opened(source: Any, options: Mapping[str, Any]) -> Opened:
+def open_source(source: Any, options: Mapping[str, Any]) -> OpenedSource:
     """Find what a view was given; its server is started if need be.
 
     Args:
@@ -76,13 +77,13 @@ def opened(source: Any, options: Mapping[str, Any]) -> Opened:
         ConnectError: No server answers.
         ProviderError: The server would not start.
     """
-    if isinstance(source, Opened):
+    if isinstance(source, OpenedSource):
         return source
     client = _client_of(source, options)
     try:
         if client.base_url is None:
             client.connect()
-        return Opened(client, schemas_of(source, client.base_url, options))
+        return OpenedSource(client, schemas_of(source, client.base_url, options))
     except BaseException:
         client.close()
         raise
@@ -93,7 +94,7 @@ def _client_of(source: Any, options: Mapping[str, Any]) -> SyncEnvClient[Any, An
         if options:
             raise TypeError(f"{sorted(options)} cannot be given to a client that there is already")
         return source if isinstance(source, SyncEnvClient) else source.sync()
-    if isinstance(source, str) and is_address(source):
+    if _is_server(source):
         return GenericEnvClient(source, **options).sync()
     if (provider := _provider_of(source)) is not None:
         return GenericEnvClient(provider=provider, **options).sync()
@@ -113,7 +114,7 @@ def vector_of(
     if isinstance(source, SyncEnvClient | EnvClient):
         raise TypeError("a client is one session; give the address of its server, say")
     options = {"client": _Bare, **options}
-    if isinstance(source, str) and is_address(source):
+    if _is_server(source):
         return VectorEnv(source, num_envs, **options), None
     if (provider := _provider_of(source)) is not None:
         keeper = GenericEnvClient(provider=provider).sync()
@@ -131,12 +132,17 @@ class _Bare(EnvClient[Any, Any, Any]):
     """A client without models and hooks: a `VectorEnv` stacks its results as they come."""
 
 
+def _is_server(source: Any) -> bool:
+    return isinstance(source, str) and parse_target(source).kind is TargetKind.SERVER
+
+
 def _provider_of(source: Any) -> Any:
     if isinstance(source, str):
-        if (image := image_of(source)) is not None:
+        target = parse_target(source)
+        if target.kind is TargetKind.IMAGE:
             from openenv.providers.choice import provider_for
 
-            return provider_for(image, image)
+            return provider_for(target.name, target.name)
         from openenv.providers.process import ProcessProvider
 
         return ProcessProvider(source)

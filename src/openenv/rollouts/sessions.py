@@ -35,15 +35,15 @@ from openenv.errors import (
 from openenv.execution.spec import class_made_by
 from openenv.protocol.v1 import ClientConnection1, Queued
 from openenv.reward import RewardSpec
-from openenv.rollouts.episodes import Terms, play
+from openenv.rollouts.episodes import EpisodeConfig, play
 from openenv.rollouts.interfaces import (
     Interface,
-    declared_by_server,
-    told_by_application,
-    told_by_environment,
-    told_by_server,
+    ask_application,
+    derive_interface,
+    fetch_interface,
+    fetch_reward_spec,
 )
-from openenv.rollouts.jobs import Job
+from openenv.rollouts.jobs import RolloutJob
 from openenv.rollouts.records import Rollout
 from openenv.server.workers import managers_of
 from openenv.tasks.errors import TasksetError
@@ -97,7 +97,7 @@ class EpisodeSource(ABC):
 
     @abstractmethod
     async def play(
-        self, session: Any, job: Job, terms: Terms, press: Callable[[str], None]
+        self, session: Any, job: RolloutJob, terms: EpisodeConfig, press: Callable[[str], None]
     ) -> tuple[Rollout, bool]:
         """Play an episode in a session; see `openenv.rollouts.episodes.play`.
 
@@ -153,7 +153,7 @@ class Sessions(EpisodeSource):
         if client is None or client.base_url is None or client._open_transport is not None:
             return None
         try:
-            return await declared_by_server(client)
+            return await fetch_reward_spec(client)
         except ConnectError:
             if proxy_for(over_http(client.base_url)) is not None:
                 raise
@@ -202,14 +202,14 @@ class Sessions(EpisodeSource):
             NotSupported: Nobody tells.
         """
         if self._source is not None and _is_asgi(self._source):
-            return await told_by_application(self._source)
+            return await ask_application(self._source)
         url = client.base_url
         if self._source is None and url is not None and client._open_transport is None:
-            return await told_by_server(client)
-        return await told_by_environment(self._source, client)
+            return await fetch_interface(client)
+        return await derive_interface(self._source, client)
 
     async def play(
-        self, session: Client, job: Job, terms: Terms, press: Callable[[str], None]
+        self, session: Client, job: RolloutJob, terms: EpisodeConfig, press: Callable[[str], None]
     ) -> tuple[Rollout, bool]:
         """Have the policy of a run play an episode in a session.
 

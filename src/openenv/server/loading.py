@@ -1,9 +1,9 @@
 """Finding the application that a target names.
 
-A target is one of: ``module:attribute``; the name of an environment package, such as
-``echo_env``; an environment's directory, which `openenv.manifest.directories` imports; a Python
-file, also as ``file.py:attribute``. What it names may be an ASGI application, or an `Environment`
-class, which is then served.
+`openenv._internal.targets` tells what a target names. Served are: ``module:attribute``; an
+environment package, such as ``echo_env``; an environment's directory, which
+`openenv.manifest.directories` imports; a Python file, also as ``file.py:attribute``. The target may
+name an ASGI application, or an `Environment` class, which is then served.
 
 Or it names an environment of another library, such as ``gymnasium:CartPole-v1``: see
 `openenv.wrappers.targets`. ``python:module:Class?argument=value`` is a class of any of these
@@ -22,15 +22,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from openenv._internal.addresses import image_of, is_address, over_http
 from openenv._internal.packages import MissingPackage
+from openenv._internal.targets import LIBRARY_SCHEMES, Target, TargetKind, parse_target
 from openenv.environment import Environment
 from openenv.errors import OpenEnvError
 from openenv.manifest import MANIFEST, read_manifest
 from openenv.manifest.directories import EnvironmentDirectory, environment_modules, import_file
 from openenv.settings import max_concurrent_envs
 from openenv.wrappers.made import AdapterError
-from openenv.wrappers.targets import PYTHON, SCHEMES, Reference, environment_of, reference
+from openenv.wrappers.targets import PYTHON, Reference, environment_of, reference
 
 __all__ = [
     "TARGET_SCHEMES",
@@ -43,8 +43,8 @@ __all__ = [
 
 DEFAULT_APP = "server.app:app"
 
-TARGET_SCHEMES = tuple(SCHEMES)
-"""What a target of another library begins with."""
+TARGET_SCHEMES = LIBRARY_SCHEMES
+"""The schemes of targets of other libraries."""
 
 
 class TargetError(OpenEnvError, ValueError):
@@ -52,7 +52,7 @@ class TargetError(OpenEnvError, ValueError):
 
 
 class RunsElsewhere(TargetError):
-    """The target names a server or an image, which has no code for this process to import.
+    """The target names a server, an image or a repository: no code for this process to import.
 
     Attributes:
         reason: What the target is.
@@ -69,45 +69,55 @@ def load_target(target: str = ".") -> Any:
     """Import what `target` names and return it as an ASGI application.
 
     Raises:
-        RunsElsewhere: It names a server or an image.
+        RunsElsewhere: It names a server, an image or a repository of the Hub.
         TargetError: There is nothing of that name, or it cannot be served.
     """
-    check_runs_here(target)
-    named = _reference(target)
-    if named is not None:
-        return _adapted(named)
-    path_part, _, attribute = target.partition(":")
-    path = Path(path_part)
-    if path.is_dir():
-        return _from_directory(path.resolve(), attribute)
-    if path.suffix == ".py":
-        if not path.exists():
-            raise TargetError(f"there is no file {path}")
-        return _application(import_file(path.resolve().stem, path.resolve()), attribute)
-    if not attribute:
-        return _from_package(target)
-    return _application(_import(path_part), attribute)
+    named = check_runs_here(target)
+    if named.kind is TargetKind.LIBRARY:
+        return _adapted(_reference(target))
+    if named.kind is TargetKind.PATH:
+        return _from_path(named)
+    if named.kind is TargetKind.ATTRIBUTE:
+        return _application(_import(named.name), named.attribute)
+    return _from_package(target)
 
 
-def check_runs_here(target: str) -> None:
-    """Check that a target names code to import, not a server or an image.
+def check_runs_here(text: str) -> Target:
+    """Check that a target names code to import, and return the target taken apart.
 
     Raises:
-        RunsElsewhere: It names a server or an image.
+        RunsElsewhere: It names a server, an image or a repository of the Hub.
     """
-    if is_address(target):
+    target = parse_target(text, local_files=True)
+    if target.kind is TargetKind.SERVER:
         raise RunsElsewhere(
-            f"{target} is the address of a server, which runs already",
-            f"agents connect to {over_http(target)}/mcp; clients, `openenv rollout`, `eval` and "
+            f"{text} is the address of a server, which runs already",
+            f"agents connect to {target.name}/mcp; clients, `openenv rollout`, `eval` and "
             "`validate` take the address as it is",
         )
-    if (image := image_of(target)) is not None:
+    if target.kind is TargetKind.IMAGE:
         raise RunsElsewhere(
-            f"{target} is an image, and its server runs in a container",
-            f"docker run -p 8000:8000 {image} serves it at http://127.0.0.1:8000, to agents at "
-            "http://127.0.0.1:8000/mcp; `openenv rollout`, `eval`, `validate` and `info` start it "
-            "themselves",
+            f"{text} is an image, and its server runs in a container",
+            f"docker run -p 8000:8000 {target.name} serves it at http://127.0.0.1:8000, to agents "
+            "at http://127.0.0.1:8000/mcp; `openenv rollout`, `eval`, `validate` and `info` start "
+            "it themselves",
         )
+    if target.kind is TargetKind.HUB:
+        raise RunsElsewhere(
+            f"{text!r} is no file, no directory and no installed package",
+            f"if it is a repository of the Hub, AutoEnv.from_env({text!r}) makes a client of it",
+        )
+    return target
+
+
+def _from_path(target: Target) -> Any:
+    path = target.path
+    if path.is_dir():
+        return _from_directory(path, target.attribute)
+    if path.suffix == ".py" and path.exists():
+        return _application(import_file(path.stem, path), target.attribute)
+    kind = "file" if path.suffix == ".py" else "directory"
+    raise TargetError(f"there is no {kind} {target.name}")
 
 
 def load_recorded(target: str) -> Any:
@@ -120,24 +130,25 @@ def load_recorded(target: str) -> Any:
     """
     from openenv.server.workers import managers_of
 
-    named = _reference(target)
-    is_called = named is not None and named.scheme == PYTHON
-    if is_called and not isinstance(_attribute(named.name), type):  # type: ignore[union-attr]
-        raise TargetError(f"{target!r} is no class; a file may name the class of an environment")
+    if parse_target(target, local_files=True).kind is TargetKind.LIBRARY:
+        named = _reference(target)
+        if named.scheme == PYTHON and not isinstance(_attribute(named.name), type):
+            raise TargetError(
+                f"{target!r} is no class; a file may name the class of an environment"
+            )
     application = load_target(target)
     if not managers_of(application):
         raise TargetError(f"{target!r} is no environment; a file may name nothing else")
     return application
 
 
-def _reference(target: str) -> Reference | None:
-    """What a target of another library names; None if it is none, or an environment's directory."""
+def _reference(target: str) -> Reference:
+    """Take a target of another library apart."""
     try:
         named = reference(target)
     except AdapterError as error:
         raise TargetError(str(error)) from error
-    if named is not None and (Path(named.scheme) / MANIFEST).exists():
-        return None
+    assert named is not None, "a target of the kind LIBRARY has one of the schemes"
     return named
 
 

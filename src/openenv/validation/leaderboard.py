@@ -1,7 +1,13 @@
-"""Validating many environments, and ranking them.
+"""Validation and ranking of many environments.
 
-Each is validated in a process of its own: one that hangs or crashes stops no other. Its report is
-kept, and taken again as long as its sources, the level, the policy and this package are the same.
+Each environment is validated in a process of its own, so that one that hangs or crashes stops no
+other. A report is kept and reused as long as the sources, the level, the policy and this package
+are
+the same.
+
+A thread of the pool waits for each process; `_turn` guards the set of running processes, so that
+leaving the run (Ctrl-C included) ends all of them and starts no more. A process is a group leader
+that also holds a watcher: if this process is killed, the watcher ends the group (see `_LAUNCH`).
 """
 
 from __future__ import annotations
@@ -28,19 +34,26 @@ from typing_extensions import Self
 from openenv._internal.json import read_json
 from openenv._internal.redaction import redact
 from openenv._internal.reports.pages import plain
+from openenv._internal.targets import TargetKind, parse_target
 from openenv._internal.version import version
 from openenv.validation.checks import Property
 from openenv.validation.digest import source_digest
 from openenv.validation.graders import ENTRY_POINT_GROUP
-from openenv.validation.pages import filled, points
+from openenv.validation.pages import format_score, render_template
 from openenv.validation.policy import SeverityPolicy, load_policy, read_policy
 from openenv.validation.report import AnyReport, ReportError, read_report
 from openenv.validation.runner import default_policy
-from openenv.validation.scores import Scores, score
-from openenv.validation.targets import NoPackage, find_package, is_url, packages_in
+from openenv.validation.scores import Scores, score_results
+from openenv.validation.targets import PackageNotFound, find_package, list_packages
 from openenv.validation.types import Level
 
-__all__ = ["Entry", "Leaderboard", "Settings", "rank", "targets_of"]
+__all__ = [
+    "LeaderboardEntry",
+    "Leaderboard",
+    "LeaderboardSettings",
+    "rank_environments",
+    "expand_targets",
+]
 
 TIMEOUT_S = 1800.0
 END_S = 10.0
@@ -65,22 +78,22 @@ exec 3<&-
 exec "$@"
 """
 
-Finished = Callable[["Entry", int, int], None]
+Finished = Callable[["LeaderboardEntry", int, int], None]
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How a leaderboard is made.
+class LeaderboardSettings:
+    """Settings of a leaderboard.
 
     Attributes:
-        level: How deep to look.
-        policy: The severity policy's version, or its file; None is that of the level.
+        level: The deepest level to check.
+        policy: The severity policy's version or file; None for the level's default.
         skip_build: Build no images.
-        provider: What starts the environments: ``auto``, ``docker`` or ``process``.
-        resume: Take reports that there are.
-        jobs: How many at a time. More than one disturbs what is measured of speed.
-        timeout_s: Seconds that one may take.
-        base: What images start from; this and the two below as of `openenv build`.
+        provider: The provider that starts the environments: ``auto``, ``docker`` or ``process``.
+        resume: Reuse existing reports.
+        jobs: Environments to validate at a time. More than one disturbs measurements of speed.
+        timeout_s: Seconds that one environment may take.
+        base: The base image; this and the two below as in `openenv build`.
         network: The network of builds.
         ca_file: Certificates that builds trust.
     """
@@ -98,10 +111,10 @@ class Settings:
 
     @property
     def severity(self) -> SeverityPolicy:
-        """The policy that is used.
+        """The severity policy.
 
         Raises:
-            PolicyError: There is none.
+            SeverityPolicyError: There is no such policy.
         """
         if self.policy is None:
             return default_policy(self.level)
@@ -110,23 +123,23 @@ class Settings:
 
     @property
     def policy_version(self) -> str:
-        """The version of the policy that is used."""
+        """The version of the severity policy."""
         return self.severity.policy_version
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One environment of a leaderboard.
+class LeaderboardEntry:
+    """An environment of a leaderboard.
 
     Attributes:
-        target: What was validated.
-        name: What it is called.
-        total: Its points, from 0 to 100; None where it could not be validated.
-        verdict: Of its report, or ``error``.
-        properties: Points by property; None where nothing was asked.
-        counts: How many checks ended in each way.
-        why: Why it could not be validated, or its first failed check.
-        is_resumed: Its report was there already.
+        target: The target that was validated.
+        name: The environment's name.
+        total: The score, from 0 to 100; None if the target could not be validated.
+        verdict: The report's verdict, or ``error``.
+        properties: Scores by property; None if no check was asked.
+        counts: The number of checks by status.
+        why: Why the target could not be validated, or the first failed check.
+        is_resumed: True if an existing report was reused.
     """
 
     target: str
@@ -139,7 +152,7 @@ class Entry:
     is_resumed: bool = False
 
     def as_data(self) -> dict[str, Any]:
-        """The same, as JSON has it."""
+        """Return the entry as JSON data."""
         return {
             "target": self.target,
             "name": self.name,
@@ -154,18 +167,18 @@ class Entry:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """Environments, the best first.
+    """Environments, best first.
 
     Attributes:
-        entries: Each of them.
-        settings: How it was made.
+        entries: The environments.
+        settings: The settings.
     """
 
-    entries: tuple[Entry, ...]
-    settings: Settings
+    entries: tuple[LeaderboardEntry, ...]
+    settings: LeaderboardSettings
 
     def as_data(self) -> dict[str, Any]:
-        """The same, as JSON has it."""
+        """Return the leaderboard as JSON data."""
         ranked = [{"rank": n, **one.as_data()} for n, one in enumerate(self.entries, start=1)]
         return {
             "level": self.settings.level.name.lower(),
@@ -175,16 +188,16 @@ class Leaderboard:
         }
 
     def markdown(self) -> str:
-        """The same, as a table."""
+        """Return the leaderboard as a Markdown table."""
         return "\n".join(_markdown(self)) + "\n"
 
     def html(self) -> str:
-        """The same, as a page that needs nothing else.
+        """Return the leaderboard as a self-contained HTML page.
 
         Raises:
             MissingPackage: The extra ``eval`` is not installed.
         """
-        return filled("leaderboard.html", board=self)
+        return render_template("leaderboard.html", board=self)
 
 
 def _markdown(board: Leaderboard) -> Iterator[str]:
@@ -192,51 +205,51 @@ def _markdown(board: Leaderboard) -> Iterator[str]:
     yield f"| | environment | score | verdict | {' | '.join(names)} | |"
     yield f"| ---: | --- | ---: | --- |{' ---: |' * len(names)} --- |"
     for number, one in enumerate(board.entries, start=1):
-        values = " | ".join(points(one.properties.get(name)) for name in names)
-        name, why = plain(one.name), plain(one.why)
-        yield f"| {number} | {name} | {points(one.total)} | {one.verdict} | {values} | {why} |"
+        values = " | ".join(format_score(one.properties.get(name)) for name in names)
+        name, why, total = plain(one.name), plain(one.why), format_score(one.total)
+        yield f"| {number} | {name} | {total} | {one.verdict} | {values} | {why} |"
 
 
-def targets_of(paths: Sequence[str]) -> list[str]:
-    """What is to be validated: each target, and of a folder every package in it.
+def expand_targets(paths: Sequence[str]) -> list[str]:
+    """List the targets to validate, with each folder replaced by its packages.
 
     Raises:
-        NoPackage: There is no such target, or a folder holds no package.
+        PackageNotFound: There is no such target, or a folder holds no package.
     """
     found: list[str] = []
     for path in paths:
-        if is_url(path):
+        if parse_target(path).kind is TargetKind.SERVER:
             found.append(path)
             continue
         directory = find_package(path)
-        packages = packages_in(directory)
+        packages = list_packages(directory)
         if not packages:
-            raise NoPackage(f"{directory} holds no package")
+            raise PackageNotFound(f"{directory} holds no package")
         found += [str(package) for package in packages]
     return list(dict.fromkeys(found))
 
 
-def rank(
+def rank_environments(
     targets: Sequence[str],
     output: Path,
-    settings: Settings | None = None,
+    settings: LeaderboardSettings | None = None,
     finished: Finished = lambda entry, done, total: None,
 ) -> Leaderboard:
-    """Validate environments, and rank them by their points.
+    """Validate environments and rank them by score.
 
     Args:
         targets: Directories of packages, and addresses of servers.
-        output: Where their reports, and ``leaderboard.json`` and ``.md``, are written.
-        settings: How.
-        finished: Told of each environment that is done, of how many are, and of how many.
+        output: The directory for reports, ``leaderboard.json`` and ``leaderboard.md``.
+        settings: The settings.
+        finished: Called after each environment with the entry, the number done and the total.
 
     Raises:
-        OSError: Something cannot be written.
-        PolicyError: There is no such policy.
+        OSError: A file cannot be written.
+        SeverityPolicyError: There is no such policy.
     """
-    how = settings or Settings()
-    entries: list[Entry] = []
-    with _Work(output / REPORTS, how) as work:
+    how = settings or LeaderboardSettings()
+    entries: list[LeaderboardEntry] = []
+    with _LeaderboardRun(output / REPORTS, how) as work:
         for entry in work.each(targets):
             entries.append(entry)
             finished(entry, len(entries), len(targets))
@@ -246,7 +259,7 @@ def rank(
     return board
 
 
-def _order(entry: Entry) -> tuple[float, str]:
+def _order(entry: LeaderboardEntry) -> tuple[float, str]:
     return -1.0 if entry.total is None else -entry.total - 1e3, entry.name
 
 
@@ -259,10 +272,10 @@ def _write(path: Path, text: str) -> None:
 # ------------------------------------------------------------------ one environment
 
 
-class _Work:
-    """Validates targets, some at a time. Left early, as by Ctrl-C, it ends what runs."""
+class _LeaderboardRun:
+    """A pool that validates targets. Leaving the context early ends all running validations."""
 
-    def __init__(self, reports: Path, how: Settings) -> None:
+    def __init__(self, reports: Path, how: LeaderboardSettings) -> None:
         self._reports = reports
         self._how = how
         self._policy = how.severity
@@ -291,19 +304,19 @@ class _Work:
             _end(process, asks=False)
         self._pool.shutdown()
 
-    def each(self, targets: Sequence[str]) -> Iterator[Entry]:
-        """What came of each target, as it is done."""
+    def each(self, targets: Sequence[str]) -> Iterator[LeaderboardEntry]:
+        """Yield the entry of each target when done."""
         for future in as_completed([self._pool.submit(self._entry, one) for one in targets]):
             yield future.result()
 
-    def _entry(self, target: str) -> Entry:
-        if is_url(target):
-            return _of_server(target)
+    def _entry(self, target: str) -> LeaderboardEntry:
+        if parse_target(target).kind is TargetKind.SERVER:
+            return _inspect_server_entry(target)
         report = self._reports / f"{_slug(target)}.json"
         try:
-            made_of = _made_of(target, self._how, self._policy)
+            made_of = _cache_key(target, self._how, self._policy)
         except OSError as error:
-            return Entry(target, Path(target).name, None, "error", why=str(error))
+            return LeaderboardEntry(target, Path(target).name, None, "error", why=str(error))
         if self._how.resume and _is_current(report, made_of):
             return self._of_report(target, read_report(report), is_resumed=True)
         for old in (_stamp(report), report):
@@ -312,16 +325,20 @@ class _Work:
         try:
             found = read_report(report)
         except ReportError as error:
-            return Entry(target, Path(target).name, None, "error", why=trouble or str(error))
+            return LeaderboardEntry(
+                target, Path(target).name, None, "error", why=trouble or str(error)
+            )
         _write(_stamp(report), json.dumps(made_of, indent=2) + "\n")
         return self._of_report(target, found)
 
     def _validate(self, target: str, report: Path) -> str:
-        """Validate one package in a process of its own; gives how it ended, and its last words."""
+        """Validate a package in a separate process; return the failure and the last output, if
+        any.
+        """
         with self._turn:
             if self._is_over:
                 return "it was not begun"
-            words = _LastWords()
+            words = _StderrTail()
             try:
                 running = subprocess.Popen(  # nosec B603, B607  # ourselves; sh is POSIX's
                     ["sh", "-c", _LAUNCH, "openenv", *_command(target, report, self._how)],
@@ -346,12 +363,14 @@ class _Work:
                 self._running.discard(running)
         return ": ".join(part for part in (how, words.told()) if part)
 
-    def _of_report(self, target: str, report: AnyReport, *, is_resumed: bool = False) -> Entry:
-        scores: Scores = score(report.results, self._policy)
+    def _of_report(
+        self, target: str, report: AnyReport, *, is_resumed: bool = False
+    ) -> LeaderboardEntry:
+        scores: Scores = score_results(report.results, self._policy)
         failed = [one for one in report.results if one.status.value in ("fail", "error")]
         first = failed[0] if failed else None
         why = "" if first is None else f"{first.check_id}: {''.join(first.evidence[:1])}"
-        return Entry(
+        return LeaderboardEntry(
             target,
             report.manifest.name if report.manifest else Path(target).name,
             scores.total,
@@ -366,8 +385,8 @@ class _Work:
         )
 
 
-class _LastWords(threading.Thread):
-    """Takes in what a process writes to `descriptor`, and keeps the end of it."""
+class _StderrTail(threading.Thread):
+    """A thread that reads what a process writes to `descriptor` and keeps the end."""
 
     def __init__(self) -> None:
         super().__init__(name="openenv-leaderboard-words", daemon=True)
@@ -375,7 +394,7 @@ class _LastWords(threading.Thread):
         self._last = b""
 
     def begin(self) -> None:
-        """Listen, once the process has what it writes to."""
+        """Start reading, once the process has inherited the descriptor."""
         os.close(self.descriptor)
         self.start()
 
@@ -385,13 +404,13 @@ class _LastWords(threading.Thread):
                 self._last = (self._last + chunk)[-LAST_BYTES:]
 
     def told(self) -> str:
-        """Its last lines, without secrets. Whoever it has left behind is not waited for."""
+        """Return the last lines, without secrets; do not wait for processes left behind."""
         self.join(TOLD_S)
         lines = self._last.decode(errors="replace").strip().splitlines()
         return redact("\n".join(lines[-LAST_LINES:]))
 
 
-def _command(target: str, report: Path, how: Settings) -> list[str]:
+def _command(target: str, report: Path, how: LeaderboardSettings) -> list[str]:
     command = [sys.executable, "-m", "openenv.cli", "validate", target, "--output", str(report)]
     command += ["--json", "--provider", how.provider]
     if how.level is Level.STATISTICAL:
@@ -404,8 +423,8 @@ def _command(target: str, report: Path, how: Settings) -> list[str]:
     return [*command, "--skip-build"] if how.skip_build else command
 
 
-def _made_of(target: str, how: Settings, policy: SeverityPolicy) -> dict[str, Any]:
-    """What a report stands for: the same of all of this, the same report."""
+def _cache_key(target: str, how: LeaderboardSettings, policy: SeverityPolicy) -> dict[str, Any]:
+    """Return the inputs of a report: equal inputs give an equal report."""
     graders = (f"{one.name} = {one.value}" for one in entry_points(group=ENTRY_POINT_GROUP))
     return {
         "source_digest": source_digest(Path(target)),
@@ -433,14 +452,16 @@ def _is_current(report: Path, made_of: dict[str, Any]) -> bool:
 
 
 def _slug(target: str) -> str:
-    """A name for the files of a target that no other has, and that people can tell it by."""
+    """Return a file name for a target that is unique and readable."""
     path = Path(target).resolve()
     name = re.sub(r"[^\w.-]+", "-", "-".join(path.parts[-2:])).strip("-")
     return f"{name}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}"
 
 
 def _end(running: subprocess.Popen[bytes], *, asks: bool = True) -> None:
-    """End a validation, politely if it runs, and all that it has left behind in its group."""
+    """End a validation, by SIGINT first if still running, and everything left in the process
+    group.
+    """
     if running.poll() is None:
         if asks:  # once only: a second time would interrupt what it does about it
             running.send_signal(signal.SIGINT)
@@ -450,12 +471,12 @@ def _end(running: subprocess.Popen[bytes], *, asks: bool = True) -> None:
         os.killpg(running.pid, signal.SIGKILL)
 
 
-def _of_server(target: str) -> Entry:
-    from openenv.validation.url import inspect_server
+def _inspect_server_entry(target: str) -> LeaderboardEntry:
+    from openenv.validation.server_criteria import inspect_server
 
     report = inspect_server(target)
     failed = [one for one in report.criteria if not one.passed]
-    return Entry(
+    return LeaderboardEntry(
         target,
         target,
         round(100 * (len(report.criteria) - len(failed)) / len(report.criteria), 1),

@@ -1,46 +1,40 @@
-"""Finding what is to be validated: a directory, the name of a package, or a server's address."""
+"""Resolution of targets: a directory, a package's name, or a server's address."""
 
 from __future__ import annotations
 
 import difflib
 import importlib.util
-import re
 from contextlib import suppress
 from pathlib import Path
 
 from openenv.errors import OpenEnvError
 from openenv.validation.types import SignatureKind
 
-__all__ = ["NoPackage", "find_package", "is_url", "packages_in"]
+__all__ = ["PackageNotFound", "find_package", "list_packages"]
 
-URL = re.compile("(https?|wss?)://[^/?#]", re.IGNORECASE)
 FOLDER = "envs"
 
 
-class NoPackage(OpenEnvError, ValueError):
-    """There is no such package; the text says where it was looked for."""
-
-
-def is_url(target: str) -> bool:
-    """Whether a target is the address of a server."""
-    return URL.match(target) is not None
+class PackageNotFound(OpenEnvError, ValueError):
+    """No package has this name or path; the text says where it was looked for."""
 
 
 def find_package(target: str) -> Path:
     """Find the directory of a package.
 
     Args:
-        target: A directory; the name of one in ``envs``; or the name of an installed package.
-            Nothing of it is imported.
+        target: A directory, the name of a directory in ``envs``, or the name of an installed
+            package.
+            No code of the package is imported.
 
     Raises:
-        NoPackage: There is none.
+        PackageNotFound: There is no such package.
     """
     path = Path(target)
     if path.is_dir():
         return path
     if path.exists():
-        raise NoPackage(f"{target} is a file; name its directory")
+        raise PackageNotFound(f"{target} is a file; name its directory")
     name = target.replace("-", "_")
     if name.isidentifier():
         for candidate in (name, f"{name}_env"):
@@ -51,7 +45,7 @@ def find_package(target: str) -> Path:
     beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
     close = difflib.get_close_matches(path.name, beside, n=1)
     hint = f"; did you mean {path.with_name(close[0])}?" if close else ""
-    raise NoPackage(f"{target} is no directory, and no installed package{hint}")
+    raise PackageNotFound(f"{target} is no directory, and no installed package{hint}")
 
 
 def _installed(name: str) -> Path | None:
@@ -67,8 +61,10 @@ def _is_package(directory: Path) -> bool:
     return any((directory / kind.value).is_file() for kind in SignatureKind)
 
 
-def packages_in(directory: Path) -> list[Path]:
-    """The packages that a directory is, or holds: itself, or those directly below it, by name."""
+def list_packages(directory: Path) -> list[Path]:
+    """List the packages of a directory, by name: the directory itself, or those directly below
+    it.
+    """
     if _is_package(directory):
         return [directory]
     return sorted(entry for entry in directory.iterdir() if entry.is_dir() and _is_package(entry))

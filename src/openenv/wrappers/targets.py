@@ -49,10 +49,10 @@ class Reference(NamedTuple):
 
 
 def reference(target: str) -> Reference | None:
-    """Take a target apart; None if it is of no scheme.
+    """Take a target of one of `SCHEMES` apart; return None for any other text.
 
     Raises:
-        AdapterError: It is of a scheme, and malformed.
+        AdapterError: The target is malformed.
     """
     scheme, colon, rest = target.partition(":")
     if not colon or scheme not in SCHEMES:

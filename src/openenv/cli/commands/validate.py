@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from openenv._internal.addresses import image_of
 from openenv._internal.quoting import printable
+from openenv._internal.targets import TargetKind, parse_target
 from openenv._internal.terminal import console as terminal
 from openenv.cli import _completion
 from openenv.cli._console import FAILED, MISUSED, CommandError, did_you_mean, emit, say
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from openenv.validation.policy import SeverityPolicy
     from openenv.validation.report import CheckResult
     from openenv.validation.runner import Validation
+    from openenv.validation.server_criteria import ServerReport
     from openenv.validation.static.builds import BuildSettings
     from openenv.validation.types import Level
-    from openenv.validation.server_criteria import ServerReport
 
 __all__ = ["ProviderChoice", "level_of", "policy_of", "validate"]
 
@@ -63,7 +63,7 @@ Target = Annotated[
     str | None,
     typer.Argument(
         metavar="[TARGET]",
-        autocompletion=_completion.environments,
+        autocompletion=_completion.complete_environments,
         help="A directory with an openenv.yaml, the name of an installed environment, the address "
         "of a server, or docker://IMAGE, whose routes are looked at. By default the current "
         "directory.",
@@ -192,7 +192,7 @@ def validate(
     if address is not None:
         _look_at_server(address, timeout, as_json, output)
         return
-    if target is not None and image_of(target) is not None:
+    if target is not None and parse_target(target).kind is TargetKind.IMAGE:
         _look_at_image(target, local, timeout, as_json, output)
         return
     formats = _formats(report)
@@ -217,16 +217,14 @@ def validate(
 
 def _address(target: str | None, url: str | None, local: bool) -> str | None:
     """The server that is meant; None where a package is."""
-    from openenv.validation.targets import is_url
-
     if url is not None and (target is not None or local):
         what = "TARGET" if target is not None else "--local"
         raise CommandError(f"{what} and --url exclude each other", exit_code=FAILED)
-    if target is not None and is_url(target):
+    if target is not None and parse_target(target, local_files=True).kind is TargetKind.SERVER:
         if local:
             raise CommandError(f"--local wants a package, and {target} is a server")
         return target
-    if url is not None and not is_url(url):
+    if url is not None and parse_target(url).kind is not TargetKind.SERVER:
         raise CommandError(
             f"--url {url} is no address", hint=f"write --url http://{url}", exit_code=FAILED
         )
@@ -277,13 +275,13 @@ def _told() -> Iterator[None]:
     """Say what went wrong, by the exit codes of RFC 008."""
     from openenv.errors import OpenEnvError
     from openenv.validation.signature import SignatureError, UnsupportedPackageError
-    from openenv.validation.targets import NoPackage
+    from openenv.validation.targets import PackageNotFound
 
     try:
         yield
     except CommandError:
         raise
-    except (SignatureError, UnsupportedPackageError, NoPackage) as error:
+    except (SignatureError, UnsupportedPackageError, PackageNotFound) as error:
         hint = "an environment has an openenv.yaml: `openenv init NAME` writes one"
         raise CommandError(
             str(error),
@@ -336,7 +334,7 @@ def _settings(
 
 def _validated(target: Path, wanted: _Wanted, build: BuildSettings) -> Validation:
     from openenv.cli._progress import display
-    from openenv.validation.artifacts import directory_of
+    from openenv.validation.artifacts import artifacts_directory
     from openenv.validation.providers.choice import choose_provider
     from openenv.validation.runner import validate as run
     from openenv.validation.types import Level
@@ -347,7 +345,7 @@ def _validated(target: Path, wanted: _Wanted, build: BuildSettings) -> Validatio
             chosen = choose_provider(
                 wanted.provider.value, skip_build=wanted.skip_build, settings=build, tell=say
             )
-            artifacts = None if wanted.output is None else directory_of(wanted.output)
+            artifacts = None if wanted.output is None else artifacts_directory(wanted.output)
         validation = run(
             target,
             max_level=wanted.level,
@@ -397,8 +395,7 @@ def _text(validation: Validation) -> str:
 def _write(
     page: Page, validation: Validation, output: Path | None, formats: list[str], badge: Path | None
 ) -> None:
-    from openenv.validation.pages import badge as drawn
-    from openenv.validation.pages import html_page, markdown_page
+    from openenv.validation.pages import draw_badge, html_page, markdown_page
     from openenv.validation.report import write_report
 
     if output is not None:
@@ -412,7 +409,7 @@ def _write(
         say(f"wrote {path}")
     if badge is not None:
         badge.parent.mkdir(parents=True, exist_ok=True)
-        badge.write_text(drawn(page.report.verdict, page.scores), encoding="utf-8")
+        badge.write_text(draw_badge(page.report.verdict, page.scores), encoding="utf-8")
         say(f"wrote {badge}")
 
 
@@ -422,7 +419,7 @@ def _show(page: Page) -> None:
     """
     from rich.text import Text
 
-    from openenv.validation.pages import points
+    from openenv.validation.pages import format_score
 
     console = terminal(highlight=False, soft_wrap=True)
     console.print(Text(f"Validation of {page.name} ({page.report.target})", style="bold"))
@@ -433,11 +430,11 @@ def _show(page: Page) -> None:
     for alike in _alike(page.report.results):
         _show_results(console, alike)
     shown = [
-        f"{one.property.value} {points(one.value)}"
+        f"{one.property.value} {format_score(one.value)}"
         for one in page.scores.properties
         if one.value is not None
     ]
-    console.print(Text(f"Score: {points(page.scores.total)} of 100 ({', '.join(shown)})"))
+    console.print(Text(f"Score: {format_score(page.scores.total)} of 100 ({', '.join(shown)})"))
     verdict = page.report.verdict.value
     console.print(Text.assemble("Verdict: ", (verdict.upper(), STYLES[verdict])))
     if verdict == "warn":

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from openenv._internal.addresses import image_of
 from openenv._internal.quoting import quoted
+from openenv._internal.targets import TargetKind, parse_target
 from openenv.auto._discovery import get_discovery
 from openenv.client import background
 from openenv.client.generic import GenericEnvClient
@@ -19,8 +19,14 @@ from openenv.execution.recording import schema_digest
 from openenv.protocol.messages import ObservationReply, Request, StateReply
 from openenv.protocol.records import Outcome, json_value
 from openenv.protocol.snapshots import ANSWERS
-from openenv.rollouts.replays.differences import Difference, first_difference
-from openenv.rollouts.replays.reading import Episode, Event, Header, read, read_header
+from openenv.rollouts.replays.differences import ValueDifference, first_difference
+from openenv.rollouts.replays.reading import (
+    RecordedEpisode,
+    RecordedEvent,
+    RecordingHeader,
+    read,
+    read_header,
+)
 from openenv.server.loading import TargetError, load_recorded, load_target
 from openenv.server.workers import managers_of
 from openenv.settings import trusts_remote_code
@@ -130,8 +136,10 @@ def replay(
         raise ValueError(f"tolerance={tolerance}; it cannot be negative")
     header = read_header(path)
     loaded = None
-    image = None if target is None else image_of(target)
+    image = None
     if target is not None:
+        parsed = parse_target(target)
+        image = parsed.name if parsed.kind is TargetKind.IMAGE else None
         loaded = None if image is not None else load_target(target)
     elif not given:
         if header.target is None:
@@ -193,7 +201,7 @@ def _is_known(target: str) -> bool:
     return attribute.isidentifier() and not packages.isdisjoint(above)
 
 
-def _prepare(app: Any, header: Header) -> bool | None:
+def _prepare(app: Any, header: RecordingHeader) -> bool | None:
     """Have a replay not recorded itself; say whether the models are others."""
     managers = managers_of(app)
     for manager in managers:
@@ -203,11 +211,11 @@ def _prepare(app: Any, header: Header) -> bool | None:
     return schema_digest(managers[0].spec) != header.schema
 
 
-def _chosen(path: str | os.PathLike[str], number: int | None) -> Iterator[Episode]:
+def _chosen(path: str | os.PathLike[str], number: int | None) -> Iterator[RecordedEpisode]:
     return (episode for episode in read(path) if number is None or episode.number == number)
 
 
-class _GivenUp(Exception):
+class _CannotReplay(Exception):
     """The rest of the episode cannot be played."""
 
 
@@ -225,7 +233,7 @@ class _Replay:
         self._progress = progress
         self._events = 0
 
-    async def run(self, episodes: Iterator[Episode], is_other: bool | None) -> ReplayReport:
+    async def run(self, episodes: Iterator[RecordedEpisode], is_other: bool | None) -> ReplayReport:
         played = skipped = unseeded = 0
         divergence = None
         async with self._client:
@@ -237,14 +245,14 @@ class _Replay:
                 unseeded += episode.events[0].kind == "reset" and episode.seed is None
                 try:
                     divergence = await self._play(episode)
-                except _GivenUp:
+                except _CannotReplay:
                     skipped += 1
                 if divergence is not None:
                     break
                 skipped += bool(episode.lost)
         return ReplayReport(played, self._events, skipped, unseeded, divergence, is_other)
 
-    async def _play(self, episode: Episode) -> Divergence | None:
+    async def _play(self, episode: RecordedEpisode) -> Divergence | None:
         for event in episode.events:
             found = await self._difference(event)
             self._events += 1
@@ -253,22 +261,22 @@ class _Replay:
                 return Divergence(episode.number, event.step, *found)
         return None
 
-    async def _difference(self, event: Event) -> Difference | None:
+    async def _difference(self, event: RecordedEvent) -> ValueDifference | None:
         expected = event.error
         if event.unrecorded is not None or (expected and expected.type in GIVEN_UP):
-            raise _GivenUp
+            raise _CannotReplay
         try:
             reply = await self._client._request(_request(event))
         except StepTimeout:  # how long a step takes is not compared
-            raise _GivenUp from None
+            raise _CannotReplay from None
         except ServerError as error:
             return _of_errors(event, error)
         except SessionLost:
             if expected is not None:  # it has failed for good here, as it had there
-                raise _GivenUp from None
+                raise _CannotReplay from None
             raise
         if expected is not None:
-            return Difference("$.error", {"code": expected.code}, None)
+            return ValueDifference("$.error", {"code": expected.code}, None)
         if event.kind == "restore" and isinstance(reply, StateReply):
             state = {"state": event.state}, {"state": json_value(reply.state)}
             return first_difference(*state, self._tolerance)
@@ -277,7 +285,7 @@ class _Replay:
         return first_difference(_recorded(event), _seen(reply.payload), self._tolerance)
 
 
-def _request(event: Event) -> Request:
+def _request(event: RecordedEvent) -> Request:
     if event.kind == "step":
         return Request("step", event.action or {}, event.arguments)
     if event.kind == "restore":
@@ -286,17 +294,17 @@ def _request(event: Event) -> Request:
     return Request("reset", {**event.arguments, **seed})
 
 
-def _of_errors(event: Event, error: ServerError) -> Difference | None:
+def _of_errors(event: RecordedEvent, error: ServerError) -> ValueDifference | None:
     expected = event.error
     if expected is not None and expected.code == error.code:
         return None
     if expected is None and error.code not in ANSWERS:
         raise error  # it says nothing about the environment
     recorded = None if expected is None else {"code": expected.code}
-    return Difference("$.error", recorded, {"code": error.code, "message": error.message})
+    return ValueDifference("$.error", recorded, {"code": error.code, "message": error.message})
 
 
-def _recorded(event: Event) -> dict[str, Any]:
+def _recorded(event: RecordedEvent) -> dict[str, Any]:
     observation = event.observation
     if isinstance(observation, dict):
         observation = {name: v for name, v in observation.items() if name != "metadata"}
