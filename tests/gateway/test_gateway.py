@@ -10,14 +10,16 @@ import os
 import re
 import signal
 import socket
+import struct
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
@@ -25,6 +27,8 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from support.certificates import Certificates, of_loopback
 from support.commands import Running, openenv_running, run_openenv
 from support.dice import Dice, DiceEnv, Roll
+from support.memory import MIB, kept_below
+from support.rawserver import Peer, raw_server
 from support.relay import Relay
 from support.waiting import wait_until
 from websockets.exceptions import InvalidStatus
@@ -33,7 +37,9 @@ from websockets.sync.client import connect
 from openenv import AuthenticationError, ConnectError, SessionLost, VectorEnv, create_app
 from openenv.client.generic import GenericEnvClient
 from openenv.execution.principal import Key, KeyLimits
+from openenv.gateway.gateway import Gateway as GatewayOfServers
 from openenv.gateway.servers import NoServer, RouteGone, Server, Servers, route_of
+from openenv.gateway.wire import HEAD_BYTES
 from openenv.providers import ProcessProvider
 from openenv.server.auth import without_keys
 
@@ -706,3 +712,80 @@ def test_time_is_not_lost_on_a_silent_client(
         with DiceEnv(base_url=gateway.url).sync() as env:
             env.reset(seed=1)
         assert time.perf_counter() - began < 10
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * (3 * MIB), f"has more than {2 * MIB} bytes"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"y" * (4 * HEAD_BYTES), "did not answer in HTTP"),
+    ],
+    ids=["body", "head"],
+)
+def test_an_answer_of_a_server_has_bounds(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, answer: bytes, words: str
+) -> None:
+    """Of the answers that a gateway reads as a whole: those that name a new session."""
+    monkeypatch.setattr("openenv.gateway.gateway.MAX_ANSWER_BYTES", 2 * MIB)
+    create = {"jsonrpc": "2.0", "id": 1, "method": "openenv/session/create", "params": {}}
+
+    def pour(peer: Peer) -> None:
+        peer.read_head()
+        peer.file.read(int(peer.headers.get("content-length", 0)))
+        is_call = peer.first.startswith("POST")
+        peer.socket.sendall(answer if is_call else b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    async def ask_both(port: int, good: str) -> tuple[httpx.Response, httpx.Response]:
+        async with gateway_here(f"http://127.0.0.1:{port}", good) as (http, bad_url, good_url):
+            refused = await http.post(f"{bad_url}/mcp", json=create)
+            return refused, await http.post(f"{good_url}/mcp", json=create)
+
+    with raw_server(pour) as port, kept_below(64 * MIB):
+        refused, fine = asyncio.run(ask_both(port, serve(create_app(Dice))))
+    assert refused.status_code == 502, refused.text[:300]
+    assert words in refused.json()["detail"]
+    assert fine.json()["result"]["session_id"]
+
+
+@contextlib.asynccontextmanager
+async def gateway_here(*servers: str) -> AsyncIterator[tuple[Any, ...]]:
+    """A gateway on this event loop: a client, and the URL of each server behind it."""
+    named = [Server(f"e{number}", url) for number, url in enumerate(servers)]
+    gateway = GatewayOfServers(Servers(named))
+    listening = await gateway.listen(port=0)
+    root = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    try:
+        async with httpx.AsyncClient(trust_env=False, timeout=20) as http:
+            yield (http, *(f"{root}/envs/{one.environment}" for one in named))
+    finally:
+        listening.close()
+        await gateway.drain(0.0)
+        await asyncio.sleep(0.01)  # what is aborted is closed in the loop's next turn
+
+
+def test_an_answer_that_breaks_off_is_not_passed_on_as_whole(serve: Serve) -> None:
+    """One without a length ends with its connection; a reset is no end of it."""
+    is_read = threading.Event()
+
+    def breaks_off(peer: Peer) -> None:
+        peer.read_head()
+        if "metadata" in peer.first:
+            peer.socket.sendall(b"HTTP/1.1 200 OK\r\n\r\nhalf of i")
+            assert is_read.wait(10)
+        peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.socket.shutdown(socket.SHUT_RD)  # the file holds the descriptor
+        peer.file.close()
+        peer.socket.close()
+
+    async def ask_all(port: int, good: str) -> list[int]:
+        async with gateway_here(f"http://127.0.0.1:{port}", good) as (http, bad_url, good_url):
+            with pytest.raises(httpx.RemoteProtocolError):
+                async with http.stream("GET", f"{bad_url}/metadata") as answer:
+                    async for part in answer.aiter_raw():
+                        assert part == b"half of i"
+                        is_read.set()
+            urls = (f"{bad_url}/schema", f"{good_url}/metadata")
+            return [(await http.get(url)).status_code for url in urls]
+
+    with raw_server(breaks_off) as port:
+        assert asyncio.run(ask_all(port, serve(create_app(Dice)))) == [502, 200]

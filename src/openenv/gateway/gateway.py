@@ -144,6 +144,9 @@ class Gateway:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for server in self.servers:
+            while server.idle:
+                server.idle.pop()[0].transport.abort()
 
     def _made(self) -> Wire:
         wire = Wire(h11.SERVER)
@@ -742,6 +745,8 @@ async def _answered(behind: Wire) -> Any:
             answer = await behind.event()
     except h11.RemoteProtocolError as error:
         raise _Refused(502, f"the server did not answer in HTTP: {error}") from None
+    except ConnectionResetError:
+        raise _Refused(502, "the server broke the connection without an answer") from None
     if isinstance(answer, h11.ConnectionClosed):
         raise _Refused(502, "the server closed the connection without an answer")
     return answer

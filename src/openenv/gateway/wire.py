@@ -39,7 +39,7 @@ class Wire(asyncio.Protocol):
         self.transport: Any = None
         self.is_lost = False
         self._unread = bytearray()
-        self._has_ended = False
+        self._has_ended = self._is_broken = False
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
         self._is_full = False
@@ -67,6 +67,7 @@ class Wire(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = self._has_ended = True
+        self._is_broken = exc is not None
         _wake(self._reader)
         _wake(self._writer)
         if not self.lost.done():
@@ -86,6 +87,7 @@ class Wire(asyncio.Protocol):
 
         Raises:
             h11.RemoteProtocolError: The other side breaks HTTP.
+            ConnectionResetError: The connection broke.
         """
         while True:
             event = self.http.next_event()
@@ -99,6 +101,8 @@ class Wire(asyncio.Protocol):
             await self._reader
         data = bytes(self._unread)
         self._unread.clear()
+        if not data and self._is_broken:  # to h11 it would be the end of a body without a length
+            raise ConnectionResetError("the other side broke the connection")
         if not self._has_ended:
             self.transport.resume_reading()
         return data
