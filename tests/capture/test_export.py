@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -203,6 +204,35 @@ def test_what_a_full_disk_did_not_take_is_written_once_there_is_room(
     (read,) = read_sessions(tmp_path)
     assert len(read.graph.nodes()) == 4
     assert "kept in memory" in caplog.text and "nothing is missing" in caplog.text
+
+
+def test_on_a_full_disk_so_much_is_kept_and_no_more(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that is not kept fails, and what goes on from it can be read all the same."""
+    monkeypatch.setattr("openenv.capture.files.MOST_KEPT_BYTES", 2**14)
+    recorder = Recorder(tmp_path)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    proxied = start(on_call=recorder)
+    messages = converse(proxied, "one")
+    with monkeypatch.context() as full:
+        full.setattr("openenv.capture.files.append", refuse)
+        messages = converse(proxied, "two", messages=messages)
+        large = {"role": "user", "content": "x" * 2**14}
+        for _ in range(5):
+            assert proxied.chat(messages=[*messages, large]).status_code == 500
+        assert sum(map(len, recorder._unwritten)) < 2**14
+        converse(proxied, "small", messages=messages)
+    answer = {"role": "assistant", "content": "ok"}
+    converse(proxied, "and then", messages=[*messages, large, answer])
+    recorder.close()
+    (read,) = read_sessions(tmp_path)
+    asked = [node.request_messages[-1]["content"] for node in read.graph.nodes()]
+    assert asked == ["one", "two", "small", "and then"]
+    assert [len(node.request_messages) for node in read.graph.nodes()] == [1, 3, 5, 7]
 
 
 def test_without_room_to_the_end_closing_says_how_many_calls_are_missing(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from harness.tables import Tables
 from support.llm_server import Asked, Reply
+from support.memory import MIB, kept_below
 from support.servers import serving
 from support.token_server import TokenServer, prompt_of, token_server, written
 
@@ -20,6 +21,7 @@ from openenv.capture import (
     ProgramSessionFactory,
     run_program,
 )
+from openenv.capture.programs import OUTPUT_BYTES
 from openenv.rollouts.harness import (
     CLIHarnessAdapter,
     LoopOwningSession,
@@ -30,7 +32,7 @@ from openenv.rollouts.harness.rollout_func import env_reward
 
 pytestmark = pytest.mark.slow  # programs are started
 
-AGENT = Path(__file__).parents[2] / "support" / "looking_agent.py"
+AGENT = Path(__file__).parents[1] / "support" / "looking_agent.py"
 
 
 def model(asked: Asked) -> Reply | str:
@@ -201,3 +203,19 @@ def test_programs_play_at_the_same_time(tables: Tables, upstream: TokenServer) -
         for session in sessions:
             session.close()
     assert [len(trace.turns) for trace in traces] == [2] * 4
+
+
+def test_of_what_a_program_writes_the_end_is_kept(tables: Tables, upstream: TokenServer) -> None:
+    pour = "import sys; sys.stdout.write('x' * 2**25); print('the end')"
+    with Factory(tables, upstream) as factory, kept_below(32 * MIB):
+        factory.command = [sys.executable, "-c", pour]
+        session = factory.create("Play", seed=3)
+        with pytest.raises(AgentFailed, match="the end") as caught:
+            session.wait_for_completion(30)
+        assert len(session.output) == OUTPUT_BYTES and session.output.endswith("xthe end\n")
+        assert len(str(caught.value)) < 2 * OUTPUT_BYTES
+        session.close()
+        factory.command = [sys.executable, str(AGENT)]
+        neighbour = factory.create("Play", seed=3)
+        assert neighbour.wait_for_completion(30) == 0
+        neighbour.close()

@@ -11,6 +11,8 @@ import httpx
 import pytest
 from capture.conftest import Proxied, Start
 from support.llm_server import Asked, Failure, Reply
+from support.memory import MIB, kept_below
+from support.rawserver import Peer, raw_server
 from support.token_server import Dropped, logprobs_of, prompt_of, token_server, tokens_in, written
 
 from openenv.capture import CaptureServer, export_session, to_training_trace
@@ -398,3 +400,61 @@ def test_a_budget_of_one_call_counts_those_under_way(start: Start) -> None:
 
 def test_tokens_of_a_text_are_bytes_in_these_tests() -> None:
     assert tokens_in("a") == [197]
+
+
+def test_of_an_upstreams_error_no_more_is_read_than_is_told() -> None:
+    def pour(peer: Peer) -> None:
+        peer.read_head()
+        peer.file.read(int(peer.headers["content-length"]))
+        peer.socket.sendall(b"HTTP/1.1 503 Busy\r\nContent-Type: text/plain\r\n\r\n")
+        while True:
+            peer.socket.sendall(b"busy " * MIB)
+
+    with (
+        raw_server(pour) as port,
+        CaptureServer(llm_url=f"http://127.0.0.1:{port}/v1", model="m", port=0) as server,
+        kept_below(32 * MIB),
+    ):
+        for _ in range(3):
+            session = server.registry.create()
+            answer = httpx.post(
+                f"{server.url}/v1/chat/completions",
+                json={"messages": [{"role": "user", "content": "x"}]},
+                headers={"authorization": f"Bearer {session.session_id}"},
+                trust_env=False,
+            )
+            assert answer.status_code == 503 and answer.text.count("busy") > 10_000
+            assert len(answer.content) < 2**17 and len(session.failures[0].message) < 2**17
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_an_upstreams_answer_has_a_bound(
+    start: Start, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    """A stream's, each event."""
+    monkeypatch.setattr("openenv.capture.upstream.MAX_ANSWER_BYTES", MIB)
+    neighbour = start("the answer")
+    kind = b"text/event-stream" if stream else b"application/json"
+
+    def pour(peer: Peer) -> None:
+        peer.read_head()
+        peer.file.read(int(peer.headers["content-length"]))
+        peer.socket.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\n\r\ndata: " % kind)
+        while True:
+            peer.socket.sendall(b"x" * MIB)
+
+    with (
+        raw_server(pour) as port,
+        CaptureServer(llm_url=f"http://127.0.0.1:{port}/v1", model="m", port=0) as server,
+        kept_below(32 * MIB),
+    ):
+        session = server.registry.create()
+        answer = httpx.post(
+            f"{server.url}/v1/chat/completions",
+            json={"messages": [{"role": "user", "content": "x"}], "stream": stream},
+            headers={"authorization": f"Bearer {session.session_id}"},
+            trust_env=False,
+        )
+        assert answer.status_code == 502 and f"over {MIB} bytes" in answer.text
+        assert f"over {MIB} bytes" in session.failures[0].message
+        assert neighbour.chat().status_code == 200

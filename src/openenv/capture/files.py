@@ -3,8 +3,9 @@
 A call's tokens and messages that its parent has too are not written again. So a file grows with
 what is new, and what was made before a crash is there.
 
-What the disk does not take is kept, and written with the next call: one that is missing would make
-those that continue it unreadable. No agent's call fails of it, unless too much is kept.
+What the disk does not take is kept, and written with the next call. No agent's call fails of it,
+unless more than `MOST_KEPT_BYTES` are kept: such a call is not, and one that goes on from it is
+written whole, as the first of a conversation.
 """
 
 from __future__ import annotations
@@ -50,17 +51,20 @@ class Recorder:
         cut_torn_line(self.path, self._file)
         self._unwritten: list[bytes] = []
         self._known: set[str] = set()
+        self._lost: set[str] = set()  # calls that were not kept
         self._lock = threading.Lock()
 
     def __call__(self, session: Session, made: TurnNode | FailedCall) -> None:
         """Write one call of a session, and those that could not be written before.
 
         Raises:
-            OSError: They cannot be written now either, and they are too many to be kept.
+            OSError: They cannot be written now either, and they are too many to be kept: this one
+                is not.
         """
-        lines = [self._line(session, made)]
         with self._lock:
-            if session.session_id not in self._known:
+            lines = [self._line(session, made)]
+            is_new = session.session_id not in self._known
+            if is_new:
                 self._known.add(session.session_id)
                 told = {name: getattr(session, name) for name in _OF_SESSION}
                 lines.insert(0, {"type": "session", "session_id": session.session_id, **told})
@@ -70,7 +74,13 @@ class Recorder:
                 self._write()
             except OSError as error:
                 if sum(map(len, self._unwritten)) > MOST_KEPT_BYTES:
-                    raise
+                    self._unwritten.pop()
+                    if is_new:
+                        self._known.discard(session.session_id)
+                    if isinstance(made, TurnNode):
+                        self._lost.add(made.node_id)
+                    why = f"{error.strerror}; at most {MOST_KEPT_BYTES} bytes are kept in memory"
+                    raise OSError(error.errno, why, str(self.path)) from error
                 if len(self._unwritten) == 1:
                     logger.error("%s; calls are kept in memory until they can be written", error)
 
@@ -104,7 +114,10 @@ class Recorder:
         if isinstance(made, FailedCall):
             return {"type": "failure", "session_id": session.session_id, **asdict(made)}
         told = dict(vars(made))
-        parent = session.graph.get(made.parent_id) if made.parent_id is not None else None
+        for name in ("parent_id", "retry_of"):
+            if told[name] in self._lost:
+                told[name] = None
+        parent = session.graph.get(told["parent_id"]) if told["parent_id"] is not None else None
         tokens = messages = 0
         if parent is not None:
             told["prompt_ids"] = made.context_ids(parent)

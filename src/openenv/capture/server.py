@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import Any
 
@@ -52,6 +53,8 @@ from openenv.capture.upstream import (
 )
 
 __all__ = ["DEFAULT_MAX_BODY_BYTES", "create_app"]
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_MAX_BODY_BYTES = 64 * 2**20
 OnEnd = Callable[[Session], None]
@@ -197,7 +200,11 @@ class _Proxy:
         if path.rstrip("/").endswith("/count_tokens"):
             return await self._count_tokens(body)
         api = detect(path, request.headers, body)
-        return await self._answer(request, session, DIALECTS[api], api, body, raw)
+        try:
+            return await self._answer(request, session, DIALECTS[api], api, body, raw)
+        except OSError as error:  # of `on_call`: what cannot be recorded is not answered
+            logger.error("a call could not be recorded: %s", error)
+            return refused(DIALECTS[api], 500, f"the call could not be recorded: {error.strerror}")
 
     async def _answer(
         self,
@@ -299,6 +306,9 @@ async def _events(
     except UpstreamError as error:
         call.failed("broken", None, str(error), gathered)
         yield events.error(str(error))
+    except OSError as error:  # of `on_call`
+        logger.error("a call could not be recorded: %s", error)
+        yield events.error(f"the call could not be recorded: {error.strerror}")
     except (asyncio.CancelledError, GeneratorExit):
         call.failed("abandoned", None, "the agent hung up amid its answer", gathered)
         raise
