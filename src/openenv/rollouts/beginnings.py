@@ -19,6 +19,7 @@ from openenv.errors import OpenEnvError
 __all__ = ["Beginnings", "UnequalBeginnings", "digest_of"]
 
 MOST = 4096  # groups that are remembered at once; the oldest is forgotten first
+MOST_CHARACTERS = 64 * 2**20  # of what they have shown; likewise
 SHOWN = 300  # characters of each of two beginnings that an error shows
 
 
@@ -48,11 +49,13 @@ class Beginnings:
         self.is_on = is_on
         self._lock = threading.Lock()
         self._seen: OrderedDict[str, str] = OrderedDict()
+        self._characters = 0  # of the values of `_seen`
 
     def forget(self) -> None:
         """Begin a new batch: what earlier ones have shown is not compared with."""
         with self._lock:
             self._seen.clear()
+            self._characters = 0
 
     def saw(self, arguments: str, shown: str) -> None:
         """Note what an episode has shown first, and compare it.
@@ -67,9 +70,12 @@ class Beginnings:
         if not self.is_on:
             return
         with self._lock:
-            before = self._seen.setdefault(arguments, shown)
-            if len(self._seen) > MOST:
-                self._seen.popitem(last=False)
+            before = self._seen.get(arguments)
+            if before is None:
+                before = self._seen[arguments] = shown
+                self._characters += len(shown)
+            while len(self._seen) > MOST or self._characters > MOST_CHARACTERS:
+                self._characters -= len(self._seen.popitem(last=False)[1])
         if before != shown:
             raise UnequalBeginnings(
                 f"two rollouts of one group begin differently in {self._environment}, though both "
