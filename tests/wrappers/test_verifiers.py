@@ -72,3 +72,13 @@ def test_what_is_none_is_an_error_of_the_target(told: dict[str, Any]) -> None:
     missing, option = told["targets"]
     assert "nowhere_here" in missing
     assert "wheels" in option
+
+
+def test_a_request_of_a_harness_has_bounds(told: dict[str, Any]) -> None:
+    assert told["overflow"] == [
+        f"HTTP/1.1 413 Content Too Large | the request has {64 * 2**20 + 1} bytes; "
+        f"at most {64 * 2**20} are read",
+        f"HTTP/1.1 431 Request Header Fields Too Large | the head of the request is larger than "
+        f"{2**16} bytes",
+        "HTTP/1.1 404 Not Found | only chat completions",
+    ]

@@ -11,6 +11,7 @@ from openenv import GenericEnvClient
 from openenv.server.loading import TargetError, load_target
 from openenv.types import public_view
 from openenv.wrappers import from_verifiers
+from openenv.wrappers.verifiers import LARGEST_BODY, LARGEST_HEAD, Endpoint
 
 
 def refusal(call: Any) -> str:
@@ -48,6 +49,30 @@ async def look() -> list[Any]:
         await env.close_async()
 
 
+async def overflow() -> list[str]:
+    """The first line of the answer to some requests: too large ones, and one that is not."""
+    endpoint = Endpoint()
+    await endpoint.open()
+    port = int(endpoint.url.split(":")[2].partition("/")[0])
+
+    async def answer(request: bytes) -> str:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request)
+        told = (await reader.read()).decode()
+        writer.close()
+        head, _, body = told.partition("\r\n\r\n")
+        return f"{head.partition(chr(13))[0]} | {body}"
+
+    try:
+        return [
+            await answer(b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (LARGEST_BODY + 1)),
+            await answer(b"POST / HTTP/1.1\r\nX: " + b"y" * LARGEST_HEAD),
+            await answer(b"POST / HTTP/1.1\r\nContent-Length: 1\r\n\r\n1"),
+        ]
+    finally:
+        endpoint.close()
+
+
 def targets() -> list[str]:
     found = []
     for target in ("verifiers:nowhere_here", "verifiers:sums_taskset?wheels=4"):
@@ -59,5 +84,10 @@ def targets() -> list[str]:
 
 
 if __name__ == "__main__":
-    outcome = {**play(), "tasks": asyncio.run(look()), "targets": targets()}
+    outcome = {
+        **play(),
+        "tasks": asyncio.run(look()),
+        "targets": targets(),
+        "overflow": asyncio.run(overflow()),
+    }
     sys.stdout.write(json.dumps(outcome) + "\n")

@@ -46,7 +46,6 @@ __all__ = ["DmEnvironment", "SeededDmEnvironment", "from_dm_env"]
 
 Source = str | Callable[..., Any]
 SEED = "seed"
-LONGEST_TEXT = 2**16
 
 
 class DmEnvironment(MadeEnvironment[ActT, ObsT], Generic[ActT, ObsT]):

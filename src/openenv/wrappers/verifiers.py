@@ -45,6 +45,7 @@ SPLIT = "tasks"  # the only one: a taskset has none
 MODEL = "openenv"
 NO_KEY = "OPENENV_VERIFIERS_NO_KEY"  # where verifiers looks for a key; ours is in the URL
 LARGEST_BODY = 64 * 2**20
+LARGEST_HEAD = 2**16
 
 
 class VerifiersAction(Action):
@@ -119,7 +120,9 @@ class Endpoint:
     async def open(self) -> None:
         """Listen, if it does not yet."""
         if self._server is None:
-            self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+            self._server = await asyncio.start_server(
+                self._serve, "127.0.0.1", 0, limit=LARGEST_HEAD
+            )
             port = self._server.sockets[0].getsockname()[1]
             self.url = f"http://127.0.0.1:{port}/{self._secret}/v1"
 
@@ -141,6 +144,8 @@ class Endpoint:
             kind, content = _completion(turn.request, await turn.answer)
             writer.write(_response("200 OK", kind, content))
             await writer.drain()
+        except _TooLarge as error:
+            writer.write(_response(error.status, "text/plain", str(error).encode()))
         except (OSError, ValueError, asyncio.IncompleteReadError):
             pass  # the harness has gone, or speaks no HTTP; its own error says more
         finally:
@@ -149,14 +154,36 @@ class Endpoint:
             writer.close()
 
 
+class _TooLarge(Exception):
+    """A request that is not read to its end.
+
+    Args:
+        status: The status line's code and reason.
+        message: The limit, for the harness's log.
+    """
+
+    def __init__(self, status: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 async def _request(reader: asyncio.StreamReader) -> tuple[str, bytes]:
-    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    try:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    except asyncio.LimitOverrunError:
+        raise _TooLarge(
+            "431 Request Header Fields Too Large",
+            f"the head of the request is larger than {LARGEST_HEAD} bytes",
+        ) from None
     _, path, _ = head[0].split(" ", 2)
     named = (line.partition(":") for line in head[1:])
     headers = {name.strip().lower(): value.strip() for name, _, value in named}
     length = int(headers.get("content-length", "0"))
     if length > LARGEST_BODY:
-        raise ValueError(f"a request of {length} bytes")
+        raise _TooLarge(
+            "413 Content Too Large",
+            f"the request has {length} bytes; at most {LARGEST_BODY} are read",
+        )
     return path, await reader.readexactly(length)
 
 
