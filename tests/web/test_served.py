@@ -18,7 +18,7 @@ from websockets.sync.client import connect
 from openenv import create_app
 from openenv.web import pages
 from openenv.web.pages import ASSETS
-from openenv.web.watch import MAX_LISTED
+from openenv.web.watch import MAX_ID, MAX_LISTED
 
 
 @pytest.fixture
@@ -122,6 +122,32 @@ def test_a_route_of_old_may_be_taken_away_and_another_put_in_its_place(
 
     with serving(app) as url:
         assert httpx.get(f"{url}/web").json() == "my own page"
+
+
+def test_the_id_of_a_session_to_be_followed_is_read_so_far_and_no_further(url: str) -> None:
+    def follow(session_id: object) -> str:
+        return json.dumps({"type": "follow", "data": {"session_id": session_id}})
+
+    with (
+        connect(f"ws{url[4:]}/web/watch") as watch,
+        connect(f"ws{url[4:]}/ws", subprotocols=["openenv.v1.json"]) as socket,  # type: ignore[list-item]
+    ):
+        socket.recv(10)
+        socket.send(json.dumps({"type": "open", "session": 1}))
+        socket.recv(10)
+        for wrong in ("x" * 60_000, "\x1b" * 10_000, [["y"] * 10_000], {"z" * 60_000: 1}, 10**4000):
+            watch.send(follow(wrong))
+            while json.loads(frame := watch.recv(10))["type"] == "sessions":
+                pass
+            assert json.loads(frame)["type"] == "error" and len(frame) < 6 * 2 * MAX_ID + 500, frame
+            assert "\x1b" not in str(frame)
+        while (told := json.loads(watch.recv(10)))["type"] != "sessions" or not told["data"][
+            "sessions"
+        ]:
+            pass
+        watch.send(follow(told["data"]["sessions"][0]["session_id"]))
+        while json.loads(watch.recv(10))["type"] != "following":
+            pass
 
 
 def test_of_many_sessions_those_that_were_busy_last_are_listed(url: str) -> None:

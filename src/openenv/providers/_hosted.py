@@ -278,7 +278,8 @@ class HostedServer(Server):
         text = self._kept_log
         if text is None:
             script = _LOG.format(bytes=LOG_BYTES, files=self._folder, name=FILES)
-            text = redact(self._sandbox.run(script, SCRIPT_TIMEOUT_S).stdout)
+            # Cut here too: `tail` there is a program of the image.
+            text = redact(self._sandbox.run(script, SCRIPT_TIMEOUT_S).stdout[-LOG_BYTES:])
         return text if lines is None else "\n".join(text.splitlines()[-lines:])
 
     def _last_lines(self, lines: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import inspect
 import itertools
@@ -20,6 +21,7 @@ from echo_env import EchoAction, EchoEnv
 from openenv._internal.packages import MissingPackage
 from openenv.errors import ProviderError, ProviderExited, ProviderTimeout
 from openenv.providers._hosted import (
+    LOG_BYTES,
     Gone,
     HostedProvider,
     Refused,
@@ -31,10 +33,11 @@ from openenv.providers._hosted import (
     retried,
     unique_name,
 )
+from openenv.providers._relay import CHUNK
 from openenv.providers.aca import ACASandboxProvider
 from openenv.providers.base import Capabilities
 from openenv.providers.daytona import DaytonaProvider
-from openenv.providers.hf import HFSandboxProvider, _rewritten
+from openenv.providers.hf import HFSandboxProvider, _rewritten, _with_credentials
 from openenv.providers.modal import ModalProvider
 from openenv.providers.owners import own_name
 from openenv.providers.servers import Executed
@@ -429,3 +432,33 @@ def test_a_request_is_given_credentials_and_keeps_its_own_key() -> None:
     assert plain == (
         b"POST /step HTTP/1.1\r\nContent-Length: 2\r\nHost: h\r\nConnection: close\r\n\r\n"
     )
+
+
+def test_so_much_of_a_log_is_read_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end is; also where the image's own `tail` gives more."""
+    pour = f"head -c {3 * LOG_BYTES} /dev/zero | tr '\\0' x; echo; echo the end; sleep 60"
+    with OfHere(pour).launch() as server:
+        wait_until(lambda: server.logs(1) == "the end")
+        log = server.logs()
+        assert len(log.encode()) == LOG_BYTES and log.endswith("x\nthe end\n")
+        box = server._sandbox
+        monkeypatch.setattr(box, "run", lambda *_: Executed(0, "y" * 4 * LOG_BYTES + "z", ""))
+        assert len(server.logs()) == LOG_BYTES and server.logs()[-1] == "z"
+        monkeypatch.undo()
+        with OfHere("echo hello; sleep 60").launch() as neighbour:
+            wait_until(lambda: neighbour.logs() == "hello\n")
+
+
+@pytest.mark.anyio
+async def test_a_head_that_is_too_large_is_not_passed_on() -> None:
+    reach = _with_credentials("https://127.0.0.1:9", dict)
+    reader = asyncio.StreamReader(limit=CHUNK)
+    reader.feed_data(b"GET / HTTP/1.1\r\nX: " + b"y" * (2 * CHUNK))
+    with pytest.raises(OSError, match="no request"):
+        async with reach(reader):
+            pass
+    neighbour = asyncio.StreamReader(limit=CHUNK)
+    neighbour.feed_data(b"GET / HTTP/1.1\r\nX: y\r\n\r\n")
+    with pytest.raises(ConnectionRefusedError):  # its head was read, and the server asked
+        async with reach(neighbour):
+            pass
