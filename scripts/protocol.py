@@ -124,12 +124,23 @@ V0_ANSWERS: dict[str, Schema] = {
 }
 
 
+NON_FINITE: Schema = {
+    "type": "object",
+    "additionalProperties": {"enum": ["NaN", "Infinity", "-Infinity"]},
+    "description": "The numbers for which data has null, by JSON Pointers into it. Sent to clients "
+    "that ask for it only.",
+}
+
+
 def v0_messages() -> dict[str, Schema]:
     """Each message of version 0, by whose it is and its type."""
     messages = {f"client-{name}": _as_sent(model) for name, model in REQUESTS.items()}
     messages["client-mcp"]["properties"]["data"] = json_rpc_request()
     for name, data in V0_ANSWERS.items():
-        answer = at_least({"type": {"const": name}, "data": data}, "type", "data")
+        members: Schema = {"type": {"const": name}, "data": data}
+        if name in ("observation", "state"):
+            members["non_finite"] = NON_FINITE
+        answer = at_least(members, "type", "data")
         messages[f"server-{name}"] = answer
     return messages
 

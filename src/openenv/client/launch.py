@@ -18,6 +18,7 @@ from openenv.client.transports.base import Transport
 from openenv.client.transports.websocket import key_headers
 from openenv.errors import ConnectError, ProviderExited, ServerError
 from openenv.manifest import ManifestError, image_name, package_name, read_manifest
+from openenv.protocol.codecs import NON_FINITE_HEADER
 from openenv.providers.base import ContainerProvider, Provider
 from openenv.settings import api_key
 
@@ -351,6 +352,8 @@ def local_transport(
         from openenv.client.transports.asgi import ASGITransport
 
         headers = key_headers(key or api_key(), {})
+        if not subprotocols:
+            headers[NON_FINITE_HEADER] = "1"
         return lambda: ASGITransport(environment, headers=headers, subprotocols=subprotocols)
     from openenv.client.transports.memory import MemoryTransport
     from openenv.execution.manager import SessionManager

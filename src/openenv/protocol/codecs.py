@@ -46,7 +46,17 @@ else:  # few frames need them
     json = lazy_module("json")
     _quoting = lazy_module("openenv._internal.quoting")
 
-__all__ = ["JSONCodec", "culprit", "left_out", "observation_payload", "state_payload"]
+__all__ = [
+    "NON_FINITE_HEADER",
+    "JSONCodec",
+    "culprit",
+    "left_out",
+    "observation_payload",
+    "state_payload",
+]
+
+NON_FINITE_HEADER = "OpenEnv-Non-Finite"
+"""Sent, as ``1``, by a client of version 0 that reads what `openenv.protocol.non_finite` writes."""
 
 
 class JSONCodec:
@@ -54,10 +64,13 @@ class JSONCodec:
 
     Args:
         debug: Errors say what the text of an incident is.
+        names_non_finite: Frames name the NaN and infinity for which JSON has null; see
+            `openenv.protocol.non_finite`.
     """
 
-    def __init__(self, *, debug: bool = False) -> None:
+    def __init__(self, *, debug: bool = False, names_non_finite: bool = False) -> None:
         self._debug = debug
+        self._names_non_finite = names_non_finite
 
     # -------------------------------------------------------------- server side
 
@@ -109,10 +122,14 @@ class JSONCodec:
             EncodingError: A value in it cannot be written as JSON.
         """
         if isinstance(reply, Transition):
-            return b'{"type":"observation","data":%b}' % observation_payload(reply)
-        if isinstance(reply, StateReply):
-            return b'{"type":"state","data":%b}' % state_payload(reply)
-        return b'{"type":"mcp","data":%b}' % _to_json(reply.response, "response")
+            payload, kind = observation_payload(reply), b"observation"
+        elif isinstance(reply, StateReply):
+            payload, kind = state_payload(reply), b"state"
+        else:
+            return b'{"type":"mcp","data":%b}' % _to_json(reply.response, "response")
+        if self._names_non_finite and b"null" in payload:
+            payload += _non_finite_member(reply, payload)
+        return b'{"type":"%b","data":%b}' % (kind, payload)
 
     def encode_error(self, error: BaseException) -> bytes:
         """Write an error frame."""
@@ -151,10 +168,18 @@ class JSONCodec:
         make = _REPLIES.get(kind) if isinstance(kind, str) else None
         if make is None or not isinstance(data, dict):
             raise ProtocolError(f"The server sent a frame of no known kind: {frame!r:.200}")
+        if _NON_FINITE in message:
+            from openenv.protocol.non_finite import restore_non_finite  # which few frames need
+
+            try:
+                restore_non_finite(data, message[_NON_FINITE])
+            except ValueError as error:
+                raise ProtocolError(f"The server sent a frame in which {error}") from error
         return make(data)
 
 
 _WITH_DATA = ("step", "reset", "mcp")
+_NON_FINITE = "non_finite"
 
 _REPLIES: dict[str, type[ObservationReply | StateReply | MCPReply | ErrorReply]] = {
     "observation": ObservationReply,
@@ -205,6 +230,27 @@ def state_payload(reply: StateReply) -> bytes:
         raise EncodingError(
             culprit(state, lambda name: write(state, include={name}, fallback=number_of), error)
         ) from error
+
+
+def _non_finite_member(reply: Transition | StateReply, payload: bytes) -> bytes:
+    """Write the member of a frame that names the NaN and infinity in its data; empty if none are.
+
+    See `openenv.protocol.non_finite`.
+    """
+    from openenv.protocol import non_finite, v1  # few frames need them, and v1 imports this module
+
+    if isinstance(reply, Transition):
+        observation, metadata = reply.observation, {**reply.metadata, **_extras(reply)}
+        if not (non_finite.has_non_finite(observation) or non_finite.has_non_finite(metadata)):
+            return b""
+        exclude = left_out(type(observation)) if is_observation(type(observation)) else None
+        value = {"observation": v1.plain(observation, exclude), "metadata": v1.plain(metadata)}
+    elif non_finite.has_non_finite(reply.state):
+        value = v1.plain(reply.state)
+    else:
+        return b""
+    pointers = non_finite.pointers_to_non_finite(value, from_json(payload))
+    return b',"%b":%b' % (_NON_FINITE.encode(), to_json(pointers)) if pointers else b""
 
 
 def _extras(transition: Transition) -> dict[str, Any]:

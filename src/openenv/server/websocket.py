@@ -26,6 +26,7 @@ from openenv.execution.connections.multiplex import MultiplexedConversation
 from openenv.execution.limits import Limits
 from openenv.execution.manager import SessionManager
 from openenv.execution.slow_readers import SlowReaderGuard
+from openenv.protocol.codecs import NON_FINITE_HEADER
 from openenv.protocol.http import IN_PROCESS_EXTENSION
 from openenv.protocol.v1 import SUBPROTOCOLS, codec_named, is_binary
 from openenv.server.auth import principal_of, warn_if_open
@@ -46,6 +47,7 @@ __all__ = [
 SOCKET_EXTENSION = "openenv.socket"
 UNSENT_BYTES = 2**16  # that many are kept before no more is listened to, as by a socket
 FAREWELL_S = 0.5
+_NON_FINITE_HEADER = NON_FINITE_HEADER.lower().encode()  # as ASGI has the names of headers
 # With any other close code a client leaves. For a connection that has just ended uvicorn says 1005.
 ACCIDENTS = (1005, 1006, 1011, 1013, 1014)
 
@@ -200,11 +202,21 @@ class _Endpoint:
         is_known = take_over is not None or IN_PROCESS_EXTENSION in extensions
         is_known = is_known or self._manager.knows_its_web_server
         largest = None if is_known else UVICORNS_MAX_BYTES
+        names_non_finite = subprotocol is None and any(
+            name == _NON_FINITE_HEADER for name, _ in scope["headers"]
+        )
 
         def converse(channel: Channel) -> AnyConversation:
             if subprotocol is None:
                 spoken = self._spoken or Conversation
-                return spoken(self._manager, channel, session_id, principal, debug=debug)
+                return spoken(
+                    self._manager,
+                    channel,
+                    session_id,
+                    principal,
+                    debug=debug,
+                    names_non_finite=names_non_finite,
+                )
             codec = codec_named(subprotocol, debug)
             return MultiplexedConversation(
                 self._manager, channel, codec, both, principal, largest=largest

@@ -48,7 +48,7 @@ class MemoryTransport(WithinProcess):
         self._users[self.manager] = self._users.get(self.manager, 0) + 1
         end = _ServerEnd(self)
         if self.subprotocol is None:
-            self._conversation = Conversation(self.manager, end, debug=True)
+            self._conversation = Conversation(self.manager, end, debug=True, names_non_finite=True)
         else:
             codec = codec_named(self.subprotocol, debug=True)
             self._conversation = MultiplexedConversation(self.manager, end, codec)

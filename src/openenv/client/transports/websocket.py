@@ -19,6 +19,7 @@ from openenv._internal.net.proxies import Proxy, proxy_for
 from openenv._internal.timeouts import within
 from openenv.client.transports.base import TransportClosed, refused
 from openenv.errors import ConnectError
+from openenv.protocol.codecs import NON_FINITE_HEADER
 from openenv.protocol.routes import ROUTE_HEADER, SPREAD_HEADER
 
 if TYPE_CHECKING:
@@ -161,6 +162,8 @@ async def _connected(url: str, options: WebSocketOptions) -> Any:
     headers = dict(options.headers)
     if options.subprotocols:
         headers["Sec-WebSocket-Protocol"] = ", ".join(options.subprotocols)
+    else:
+        headers[NON_FINITE_HEADER] = "1"
     parts = urlsplit(url)
     if parts.username is not None:
         user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"

@@ -113,6 +113,8 @@ class Conversation:
         channel: What carries the frames.
         session_id: Of the session to join.
         principal: Who the client is, where the server has keys.
+        debug: Errors are told in full.
+        names_non_finite: As for `JSONCodec`.
 
     Attributes:
         hears_while_clogged: False: a client that does not read is not listened to.
@@ -151,6 +153,7 @@ class Conversation:
         principal: Principal | None = None,
         *,
         debug: bool = False,
+        names_non_finite: bool = False,
     ) -> None:
         self._manager = manager
         self._counters = manager.counters
@@ -160,7 +163,9 @@ class Conversation:
         self._channel = charged(channel, self._limited)
         self._commands = commands_in(manager.spec.mode)
         self._session_id = session_id
-        self._connection = ServerConnection(JSONCodec(debug=debug))
+        self._connection = ServerConnection(
+            JSONCodec(debug=debug, names_non_finite=names_non_finite)
+        )
         self._session: Session | None = None
         self._work: QueuedCall | None = None
         self._frames: deque[str | bytes] | None = None
