@@ -39,7 +39,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "envs")]
 
 from openenv import Action, Environment, Observation, State  # noqa: E402
 from openenv.client import background  # noqa: E402
-from openenv.rollouts.batched import BatchPlayer, Start  # noqa: E402
+from openenv.rollouts.batched import BatchPlayer, EpisodeStart  # noqa: E402
 from openenv.rollouts.tokens import Chat, TokenRollout  # noqa: E402
 
 END = "\x03"
@@ -149,14 +149,16 @@ class Model:
 def in_waves(
     player: BatchPlayer,
     chat: Chat,
-    starts: Sequence[Start],
+    starts: Sequence[EpisodeStart],
     model: Model,
     size: int,
     max_turns: int,
 ) -> list[TokenRollout]:
     """Play as batches were played before resets overlapped."""
 
-    async def begun(wave: Sequence[TokenRollout], its: Sequence[Start]) -> list[TokenRollout]:
+    async def begun(
+        wave: Sequence[TokenRollout], its: Sequence[EpisodeStart]
+    ) -> list[TokenRollout]:
         goes_on = await asyncio.gather(
             *(
                 one.begin(start.messages, start.arguments)
@@ -205,7 +207,7 @@ def measure(way: str, environment: Any, given: argparse.Namespace) -> dict[str, 
                 began, before = time.perf_counter(), player.meter.read()
                 model.calls = model.replies = 0
             starts = [
-                Start(
+                EpisodeStart(
                     [{"role": "user", "content": f"task {number}."}],
                     {"seed": batch * given.rollouts + number},
                 )

@@ -33,8 +33,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from openenv import EnvPool, GenericEnvClient, ProcessProvider
 from openenv.client import background
 from openenv.integrations.transformers import sampler
-from openenv.rollouts.batched import BatchPlayer, Start
-from openenv.rollouts.episode_sessions import Seats
+from openenv.rollouts.batched import BatchPlayer, EpisodeStart
+from openenv.rollouts.episode_sessions import EpisodeSessions
 from openenv.rollouts.meter import StepCost
 from openenv.rollouts.tokens import Chat, TokenRollout
 
@@ -101,14 +101,14 @@ class Game:
     episodes: int = 1024
     settings: dict[str, Any] = field(default_factory=dict)
 
-    def start(self, number: int, *, is_held_out: bool = False) -> Start:
+    def start(self, number: int, *, is_held_out: bool = False) -> EpisodeStart:
         """How an episode begins that nobody is trained on, or is shown."""
         rows = self.held_out if is_held_out else self.rows
         if not rows:
             seed = (EVALUATION if is_held_out else DEMONSTRATION) + number
-            return Start(messages(self.prompt), {"seed": seed})
+            return EpisodeStart(messages(self.prompt), {"seed": seed})
         row = dict(rows[number % len(rows)])
-        return Start(row.pop("prompt"), row)
+        return EpisodeStart(row.pop("prompt"), row)
 
 
 def messages(prompt: str) -> list[dict[str, Any]]:
@@ -137,7 +137,7 @@ class Measured:
 class Table:
     """Where episodes are played outside of the trainer."""
 
-    def __init__(self, game: Game, seats: Seats, tokenizer: Any) -> None:
+    def __init__(self, game: Game, seats: EpisodeSessions, tokenizer: Any) -> None:
         self._game = game
         self._seats = seats
         self._tokenizer = tokenizer
@@ -182,7 +182,7 @@ class Table:
         return Measured.of(rewards)
 
 
-async def _heard(game: Game, seats: Seats, seed: int) -> list[str]:
+async def _heard(game: Game, seats: EpisodeSessions, seed: int) -> list[str]:
     """What is said in the game, for the tokenizer to learn its words of."""
     chance, texts = random.Random(seed), [CHATML]
     texts += [json.dumps(tool.as_tool()) for tool in seats.interface.tools]
@@ -204,7 +204,7 @@ async def _heard(game: Game, seats: Seats, seed: int) -> list[str]:
     return texts
 
 
-def _made(game: Game, seats: Seats, seed: int) -> tuple[Any, Any]:
+def _made(game: Game, seats: EpisodeSessions, seed: int) -> tuple[Any, Any]:
     heard = background.run(_heard(game, seats, seed))
     tokenizer = tokenizer_for(heard, CHATML, game.vocabulary)
     model = model_for(

@@ -14,8 +14,8 @@ from support.right_answers import ENVIRONMENTS, RIGHT_ANSWERS, RightAnswer, pyth
 
 from openenv import GenericEnvClient
 from openenv.reward import RewardSpec
-from openenv.rollouts.episode_sessions import Seats
-from openenv.rollouts.interfaces import Interface, told_by_application
+from openenv.rollouts.episode_sessions import EpisodeSessions
+from openenv.rollouts.interfaces import Interface, ask_application
 from openenv.server import create_app
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -75,7 +75,7 @@ async def test_it_is_worth_the_same_in_whichever_form_a_model_gives_it(
 
 async def check_form(case: RightAnswer, form: str) -> None:
     """Play it as a model that is trained would, which gives its replies in a form."""
-    seats = await Seats.of(create_app(case.environment_class()))
+    seats = await EpisodeSessions.of(create_app(case.environment_class()))
     try:
         seat = await seats.take()
         await seat.reset(**case.reset)
@@ -100,7 +100,7 @@ async def test_it_is_worth_what_it_is_said_to_be(
 async def check(case: RightAnswer) -> None:
     """Play it, and hold it against what is said of it."""
     app = create_app(case.environment_class())
-    interface = await told_by_application(app)
+    interface = await ask_application(app)
     async with GenericEnvClient.local(app) as env:
         result = await env.reset(**case.reset)
         rewards, unscored = [], []

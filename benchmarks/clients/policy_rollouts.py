@@ -3,8 +3,8 @@
     python policy_rollouts.py URL {clients,seats,policy} ROLLOUTS TURNS POLICY_S
 
 Every rollout is a task: wait for the policy, step, again. `clients` is one client a rollout, of
-either package; `seats` are `openenv.rollouts.Seats`, which only ours has; `policy` waits only,
-which is what no environment can be faster than.
+either package; `seats` are `openenv.rollouts.EpisodeSessions`, which only ours has; `policy` waits
+only, which is what no environment can be faster than.
 """
 
 import asyncio
@@ -55,9 +55,9 @@ async def by_clients(url: str, rollouts: int, turns: int, policy_s: float) -> di
 
 
 async def by_seats(url: str, rollouts: int, turns: int, policy_s: float) -> dict[str, float]:
-    from openenv.rollouts import Seats  # which only ours has
+    from openenv.rollouts import EpisodeSessions  # which only ours has
 
-    found = await Seats.of(url)
+    found = await EpisodeSessions.of(url)
     (tool,) = found.interface.tools
     seats = [await found.take() for _ in range(rollouts)]
     await asyncio.gather(*(seat.reset() for seat in seats))

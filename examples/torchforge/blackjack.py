@@ -7,14 +7,14 @@ import statistics
 from typing import Any
 
 from openenv import OpenEnvError
-from openenv.integrations.torchforge import Rollout, rollout
+from openenv.integrations.torchforge import ForgeRollout, rollout
 
 PROMPT = [{"role": "user", "content": "Play a hand of blackjack."}]
 
 
 async def group_of(
     generator: Any, tokenizer: Any, address: str, seed: int, size: int = 8
-) -> list[Rollout]:
+) -> list[ForgeRollout]:
     """Play one hand several times, without what failed, or was read as other tokens than these."""
     played = await asyncio.gather(
         *(
@@ -34,10 +34,10 @@ async def group_of(
     for one in played:
         if isinstance(one, BaseException) and not isinstance(one, OpenEnvError):
             raise one  # a mistake of ours, and nothing that has failed
-    return [one for one in played if isinstance(one, Rollout) and one.is_exact]
+    return [one for one in played if isinstance(one, ForgeRollout) and one.is_exact]
 
 
-def advantages(group: list[Rollout]) -> list[float]:
+def advantages(group: list[ForgeRollout]) -> list[float]:
     """How much better than the others of its group each one is, in standard deviations."""
     rewards = [one.reward for one in group]
     spread = statistics.pstdev(rewards)

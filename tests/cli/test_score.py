@@ -22,10 +22,10 @@ from support.zygote import PythonProcess, run_python
 
 from openenv import create_app
 from openenv.cli.__main__ import app
-from openenv.cli._console import CommandError, report, stderr
+from openenv.cli._console import CommandError, print_error, stderr
 from openenv.rewards.external import scoring_app
 from openenv.rollouts.files import RolloutWriter, read_rollouts
-from openenv.rollouts.records import Header, Rollout, StepRecord
+from openenv.rollouts.records import Rollout, RolloutHeader, StepRecord
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -97,7 +97,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "scorers.py").write_text(textwrap.dedent(SCORERS))
-    with RolloutWriter(tmp_path / "played.jsonl", Header(environment="e", policy="p")) as writer:
+    with RolloutWriter(
+        tmp_path / "played.jsonl", RolloutHeader(environment="e", policy="p")
+    ) as writer:
         for one in (rollout(1, "hi"), rollout(2, "hi", "there"), rollout(3, "a")):
             writer.write(one)
     yield tmp_path
@@ -122,7 +124,7 @@ def score(here: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]
         try:
             app(["score", "played.jsonl", *arguments], standalone_mode=False)
         except CommandError as error:
-            report(error)
+            print_error(error)
             code = error.exit_code
         finally:
             said = capsys.readouterr()
@@ -187,7 +189,7 @@ def test_what_cannot_be_scored_is_counted_and_fails_unless_allowed(here: Path, s
 
 @pytest.mark.slow
 def test_errors_of_a_scorer_are_shown_and_not_each_time(here: Path) -> None:
-    with RolloutWriter(here / "many.jsonl", Header(environment="e", policy="p")) as writer:
+    with RolloutWriter(here / "many.jsonl", RolloutHeader(environment="e", policy="p")) as writer:
         for number in range(20):
             writer.write(rollout(number, "a"))
     done = run_openenv("score", "many.jsonl", "--with", "scorers:broken", cwd=here)
@@ -333,7 +335,7 @@ def test_a_module_that_raises_is_shown(here: Path, score: Any) -> None:
 
 @pytest.mark.slow
 def test_after_a_kill_exactly_what_is_missing_is_scored(here: Path) -> None:
-    with RolloutWriter(here / "long.jsonl", Header(environment="e", policy="p")) as writer:
+    with RolloutWriter(here / "long.jsonl", RolloutHeader(environment="e", policy="p")) as writer:
         for number in range(40):
             writer.write(rollout(number, "a"))
     (here / "slow").touch()
@@ -365,7 +367,7 @@ def test_after_a_kill_exactly_what_is_missing_is_scored(here: Path) -> None:
 @pytest.mark.slow
 def test_ctrl_c_ends_it_and_says_how_to_go_on(here: Path) -> None:
     (here / "slow").touch()
-    with RolloutWriter(here / "long.jsonl", Header(environment="e", policy="p")) as writer:
+    with RolloutWriter(here / "long.jsonl", RolloutHeader(environment="e", policy="p")) as writer:
         writer.write(rollout(1, "a"))
         writer.write(rollout(30, "a"))
     command = [*COMMAND, "score", "long.jsonl", "--with", "scorers:logged"]

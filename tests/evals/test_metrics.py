@@ -16,7 +16,7 @@ from openenv.evals import Evaluation, evaluate
 from openenv.evals.metrics import EvaluationError
 from openenv.evals.statistics import pass_at_k, wilson
 from openenv.rollouts.endings import NOT_BEGUN, why_unscored
-from openenv.rollouts.records import Failure, Rollout, StepRecord, Usage
+from openenv.rollouts.records import Failure, Rollout, RolloutUsage, StepRecord
 
 
 def evaluated(rewards: dict[str, Any], **options: Any) -> Evaluation:
@@ -270,7 +270,7 @@ def test_a_run_without_any_reward_has_no_figures_and_says_so() -> None:
 
 
 def test_what_a_failed_attempt_took_is_in_no_mean() -> None:
-    failed = rollout("b", reward=FAILED, usage=Usage(seconds=900.0))
+    failed = rollout("b", reward=FAILED, usage=RolloutUsage(seconds=900.0))
     found = evaluate([rollout("a"), failed], HEADER)
     assert found.costs["seconds"].value == 0.5 and found.costs["seconds"].samples == 1
 

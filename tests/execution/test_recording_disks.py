@@ -25,7 +25,7 @@ from openenv.execution.recording import Recordings
 from openenv.execution.session import Reset, Session, Step
 from openenv.execution.spec import EnvironmentSpec
 from openenv.rollouts.recorded import recorded_rollouts
-from openenv.rollouts.replays import Episode, RecordingOptions, read
+from openenv.rollouts.replays import RecordedEpisode, RecordingOptions, read
 
 pytestmark = pytest.mark.anyio
 LONG = {"what": "tell", "extra": "x" * 2000}
@@ -83,7 +83,7 @@ async def until(condition: Callable[[], bool], within_s: float = 15.0) -> None:
         await asyncio.sleep(0.02)
 
 
-def told(episodes: list[Episode]) -> tuple[int, int]:
+def told(episodes: list[RecordedEpisode]) -> tuple[int, int]:
     """How many events are there, and how many are said to be missing."""
     return sum(len(one.events) for one in episodes), sum(one.lost for one in episodes)
 

@@ -19,10 +19,10 @@ pytestmark = pytest.mark.slow
 
 PUSH = """
 import json, sys
-from openenv.rollouts.collect import HubError, push_to_hf_hub
+from openenv.rollouts.collect import DatasetHubError, push_to_hf_hub
 try:
     print(push_to_hf_hub(sys.argv[1], sys.argv[2], **json.loads(sys.argv[3])))
-except HubError as error:
+except DatasetHubError as error:
     print(error)
     sys.exit(7)
 """

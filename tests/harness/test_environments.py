@@ -16,7 +16,7 @@ from openenv.rollouts.harness import (
     Message,
     ModelStep,
     ModelStepResult,
-    UnknownTool,
+    UnknownSessionTool,
     build_harness_rollout_func,
 )
 from openenv.tasks.task import Task
@@ -68,7 +68,7 @@ def test_a_mistake_of_the_model_is_told_to_it() -> None:
         session = factory.create("Say it.")
         assert session.call_tool("say", {"word": "rude"}).text == "Error: mind your language"
         assert "word" in str(session.call_tool("say", {}).error)
-        with pytest.raises(UnknownTool, match="did you mean 'say'"):
+        with pytest.raises(UnknownSessionTool, match="did you mean 'say'"):
             session.call_tool("sai", {})
         assert not session.call_tool("say", {"word": "hi"}).done
         verified = session.verify([])

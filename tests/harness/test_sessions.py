@@ -17,7 +17,7 @@ from openenv.rollouts.harness import (
     ToolCallRejected,
     ToolResult,
     TrainableSession,
-    UnknownTool,
+    UnknownSessionTool,
     VerifyResult,
 )
 from openenv.tools import Tool
@@ -73,7 +73,7 @@ def test_before_a_step_there_is_no_reward(serve: Serve) -> None:
 
 def test_an_unknown_tool_and_a_wrong_argument_do_no_step(serve: Serve) -> None:
     session = Tables(serve(app)).create("Play", seed=5)
-    with pytest.raises(UnknownTool, match=r"^Unknown tool: fold; there is play$"):
+    with pytest.raises(UnknownSessionTool, match=r"^Unknown tool: fold; there is play$"):
         session.call_tool("fold", {})
     with pytest.raises(KeyError, match="reserved"):
         session.call_tool("reset", {})

@@ -38,7 +38,7 @@ from openenv.integrations.trl.environments import episode_arguments
 from openenv.integrations.trl.processes import ProcessFailed, SharedModel
 from openenv.integrations.typed_tools import Parameters, identifiers, typed_function
 from openenv.reward import RewardSpec
-from openenv.rollouts.episode_sessions import NoEpisode
+from openenv.rollouts.episode_sessions import NoActiveEpisode
 from openenv.rollouts.failures import TaskNotTaken
 from openenv.tasks.task import Task
 
@@ -79,7 +79,7 @@ def test_its_methods_are_the_tools_and_what_trl_asks_for() -> None:
 def test_a_rollout_is_worth_what_its_environment_declares() -> None:
     cls = factory(PerStep)
     place = cls()
-    with pytest.raises(NoEpisode, match="call reset first"):
+    with pytest.raises(NoActiveEpisode, match="call reset first"):
         place.get_reward()
     assert (place.reward, place.unscored) == (None, "no episode was begun: call reset first")
     assert place.reset(prompt=[{"role": "user", "content": ""}], seed=1) == '{"words": []}'

@@ -16,7 +16,7 @@ from support.servers import serving
 
 from openenv import create_app
 from openenv.errors import CapacityError
-from openenv.rollouts.batched import BatchPlayer, Start, _Timing
+from openenv.rollouts.batched import BatchPlayer, EpisodeStart, _Timing
 from openenv.rollouts.failures import EnvironmentsFailing, FailureStreak, TaskNotTaken
 from openenv.rollouts.meter import Meter
 from openenv.rollouts.tokens import Chat
@@ -86,8 +86,8 @@ def playing(environment: Any, **options: Any) -> Iterator[tuple[BatchPlayer, Cha
         player.close()
 
 
-def starts(*names: str) -> list[Start]:
-    return [Start([{"role": "user", "content": f"{one}."}], {"start": one}) for one in names]
+def starts(*names: str) -> list[EpisodeStart]:
+    return [EpisodeStart([{"role": "user", "content": f"{one}."}], {"start": one}) for one in names]
 
 
 def turns(text: str) -> int:
@@ -317,7 +317,7 @@ def test_a_batch_that_is_broken_off_leaves_nothing_behind() -> None:
 @pytest.mark.filterwarnings("ignore::openenv.errors.IgnoredArgumentWarning")
 def test_a_batch_of_other_episodes_than_were_asked_for_ends_at_once() -> None:
     with playing(Talk) as (player, chat):
-        wrong = Start([{"role": "user", "content": "x"}], {"level": 3})
+        wrong = EpisodeStart([{"role": "user", "content": "x"}], {"level": 3})
         with pytest.raises(TaskNotTaken, match="takes no 'level'"):
             player.play(chat, [*starts("a"), wrong], Model(over))
         assert player.play(chat, starts("a"), Model(over))[0].score.value == 4.0

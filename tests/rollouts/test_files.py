@@ -15,9 +15,9 @@ from support.waiting import wait_until
 
 from openenv.rollouts import (
     Failure,
-    Header,
     Rollout,
     RolloutFileError,
+    RolloutHeader,
     RolloutWriter,
     StepRecord,
     read_header,
@@ -26,8 +26,8 @@ from openenv.rollouts import (
 )
 
 
-def header(**settings: Any) -> Header:
-    return Header(environment="echo_env", policy="random", settings={"n": 1, **settings})
+def header(**settings: Any) -> RolloutHeader:
+    return RolloutHeader(environment="echo_env", policy="random", settings={"n": 1, **settings})
 
 
 def rollout(name: str, **fields: Any) -> Rollout:
@@ -237,13 +237,13 @@ def test_what_has_failed_may_be_kept(path: Path) -> None:
 @pytest.mark.parametrize(
     ("other", "named"),
     [
-        (Header(environment="chess_env", policy="random", settings={"n": 1}), "environment"),
-        (Header(environment="echo_env", policy="human", settings={"n": 1}), "policy"),
+        (RolloutHeader(environment="chess_env", policy="random", settings={"n": 1}), "environment"),
+        (RolloutHeader(environment="echo_env", policy="human", settings={"n": 1}), "policy"),
         (header(n=4), "settings.n"),
         (header(limits={"steps": 3}), "settings.limits"),
     ],
 )
-def test_other_settings_are_refused_and_named(path: Path, other: Header, named: str) -> None:
+def test_other_settings_are_refused_and_named(path: Path, other: RolloutHeader, named: str) -> None:
     written(path, "a#0")
     with pytest.raises(RolloutFileError, match=named):
         RolloutWriter(path, other, resume=True)
@@ -252,7 +252,8 @@ def test_other_settings_are_refused_and_named(path: Path, other: Header, named: 
 
 def test_a_server_may_have_moved(path: Path) -> None:
     here, there = (
-        Header(environment=f"http://127.0.0.1:{port}", policy="random") for port in (8000, 8001)
+        RolloutHeader(environment=f"http://127.0.0.1:{port}", policy="random")
+        for port in (8000, 8001)
     )
     RolloutWriter(path, here).close()
     RolloutWriter(path, there, resume=True).close()

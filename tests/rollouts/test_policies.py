@@ -19,13 +19,13 @@ from openenv.rollouts import (
     Decision,
     PerEpisode,
     PolicyError,
+    PolicyTurn,
     Rollout,
     RolloutLimits,
-    Turn,
     policy_named,
     rollout,
 )
-from openenv.rollouts.policies.chances import RandomPolicy, sampled
+from openenv.rollouts.policies.chances import RandomPolicy, sample_value
 from openenv.rollouts.policies.people import HumanPolicy
 from openenv.rollouts.policies.scripts import ScriptedPolicy
 from openenv.tasks import Task
@@ -54,7 +54,7 @@ def test_a_function_is_told_what_it_names() -> None:
 
 
 def test_a_function_may_ask_for_the_whole_turn() -> None:
-    def policy(turn: Turn) -> Say:
+    def policy(turn: PolicyTurn) -> Say:
         assert turn.observation["words"] == []
         return Say(word="over")
 
@@ -184,7 +184,7 @@ class Everything(BaseModel):
 
 @given(st.integers(0, 2**31))
 def test_what_is_made_up_fits_its_model(seed: int) -> None:
-    made = sampled(Everything.model_json_schema(), Random(seed))
+    made = sample_value(Everything.model_json_schema(), Random(seed))
     Everything.model_validate(json.loads(json.dumps(made)))
 
 
@@ -194,7 +194,7 @@ def test_what_cannot_be_made_up_is_refused() -> None:
         {"type": "integer", "minimum": 3, "maximum": 2},
     ):
         with pytest.raises(PolicyError):
-            sampled(schema, Random(0))
+            sample_value(schema, Random(0))
 
 
 class Move(Action):
@@ -256,14 +256,14 @@ def test_samples_of_a_group_are_played_otherwise() -> None:
 
 def test_chance_takes_every_kind_of_action() -> None:
     from openenv.rollouts.interfaces import Interface
-    from openenv.rollouts.policies.base import Opening
+    from openenv.rollouts.policies.base import EpisodeOpening
 
     union: Any = TypeAdapter(Annotated[Move | Wait, Field(discriminator="type")])
     interface = Interface.of(union.json_schema(), None)
-    player = RandomPolicy().begin(Opening(seed=1, interface=interface))
+    player = RandomPolicy().begin(EpisodeOpening(seed=1, interface=interface))
     actions: list[Any] = []
     for _ in range(20):
-        decision: Any = player.act(Turn({}))
+        decision: Any = player.act(PolicyTurn({}))
         actions.append(union.validate_python(decision.action))
     assert {type(action) for action in actions} == {Move, Wait}
 

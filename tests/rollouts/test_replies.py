@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from openenv.rollouts.formats import regions_in
-from openenv.rollouts.interfaces import ActionTool, Interface
-from openenv.rollouts.replies import described, read_reply, thought_opened_by
+from openenv.rollouts.interfaces import AgentTool, Interface
+from openenv.rollouts.replies import describe_tools, opens_thought, read_reply
 
 BAR = "\uff5c"
-PUT = ActionTool(
+PUT = AgentTool(
     "put",
     "Put a word.",
     {
@@ -21,16 +21,14 @@ PUT = ActionTool(
         "required": ["word"],
     },
 )
-STOP = ActionTool("stop", "Stop.", {"type": "object", "properties": {}})
+STOP = AgentTool("stop", "Stop.", {"type": "object", "properties": {}})
 TOOLS = Interface(None, (PUT, STOP))
 
 
 def texts(field: str = "move", **schema: Any) -> Interface:
     """An environment whose only action is one text."""
     properties = {field: {"type": "string", **schema}}
-    return Interface(
-        None, (ActionTool("act", "", {"properties": properties, "required": [field]}),)
-    )
+    return Interface(None, (AgentTool("act", "", {"properties": properties, "required": [field]}),))
 
 
 MOVE, CODE = texts(), texts("code")
@@ -180,9 +178,9 @@ def test_calls_between_thoughts_count() -> None:
 
 
 def test_a_prompt_tells_whether_it_opens_a_thought() -> None:
-    assert thought_opened_by("<|im_start|>assistant\n<think>\n")
-    assert not thought_opened_by("<|im_start|>assistant\n<think>\n\n</think>\n\n")
-    assert not thought_opened_by("<|im_start|>assistant\n")
+    assert opens_thought("<|im_start|>assistant\n<think>\n")
+    assert not opens_thought("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    assert not opens_thought("<|im_start|>assistant\n")
 
 
 def test_a_reply_that_was_cut_off_is_not_carried_out() -> None:
@@ -217,15 +215,17 @@ def test_fences_are_words_where_no_code_is_asked_for() -> None:
 def test_a_reply_as_a_whole_is_the_action_only_where_there_is_nothing_else() -> None:
     properties = {"code": {"type": "string"}, "submit": {"type": "boolean"}}
     coding = Interface(
-        None, (ActionTool("code", "", {"properties": properties, "required": ["code"]}),)
+        None, (AgentTool("code", "", {"properties": properties, "required": ["code"]}),)
     )
     assert MOVE.takes_any_text and not coding.takes_any_text
     assert not texts(pattern="[a-h][1-8]").takes_any_text
     assert not texts(enum=["hit", "stand"]).takes_any_text
-    assert "submit" in described(coding)
-    assert described(texts(description="In UCI, such as e2e4.")).endswith("In UCI, such as e2e4.")
-    assert described(MOVE) == ""
-    assert "arguments" in described(MOVE, as_json=True)
+    assert "submit" in describe_tools(coding)
+    assert describe_tools(texts(description="In UCI, such as e2e4.")).endswith(
+        "In UCI, such as e2e4."
+    )
+    assert describe_tools(MOVE) == ""
+    assert "arguments" in describe_tools(MOVE, as_json=True)
 
 
 def test_of_a_reply_without_an_action_it_is_told_how_to_act() -> None:

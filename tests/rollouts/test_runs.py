@@ -34,10 +34,10 @@ from openenv.reward import RewardSpec, Score
 from openenv.rewards.delayed import Trajectory
 from openenv.rollouts import (
     Decision,
-    Progress,
     Rollout,
     RolloutFileError,
     RolloutLimits,
+    RolloutProgress,
     RolloutRun,
     RolloutsFailed,
     read_rollouts,
@@ -47,7 +47,7 @@ from openenv.rollouts import (
 )
 from openenv.rollouts.endings import is_given_up
 from openenv.rollouts.episodes import LONG
-from openenv.rollouts.jobs import Group, Job, Jobs
+from openenv.rollouts.jobs import RolloutJob, RolloutQueue, SampleGroup
 from openenv.rollouts.sessions import sessions_of
 from openenv.tasks.samplers import ShuffledSampler
 from openenv.tasks.task import Task
@@ -918,12 +918,12 @@ async def test_what_was_on_its_way_when_a_run_was_stopped_is_not_begun() -> None
     is_taking, go_on = threading.Event(), threading.Event()
 
     class Slowly:
-        def take(self) -> Job:
+        def take(self) -> RolloutJob:
             is_taking.set()
             go_on.wait(10)
-            return Job("a#0", Group("a", None, None), 0, 0)
+            return RolloutJob("a#0", SampleGroup("a", None, None), 0, 0)
 
-    jobs = Jobs(Slowly(), {})  # type: ignore[arg-type]
+    jobs = RolloutQueue(Slowly(), {})  # type: ignore[arg-type]
     taking = asyncio.ensure_future(jobs.take())
     await asyncio.to_thread(is_taking.wait, 10)
     await jobs.stop()
@@ -933,7 +933,7 @@ async def test_what_was_on_its_way_when_a_run_was_stopped_is_not_begun() -> None
 
 
 def test_it_tells_how_far_it_has_come() -> None:
-    told: list[Progress] = []
+    told: list[RolloutProgress] = []
     rollout(Talk, script("over"), tasks(30), n=2, progress=told.append)
     last = told[-1]
     assert (last.done, last.total, last.failed, last.running) == (60, 60, 0, 0)

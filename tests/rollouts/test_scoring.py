@@ -22,7 +22,7 @@ from openenv.rewards.credit import last_token, spread_over_tokens
 from openenv.rewards.external import Fields, bounded, from_rubric, from_trl
 from openenv.rewards.rubric import Rubric
 from openenv.rollouts.files import RolloutFileError, RolloutWriter, read_header, read_rollouts
-from openenv.rollouts.records import Failure, Header, Rollout, StepRecord
+from openenv.rollouts.records import Failure, Rollout, RolloutHeader, StepRecord
 from openenv.rollouts.scoring import (
     ScoringError,
     ScoringOptions,
@@ -35,7 +35,7 @@ from openenv.types import Action, Observation
 
 pytestmark = pytest.mark.timeout(60)
 
-HEADER = Header(environment="words", policy="me", settings={"samples": 2})
+HEADER = RolloutHeader(environment="words", policy="me", settings={"samples": 2})
 
 
 def played(number: int, *said: str, **more: Any) -> Rollout:

@@ -19,15 +19,17 @@ from support.waiting import eventually
 from openenv import Environment, EnvPool, GenericEnvClient, Limits, Observation, State, create_app
 from openenv.errors import CapacityError, ConnectError, ExecutionFailed, OpenEnvError
 from openenv.reward import RewardSpec
-from openenv.rollouts.episode_sessions import NoEpisode, Seat, Seats
+from openenv.rollouts.episode_sessions import EpisodeSession, EpisodeSessions, NoActiveEpisode
 from openenv.rollouts.failures import TaskNotTaken
-from openenv.rollouts.meter import Meter, Reading
+from openenv.rollouts.meter import Meter, MeterReading
 from openenv.server.workers import managers_of
 
 
 @contextlib.asynccontextmanager
-async def sitting(environment: Any, **options: Any) -> AsyncIterator[tuple[Seats, Seat]]:
-    seats = await Seats.of(environment, **options)
+async def sitting(
+    environment: Any, **options: Any
+) -> AsyncIterator[tuple[EpisodeSessions, EpisodeSession]]:
+    seats = await EpisodeSessions.of(environment, **options)
     try:
         yield seats, await seats.take()
     finally:
@@ -113,9 +115,9 @@ async def test_to_show_what_observations_do_not_have_is_an_error_at_once(shows: 
         with pytest.raises(
             ValueError, match=r"\]; expected one or more of \['cells', 'text', 'turn'\]"
         ):
-            await Seats.of(url, shows=shows)
+            await EpisodeSessions.of(url, shows=shows)
         with pytest.raises(TypeError, match=r"shows='text'; expected a list of names"):
-            await Seats.of(url, shows="text")
+            await EpisodeSessions.of(url, shows="text")
 
 
 @pytest.mark.anyio
@@ -138,11 +140,11 @@ async def test_what_is_not_taken_is_an_answer_and_the_episode_goes_on() -> None:
 @pytest.mark.anyio
 async def test_before_an_episode_there_is_nothing_to_act_in_and_no_score() -> None:
     async with sitting(Talk) as (seats, seat):
-        with pytest.raises(NoEpisode, match="call reset first"):
+        with pytest.raises(NoActiveEpisode, match="call reset first"):
             await seat.call("say", {"word": "hi"})
-        with pytest.raises(NoEpisode, match="call reset first"):
+        with pytest.raises(NoActiveEpisode, match="call reset first"):
             seat.score()
-    with pytest.raises(NoEpisode, match="are closed"):
+    with pytest.raises(NoActiveEpisode, match="are closed"):
         await seats.take()
 
 
@@ -204,7 +206,7 @@ async def test_an_episode_that_broke_off_has_no_score_and_the_next_one_another_s
         score = seat.score("earned")
         assert score.value is None
         assert str(score.unscored).startswith("the episode broke off: ExecutionFailed: ")
-        with pytest.raises(NoEpisode, match="the episode broke off"):
+        with pytest.raises(NoActiveEpisode, match="the episode broke off"):
             await seat.call("say", {"word": "hi"})
         await seat.reset()
         await seat.call("say", {"word": "over"})
@@ -312,9 +314,9 @@ async def test_a_session_that_is_lost_between_episodes_is_replaced() -> None:
 @pytest.mark.anyio
 async def test_what_is_not_there_is_said() -> None:
     with pytest.raises(ConnectError):
-        await Seats.of("http://127.0.0.1:9", retries=0)
+        await EpisodeSessions.of("http://127.0.0.1:9", retries=0)
     with pytest.raises(TypeError, match="is no environment"):
-        await Seats.of(3)
+        await EpisodeSessions.of(3)
 
 
 @pytest.mark.anyio
@@ -369,4 +371,4 @@ def test_waits_that_overlap_count_once_and_each() -> None:
     assert found.waited_s <= found.summed_s <= 2 * took
     assert meter.read() == found
     meter.count(steps=2, failures=1)
-    assert meter.read() - found == Reading(steps=2, failures=1)
+    assert meter.read() - found == MeterReading(steps=2, failures=1)

@@ -13,8 +13,8 @@ from support.servers import serving
 
 from openenv import GenericEnvClient, create_app
 from openenv.errors import CapacityError
-from openenv.rollouts.batched import BatchPlayer, Start
-from openenv.rollouts.episode_sessions import Answer
+from openenv.rollouts.batched import BatchPlayer, EpisodeStart
+from openenv.rollouts.episode_sessions import ActionOutcome
 from openenv.rollouts.failures import EnvironmentsFailing
 from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.tokens import Chat, TokenRollout
@@ -76,8 +76,8 @@ def saying(*words: str) -> Any:
     return generate
 
 
-def start(text: str = "Talk.", **arguments: Any) -> Start:
-    return Start([{"role": "user", "content": text}], arguments)
+def start(text: str = "Talk.", **arguments: Any) -> EpisodeStart:
+    return EpisodeStart([{"role": "user", "content": text}], arguments)
 
 
 def test_a_rollout_is_one_sequence_that_grows() -> None:
@@ -222,7 +222,7 @@ def test_a_model_is_told_of_tools_as_its_template_has_it() -> None:
     reply = letters(f'<tool_call>{{"name": "say", "arguments": {{"word": "a"}}}}</tool_call>{END}')
     parsed = by_template.read([], reply)
     assert [(call.name, call.arguments) for call in parsed.calls] == [("say", {"word": "a"})]
-    told = written(by_template.after(reply, parsed, Answer("then", None, False, ("then",))))
+    told = written(by_template.after(reply, parsed, ActionOutcome("then", None, False, ("then",))))
     assert told == f"\n<tool>then{END}\n<assistant>"
     assert Chat(Letters(), both).told == "json"
     by_words = written(Chat(Letters(), both).opening([{"role": "user", "content": "Go."}], "now"))

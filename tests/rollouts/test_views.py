@@ -16,7 +16,7 @@ from openenv.arrays import Array, Blob
 from openenv.errors import NotSupported
 from openenv.reward import RewardSpec
 from openenv.rollouts import policy_named, rollout
-from openenv.rollouts.episode_sessions import Seats
+from openenv.rollouts.episode_sessions import EpisodeSessions
 from openenv.rollouts.failures import RolloutsFailed
 from openenv.rollouts.policies.views import look_at, view
 from openenv.rollouts.tokens import Chat
@@ -88,7 +88,7 @@ def test_a_text_that_only_begins_like_a_picture_is_a_text() -> None:
 
 @pytest.mark.anyio
 async def test_seats_that_show_pictures_pass_them_on() -> None:
-    seats = await Seats.of(Camera, shows_pictures=True)
+    seats = await EpisodeSessions.of(Camera, shows_pictures=True)
     try:
         seat = await seats.take()
         first = seat.look_at(await seat.reset())

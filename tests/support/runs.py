@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from openenv.rollouts.records import Failure, Header, Rollout, StepRecord, Usage
+from openenv.rollouts.records import Failure, Rollout, RolloutHeader, RolloutUsage, StepRecord
 
 FAILED = object()
 """In place of a reward: every attempt failed."""
 
-HEADER = Header(
+HEADER = RolloutHeader(
     environment="dice_env",
     policy="random",
     reward={"kind": "terminal", "range": [0.0, 1.0], "components": []},
@@ -27,7 +27,7 @@ def rollout(name: str, sample: int = 0, reward: Any = 1.0, **more: Any) -> Rollo
         "sample": sample,
         "seed": 7,
         "steps": [StepRecord(), StepRecord()],
-        "usage": Usage(prompt_tokens=100, completion_tokens=10, seconds=0.5),
+        "usage": RolloutUsage(prompt_tokens=100, completion_tokens=10, seconds=0.5),
     }
     if reward is FAILED:
         failure = Failure(type="ConnectError", message="no server answers", at="reset")
@@ -48,6 +48,6 @@ def run_of(rewards: Mapping[str, Sequence[Any]], **more: Any) -> list[Rollout]:
     ]
 
 
-def header(**changes: Any) -> Header:
+def header(**changes: Any) -> RolloutHeader:
     """`HEADER`, with changes."""
     return HEADER.model_copy(update=changes)

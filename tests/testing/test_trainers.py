@@ -10,17 +10,17 @@ import pytest
 
 from openenv.errors import CapacityError
 from openenv.rollouts.beginnings import Beginnings
-from openenv.rollouts.episode_sessions import Seat, Seats
+from openenv.rollouts.episode_sessions import EpisodeSession, EpisodeSessions
 from openenv.rollouts.replies import ParsedReply, read_reply
 from openenv.testing import IntegrationFailed, check_integration
 from openenv.testing.trainers import (
     CASES,
-    Played,
-    PlayedRollout,
-    Run,
     ScriptedReply,
     TrainerCase,
-    case_in,
+    TrainerResult,
+    TrainerRollout,
+    TrainerRun,
+    find_case,
 )
 
 pytestmark = pytest.mark.timeout(120)
@@ -33,12 +33,14 @@ class Trainer:
         self.faults = frozenset(faults)
         self.beginnings = Beginnings("planted")
 
-    def play(self, run: Run) -> Played:
+    def play(self, run: TrainerRun) -> TrainerResult:
         return asyncio.run(self._played(run))
 
-    async def _played(self, run: Run) -> Played:
-        seats = await Seats.of(run.address, retries=0, shows_pictures="sees" in self.faults)
-        found: dict[str, list[PlayedRollout]] = defaultdict(list)
+    async def _played(self, run: TrainerRun) -> TrainerResult:
+        seats = await EpisodeSessions.of(
+            run.address, retries=0, shows_pictures="sees" in self.faults
+        )
+        found: dict[str, list[TrainerRollout]] = defaultdict(list)
         try:
             if "asks_no_room" not in self.faults:
                 seats.check_room(max(case.rollouts for case in run.cases))
@@ -46,14 +48,14 @@ class Trainer:
                 for number in range(case.rollouts):
                     found[case.name].append(await self._rollout(seats, case, run, number))
         except CapacityError as error:
-            return Played(error=f"CapacityError: {error}")
+            return TrainerResult(error=f"CapacityError: {error}")
         finally:
             await seats.aclose()
-        return Played(found)
+        return TrainerResult(found)
 
     async def _rollout(
-        self, seats: Seats, case: TrainerCase, run: Run, number: int
-    ) -> PlayedRollout:
+        self, seats: EpisodeSessions, case: TrainerCase, run: TrainerRun, number: int
+    ) -> TrainerRollout:
         seat = await seats.take()
         try:
             return await self._episode(seat, seats, case, run, number)
@@ -61,21 +63,26 @@ class Trainer:
             if "raises" in self.faults:
                 raise
             if "counts_failures_as_0" in self.faults:
-                return PlayedRollout(0.0, is_trained_on=True)
-            return PlayedRollout(error=f"{type(error).__name__}: {error}")
+                return TrainerRollout(0.0, is_trained_on=True)
+            return TrainerRollout(error=f"{type(error).__name__}: {error}")
         finally:
             await seat.close()
 
     async def _episode(
-        self, seat: Seat, seats: Seats, case: TrainerCase, run: Run, number: int
-    ) -> PlayedRollout:
+        self,
+        seat: EpisodeSession,
+        seats: EpisodeSessions,
+        case: TrainerCase,
+        run: TrainerRun,
+        number: int,
+    ) -> TrainerRollout:
         row = {name: value for name, value in case.row.items() if name != "prompt"}
         if "drops_task_id" in self.faults:
             row.pop("task_id", None)
         if "drops_seed" in self.faults:
             row["seed"] += 1000
         seen = seat.look_at(await seat.reset(**row))
-        assert "drops_seed" in self.faults or case_in(seen.text) == case
+        assert "drops_seed" in self.faults or find_case(seen.text) == case
         if "compares_nothing" not in self.faults:
             self.beginnings.saw(case.name, seen.text)
         shown, learnt = seen.text, ""
@@ -100,11 +107,11 @@ class Trainer:
         if value is None and "counts_failures_as_0" in self.faults:
             value = 0.0
         if "no_room_for_all" in self.faults and case.name == "no_room" and number:
-            return PlayedRollout()
+            return TrainerRollout()
         is_used = value is not None and "learns_nothing" not in self.faults
-        return PlayedRollout(value, is_used, shown, learnt, pictures)
+        return TrainerRollout(value, is_used, shown, learnt, pictures)
 
-    def _read(self, reply: ScriptedReply, seats: Seats) -> ParsedReply:
+    def _read(self, reply: ScriptedReply, seats: EpisodeSessions) -> ParsedReply:
         said = reply.text()
         if "keeps_thoughts" in self.faults and reply.thought and not reply.is_cut:
             said = reply.text().replace("<think>", "").replace("</think>", "")
@@ -224,10 +231,10 @@ def test_a_case_that_is_not_known_or_has_no_reason_is_refused(
 
 
 def test_what_is_played_crosses_to_another_process_as_json() -> None:
-    run = Run("http://127.0.0.1:1", CASES[:3], 5)
-    assert Run.from_data(json.loads(json.dumps(run.as_data()))) == run
-    played = Played({"fine": [PlayedRollout(1.0, True, "seen")]}, "it ended")
-    assert Played.from_data(json.loads(json.dumps(played.as_data()))) == played
+    run = TrainerRun("http://127.0.0.1:1", CASES[:3], 5)
+    assert TrainerRun.from_data(json.loads(json.dumps(run.as_data()))) == run
+    played = TrainerResult({"fine": [TrainerRollout(1.0, True, "seen")]}, "it ended")
+    assert TrainerResult.from_data(json.loads(json.dumps(played.as_data()))) == played
 
 
 @pytest.mark.parametrize(
@@ -250,6 +257,6 @@ def test_the_arguments_of_a_malformed_call_are_no_json() -> None:
 
 def test_a_case_is_known_by_its_prompt_alone_where_the_environment_could_not_be_reset() -> None:
     (case,) = [case for case in CASES if case.name == "reset_raises"]
-    assert case_in(case.row["prompt"][0]["content"]) == case
+    assert find_case(case.row["prompt"][0]["content"]) == case
     with pytest.raises(ValueError, match="first observation"):
-        case_in("Press the buttons.")
+        find_case("Press the buttons.")

@@ -23,9 +23,9 @@ from transformers import PreTrainedTokenizerFast
 
 from openenv import Action, Environment, Observation, State
 from openenv.reward import RewardSpec
-from openenv.rollouts.batched import BatchPlayer, Start
+from openenv.rollouts.batched import BatchPlayer, EpisodeStart
 from openenv.rollouts.formats import regions_in
-from openenv.rollouts.replies import thought_opened_by
+from openenv.rollouts.replies import opens_thought
 from openenv.rollouts.templates import TemplateError
 from openenv.rollouts.tokens import Chat, TokenRollout
 
@@ -267,14 +267,14 @@ def play(
 
     def generate(sequences: list[list[int]]) -> Any:
         said = left.pop(0) if left else f"Nothing more.{family.end}"
-        if thought_opened_by(tokenizer.decode(sequences[0])):
+        if opens_thought(tokenizer.decode(sequences[0])):
             assert family.thought is not None
             opens, closes = family.thought
             said = said.removeprefix(opens) if said.startswith(opens) else closes + said
         ids = tokenizer.encode(said, add_special_tokens=False)
         return [ids for _ in sequences], [[LOGPROB] * len(ids) for _ in sequences]
 
-    start = Start(
+    start = EpisodeStart(
         [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Begin."}]
     )
     (found,) = player.play(chat, [start], generate)

@@ -46,7 +46,7 @@ from openenv.rollouts.harness.sessions import (
     ResourceSessionFactory,
     ToolCallRejected,
     TraceEntry,
-    UnknownTool,
+    UnknownSessionTool,
 )
 from openenv.rollouts.harness.training import TrainingTrace
 from openenv.settings import without_keys
@@ -400,7 +400,7 @@ class _Tools:
         with self.lock:  # an environment is stepped once at a time
             try:
                 result = self.session.call_tool(name, arguments)
-            except UnknownTool as error:
+            except UnknownSessionTool as error:
                 raise UnknownMCPTool(str(error)) from error
             except (ToolCallRejected, InvalidActionError) as error:
                 result = ToolResult(error=str(error))

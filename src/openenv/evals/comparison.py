@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from openenv.evals.metrics import COSTS, Evaluation, EvaluationError, TaskResult
 
-__all__ = ["Comparison", "ComparisonError", "Difference", "TaskDifference", "compare"]
+__all__ = ["Comparison", "ComparisonError", "FigureDifference", "TaskDifference", "compare"]
 
 # A task is solved where at least this share of its samples has solved it.
 SOLVED_SHARE = 0.5
@@ -32,7 +32,7 @@ class _Result(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
 
-class Difference(_Result):
+class FigureDifference(_Result):
     """One figure in both runs: means over tasks that both have."""
 
     name: str
@@ -66,7 +66,7 @@ class Comparison(_Result):
     tasks: int = Field(description="How many tasks both have.")
     only_before: list[str] = Field(default_factory=list, description="Tasks of the first run only.")
     only_after: list[str] = Field(default_factory=list, description="Tasks of the second run only.")
-    differences: list[Difference] = Field(default_factory=list)
+    differences: list[FigureDifference] = Field(default_factory=list)
     fixed: list[str] = Field(
         default_factory=list, description="Tasks that the second run solves, and the first did not."
     )
@@ -208,7 +208,7 @@ def _differences(
     after: Evaluation,
     pairs: Pairs,
     drawing: tuple[float, int, int, int],
-) -> list[Difference]:
+) -> list[FigureDifference]:
     import numpy as np
 
     from openenv.evals.statistics import (
@@ -243,12 +243,12 @@ def _differences(
     for place, figure in enumerate(figures):
         has = known[:, place]
         if not has.any():
-            found.append(Difference(name=_shown(figure)))
+            found.append(FigureDifference(name=_shown(figure)))
             continue
         low, high = intervals[place] or (None, None)
         is_tested = place < len(tested)
         found.append(
-            Difference(
+            FigureDifference(
                 name=_shown(figure),
                 before=float(means[has, place, 0].mean()),
                 after=float(means[has, place, 1].mean()),

@@ -23,9 +23,9 @@ from typing import Any
 
 from openenv._internal.packages import needs
 from openenv.reward import Score
-from openenv.rollouts.engine import needless, reset_arguments
-from openenv.rollouts.episode_sessions import Seat, Seats
-from openenv.rollouts.interfaces import ActionTool
+from openenv.rollouts.engine import ignorable_arguments, reset_arguments
+from openenv.rollouts.episode_sessions import EpisodeSession, EpisodeSessions
+from openenv.rollouts.interfaces import AgentTool
 from openenv.rollouts.jobs import derived_seed
 from openenv.tasks.load import load_tasks
 from openenv.tasks.task import Task
@@ -147,9 +147,13 @@ def _asked(prompt: str | Sequence[Mapping[str, Any]]) -> str | list[ChatMessage]
 def _solver(env: Any, tasks: Mapping[str, Task], seed: int, instructions: str) -> Solver:
     def acts() -> Solver:
         async def solve(state: TaskState, generate: Generate) -> TaskState:
-            seats = await Seats.of(env, retries=0)  # those of Inspect AI are a new sample's
+            seats = await EpisodeSessions.of(
+                env, retries=0
+            )  # those of Inspect AI are a new sample's
             try:
-                episode = _Episode(seats, await seats.take(), state, tasks[str(state.sample_id)])
+                episode = _InspectEpisode(
+                    seats, await seats.take(), state, tasks[str(state.sample_id)]
+                )
                 await episode.run(seed, instructions)
             finally:
                 await seats.aclose()
@@ -162,8 +166,10 @@ def _solver(env: Any, tasks: Mapping[str, Task], seed: int, instructions: str) -
     return made
 
 
-class _Episode:
-    def __init__(self, seats: Seats, seat: Seat, state: TaskState, one: Task) -> None:
+class _InspectEpisode:
+    def __init__(
+        self, seats: EpisodeSessions, seat: EpisodeSession, state: TaskState, one: Task
+    ) -> None:
         self._interface = seats.interface
         self._seat = seat
         self._state = state
@@ -174,7 +180,9 @@ class _Episode:
         state = self._state
         arguments = reset_arguments(self._task, True)
         arguments.setdefault("seed", derived_seed(seed, self._task.id))
-        first = await self._seat.reset(may_ignore=frozenset(needless(self._task)), **arguments)
+        first = await self._seat.reset(
+            may_ignore=frozenset(ignorable_arguments(self._task)), **arguments
+        )
         if instructions:
             state.messages.insert(0, ChatMessageSystem(content=instructions))
         state.messages.append(ChatMessageUser(content=self._seat.seen(first)))
@@ -201,7 +209,7 @@ class _Episode:
                 state.messages.append(ChatMessageUser(content=ACT))
             idle = 0 if self._seat.steps > before else idle + 1
 
-    def _as_tool(self, tool: ActionTool) -> ToolDef:
+    def _as_tool(self, tool: AgentTool) -> ToolDef:
         async def execute(**kwargs: Any) -> str:
             answer = await self._seat.act(tool.action(kwargs))
             if answer.is_refused:

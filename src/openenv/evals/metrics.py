@@ -21,8 +21,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from openenv.errors import OpenEnvError
 from openenv.reward import RewardSpec
 from openenv.rollouts.endings import is_given_up, is_left
-from openenv.rollouts.endings import lowest as lowest_of
-from openenv.rollouts.records import Header, Rollout
+from openenv.rollouts.endings import lowest_reward as lowest_of
+from openenv.rollouts.records import Rollout, RolloutHeader
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,11 +74,11 @@ class EvaluationError(OpenEnvError, ValueError):
     """There is nothing to evaluate, or it cannot be told apart."""
 
 
-class _Result(BaseModel):
+class _StoredFigures(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
 
-class Estimate(_Result):
+class Estimate(_StoredFigures):
     """A figure, and how sure it is.
 
     `low` and `high` are None where an interval cannot be had: there is one task, or every task
@@ -94,7 +94,7 @@ class Estimate(_Result):
     tasks: int = Field(default=0, description="How many tasks it is of.")
 
 
-class SampleResult(_Result):
+class SampleResult(_StoredFigures):
     """What one sample of a task came to."""
 
     id: str
@@ -128,7 +128,7 @@ class SampleResult(_Result):
         return self.outcome != "failed" and self.reward is not None and not self.given_up
 
 
-class TaskResult(_Result):
+class TaskResult(_StoredFigures):
     """What all samples of one task came to."""
 
     group: str | None = Field(default=None, description="The family of tasks that it is of.")
@@ -169,7 +169,7 @@ class TaskResult(_Result):
         return _mean([figure_of(sample, figure) for sample in self.samples])
 
 
-class Breakdown(_Result):
+class Breakdown(_StoredFigures):
     """The figures of some of the tasks."""
 
     name: str
@@ -179,7 +179,7 @@ class Breakdown(_Result):
     reward: Estimate
 
 
-class Evaluation(_Result):
+class Evaluation(_StoredFigures):
     """What a run came to. Made by `evaluate`."""
 
     environment: str = ""
@@ -269,7 +269,7 @@ def _shares(parts: Sequence[Breakdown]) -> dict[str, float | None]:
 
 def evaluate(
     rollouts: Iterable[Rollout],
-    header: Header | None = None,
+    header: RolloutHeader | None = None,
     *,
     threshold: float | None = None,
     unscored: Unscored = "fail",
@@ -309,12 +309,12 @@ def evaluate(
         raise ValueError(f"unscored={unscored!r}; expected 'fail', 'skip' or 'fail-all'")
     if not 0.0 < level < 1.0 or resamples < 1:
         raise ValueError(f"level={level}, resamples={resamples}; expected 0 < level < 1, and one")
-    header = header or Header(environment="", policy="")
+    header = header or RolloutHeader(environment="", policy="")
     limit, limit_from = _threshold(threshold, header.reward)
     worst = _lowest(lowest, header.reward)
     rules = _Rules(limit, unscored, worst, lowest is not None)
     per_task = _by_task(rollouts, rules)
-    work = _Work(per_task, level, resamples, seed)
+    work = _Estimator(per_task, level, resamples, seed)
     parts = _components(per_task, header.reward)
     # All at once: to draw the tasks is what takes its time.
     means = work.means(["reward", *COSTS, *parts])
@@ -534,22 +534,22 @@ def _components(per_task: Mapping[str, TaskResult], reward: Mapping[str, Any] | 
 # ------------------------------------------------------------------ figures
 
 
-class Tally(NamedTuple):
+class SampleCount(NamedTuple):
     """Of the samples of a task, how many have it, of how many that could."""
 
     has: int
     of: int
 
 
-def _solved(task: TaskResult) -> Tally:
-    return Tally(task.times_solved, task.counted)
+def _solved(task: TaskResult) -> SampleCount:
+    return SampleCount(task.times_solved, task.counted)
 
 
-def _share_of(is_one: Callable[[SampleResult], bool]) -> Callable[[TaskResult], Tally]:
-    return lambda task: Tally(sum(map(is_one, task.samples)), len(task.samples))
+def _share_of(is_one: Callable[[SampleResult], bool]) -> Callable[[TaskResult], SampleCount]:
+    return lambda task: SampleCount(sum(map(is_one, task.samples)), len(task.samples))
 
 
-def _ended(outcome: str) -> Callable[[TaskResult], Tally]:
+def _ended(outcome: str) -> Callable[[TaskResult], SampleCount]:
     return _share_of(lambda sample: sample.outcome == outcome)
 
 
@@ -563,7 +563,7 @@ RATES = {
 
 
 @dataclass
-class _Work:
+class _Estimator:
     """Makes estimates of tasks, with what is the same for all of them."""
 
     tasks: Mapping[str, TaskResult]
@@ -571,7 +571,7 @@ class _Work:
     resamples: int
     seed: int
 
-    def rate(self, counts: Callable[[TaskResult], Tally]) -> Estimate:
+    def rate(self, counts: Callable[[TaskResult], SampleCount]) -> Estimate:
         """The share of samples; its interval is Wilson's."""
         import numpy as np
 
@@ -621,7 +621,7 @@ class _Work:
         found = []
         for name, tasks in parts.items():
             part = {task: self.tasks[task] for task in tasks}
-            work = _Work(part, self.level, self.resamples, self.seed)
+            work = _Estimator(part, self.level, self.resamples, self.seed)
             found.append(
                 Breakdown(
                     name=name,
@@ -676,17 +676,17 @@ class _Work:
             estimate.method = "wilson"
 
 
-def _groups(task: TaskResult) -> list[Tally]:
+def _groups(task: TaskResult) -> list[SampleCount]:
     """Solved and counted samples of each seed: one of them is one thing to solve."""
     counted: Counter[str] = Counter()
     solved: Counter[str] = Counter()
     for sample in task.samples:
         counted[sample.group] += sample.solved is not None
         solved[sample.group] += sample.solved is True
-    return [Tally(solved[group], counted[group]) for group in counted]
+    return [SampleCount(solved[group], counted[group]) for group in counted]
 
 
-def _passes(groups: Sequence[Tally], k: int) -> tuple[float, int]:
+def _passes(groups: Sequence[SampleCount], k: int) -> tuple[float, int]:
     """The mean of pass@k over the seeds of a task that have k samples; and 1, or 0 if none has."""
     from openenv.evals.statistics import pass_at_k
 

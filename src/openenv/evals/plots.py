@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from openenv._internal.packages import needs
 from openenv._internal.reports.plots import BLUE, GREY, ORANGE, SKY, Plot, drawn, plot, styled
-from openenv.evals.comparison import Comparison, Difference
+from openenv.evals.comparison import Comparison, FigureDifference
 from openenv.evals.metrics import Estimate, Evaluation
 
 with needs("a report of an evaluation", "pip install 'openenv[eval]'"):
@@ -190,8 +190,8 @@ def _components(evaluation: Evaluation) -> Plot | None:
     return plot(figure, "components", caption)
 
 
-def _whisker(axes: Axes, place: int, estimate: Estimate | Difference) -> None:
-    value = estimate.difference if isinstance(estimate, Difference) else estimate.value
+def _whisker(axes: Axes, place: int, estimate: Estimate | FigureDifference) -> None:
+    value = estimate.difference if isinstance(estimate, FigureDifference) else estimate.value
     assert value is not None
     if estimate.low is not None and estimate.high is not None:
         axes.plot([estimate.low, estimate.high], [place, place], color=BLUE, linewidth=2)

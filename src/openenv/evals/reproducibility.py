@@ -19,7 +19,7 @@ from openenv.client import background
 from openenv.client.client import EnvClient
 from openenv.errors import ConnectError, OpenEnvError
 from openenv.rollouts.engine import reset_arguments
-from openenv.rollouts.episodes import plain
+from openenv.rollouts.episodes import to_json_value
 from openenv.rollouts.jobs import as_task, derived_seed
 from openenv.rollouts.policies.views import visible_fields
 from openenv.rollouts.sessions import Sessions, sessions_of
@@ -109,7 +109,7 @@ async def _look(sessions: Sessions, task: Task | None, seed: int) -> dict[str, b
         await sessions.close(client)
     shown = visible_fields(first.observation, None)
     return {
-        name: to_json(plain(value), inf_nan_mode="constants")
+        name: to_json(to_json_value(value), inf_nan_mode="constants")
         for name, value in shown.items()
         if name not in NAMES
     }

@@ -12,18 +12,18 @@ from openenv.errors import Unscored
 from openenv.integrations.trl.environments import TASK_COLUMN, Columns, episode_arguments
 from openenv.reward import Score
 from openenv.rollouts.endings import NO_REWARD
-from openenv.rollouts.episode_sessions import Seat, Seats, Unfinished
+from openenv.rollouts.episode_sessions import EpisodeSession, EpisodeSessions, Unfinished
 from openenv.rollouts.tokens import TokenRollout
 
 __all__ = [
     "Generate",
-    "awaited",
-    "begun",
-    "known",
+    "run_on_shared_loop",
+    "begin_episode",
+    "check_scored",
     "play",
-    "reward",
+    "session_reward",
     "row_arguments",
-    "seats_in",
+    "shared_sessions",
 ]
 
 T = TypeVar("T")
@@ -50,18 +50,20 @@ OF_TRAINERS = frozenset(
 )
 """Columns of SkyRL's and verl's own; ``columns`` passes one of them on nevertheless."""
 
-_seats: dict[Hashable, Seats] = {}
+_seats: dict[Hashable, EpisodeSessions] = {}
 _looking = threading.Lock()
 
 
-def seats_in(environment: Hashable, retries: int, equal_beginnings: bool = True) -> Seats:
+def shared_sessions(
+    environment: Hashable, retries: int, equal_beginnings: bool = True
+) -> EpisodeSessions:
     """The seats that this process has in an environment, on the shared loop; found once.
 
     Args:
         environment: As `openenv.rollout` takes it.
         retries: How often a reset is tried again whose failure may pass.
         equal_beginnings: Episodes that are reset with the same arguments and a seed have to begin
-            alike; see `Seats.of`.
+            alike; see `EpisodeSessions.of`.
 
     Raises:
         NotSupported: Nobody tells how one acts in it.
@@ -73,20 +75,20 @@ def seats_in(environment: Hashable, retries: int, equal_beginnings: bool = True)
         found = _seats.get(key)
         if found is None:
             found = _seats[key] = background.run(
-                Seats.of(environment, retries=retries, equal_beginnings=equal_beginnings)
+                EpisodeSessions.of(environment, retries=retries, equal_beginnings=equal_beginnings)
             )
         return found
 
 
-async def awaited(work: Coroutine[Any, Any, T]) -> T:
+async def run_on_shared_loop(work: Coroutine[Any, Any, T]) -> T:
     """Have the shared loop, where such seats live, do something, and wait for it on any loop."""
     return await background.submit(work).awaited()
 
 
-async def begun(
-    seat: Seat, arguments: Mapping[str, Any], may_ignore: frozenset[str] = frozenset()
+async def begin_episode(
+    seat: EpisodeSession, arguments: Mapping[str, Any], may_ignore: frozenset[str] = frozenset()
 ) -> str:
-    """Begin an episode; what the model is shown first. Raises what `Seat.reset` does."""
+    """Begin an episode; what the model is shown first. Raises what `EpisodeSession.reset` does."""
     return seat.seen(await seat.reset(may_ignore=may_ignore, **arguments))
 
 
@@ -120,13 +122,13 @@ def row_arguments(
     return arguments, may_ignore | (kept.keys() - {"seed", "task_id"})
 
 
-def reward(seat: Seat, unfinished: Unfinished) -> Score:
+def session_reward(seat: EpisodeSession, unfinished: Unfinished) -> Score:
     """What an episode is worth, which is known.
 
     Raises:
         Unscored: It is not: the environment has failed, or gave no reward.
     """
-    return known(seat.score(unfinished))
+    return check_scored(seat.score(unfinished))
 
 
 Generate = Callable[
@@ -159,7 +161,7 @@ async def play(
         Unscored: It has failed, or has no reward.
         ValueError: The first observation does not leave room for the prompt.
     """
-    goes_on = await awaited(rollout.begin(messages, arguments, may_ignore))
+    goes_on = await run_on_shared_loop(rollout.begin(messages, arguments, may_ignore))
     if max_prompt is not None and len(rollout.prompt_ids) > max_prompt:
         raise ValueError(
             f"the prompt has {len(rollout.prompt_ids)} tokens with what the environment shows "
@@ -167,11 +169,11 @@ async def play(
         )
     while goes_on:
         reply, logprobs, is_cut = await generate(rollout.ids)
-        goes_on = await awaited(rollout.take(reply, logprobs, is_cut=is_cut))
-    return known(rollout.score)
+        goes_on = await run_on_shared_loop(rollout.take(reply, logprobs, is_cut=is_cut))
+    return check_scored(rollout.score)
 
 
-def known(score: Score) -> Score:
+def check_scored(score: Score) -> Score:
     """A score that has a value.
 
     Raises:

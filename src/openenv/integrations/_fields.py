@@ -17,26 +17,26 @@ with needs("openenv.integrations"):
     from gymnasium import Space, spaces
     from gymnasium.vector import utils
 
-__all__ = ["Elements", "elements_of_actions", "elements_of_observations"]
+__all__ = ["SpaceElements", "elements_of_actions", "elements_of_observations"]
 
 NUMBERS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 def elements_of_actions(
     schema: Mapping[str, Any] | None, space: Space[Any] | None, field: str | None
-) -> Elements:
-    """How elements of a space are actions; see `Elements.of`."""
-    return Elements.of("action", schema, space, field, Action.model_fields)
+) -> SpaceElements:
+    """How elements of a space are actions; see `SpaceElements.of`."""
+    return SpaceElements.of("action", schema, space, field, Action.model_fields)
 
 
 def elements_of_observations(
     schema: Mapping[str, Any] | None, space: Space[Any] | None, field: str | None
-) -> Elements:
-    """How observations are elements of a space; see `Elements.of`."""
-    return Elements.of("observation", schema, space, field, Observation.model_fields)
+) -> SpaceElements:
+    """How observations are elements of a space; see `SpaceElements.of`."""
+    return SpaceElements.of("observation", schema, space, field, Observation.model_fields)
 
 
-class Elements(NamedTuple):
+class SpaceElements(NamedTuple):
     """A space, and where its elements are among the fields of a model.
 
     Attributes:
@@ -57,7 +57,7 @@ class Elements(NamedTuple):
         space: Space[Any] | None,
         field: str | None,
         without: Iterable[str],
-    ) -> Elements:
+    ) -> SpaceElements:
         """Find out how a model and a space go together.
 
         The only field of a model holds the elements themselves. Those of a model with several

@@ -19,16 +19,21 @@ from typing import Any, Literal
 from openenv._internal.json import read_json
 from openenv._internal.packages import needs
 from openenv.integrations._episodes import (
-    awaited,
-    begun,
-    reward,
-    seats_in,
+    begin_episode,
+    run_on_shared_loop,
+    session_reward,
+    shared_sessions,
 )
-from openenv.rollouts.engine import needless, reset_arguments
-from openenv.rollouts.episode_sessions import Answer, Seat, Seats, Unfinished
+from openenv.rollouts.engine import ignorable_arguments, reset_arguments
+from openenv.rollouts.episode_sessions import (
+    ActionOutcome,
+    EpisodeSession,
+    EpisodeSessions,
+    Unfinished,
+)
 from openenv.rollouts.jobs import as_task
-from openenv.rollouts.policies.conversations import opening
-from openenv.rollouts.replies import Call, ParsedReply, described, read_reply
+from openenv.rollouts.policies.conversations import opening_messages
+from openenv.rollouts.replies import ParsedCall, ParsedReply, describe_tools, read_reply
 
 with needs("openenv.integrations.art", "pip install openpipe-art"):
     import art  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
@@ -83,14 +88,14 @@ async def rollout(
         OpenEnvError: The environment could not be reached, or has failed.
         Unscored: The episode has no reward.
     """
-    seats = await asyncio.to_thread(seats_in, environment, retries, equal_beginnings)
+    seats = await asyncio.to_thread(shared_sessions, environment, retries, equal_beginnings)
     messages, arguments, may_ignore = _episode(task, prompt, reset or {})
-    seat = await awaited(seats.take())
+    seat = await run_on_shared_loop(seats.take())
     try:
-        first = await awaited(begun(seat, arguments, may_ignore))
-        words = described(seats.interface) if acts == "words" else ""
+        first = await run_on_shared_loop(begin_episode(seat, arguments, may_ignore))
+        words = describe_tools(seats.interface) if acts == "words" else ""
         trajectory = art.Trajectory(
-            messages_and_choices=opening(messages, first, words),
+            messages_and_choices=opening_messages(messages, first, words),
             tools=[tool.as_function() for tool in seats.interface.tools]
             if acts == "tools"
             else None,
@@ -107,11 +112,11 @@ async def rollout(
             )
             trajectory.messages_and_choices.append(done.choices[0])
             trajectory.messages_and_choices += await _answers(seat, seats, done.choices[0])
-        score = reward(seat, unfinished)
+        score = session_reward(seat, unfinished)
         trajectory.reward = score.value
         trajectory.metrics |= {**score.components, "steps": seat.steps, "finished": seat.is_over}
     finally:
-        await awaited(seat.close())
+        await run_on_shared_loop(seat.close())
     return trajectory.finish()
 
 
@@ -132,17 +137,19 @@ def _episode(
     elif task.prompt:
         said.append({"role": "user", "content": task.prompt})
     arguments = {**reset_arguments(task, is_scored_there=True), **reset}
-    return said, arguments, frozenset(needless(task))
+    return said, arguments, frozenset(ignorable_arguments(task))
 
 
-async def _answers(seat: Seat, seats: Seats, choice: Any) -> list[dict[str, Any]]:
+async def _answers(
+    seat: EpisodeSession, seats: EpisodeSessions, choice: Any
+) -> list[dict[str, Any]]:
     """Act by a reply of the model; what it is told."""
     message, is_cut = choice.message, choice.finish_reason == "length"
     if not message.tool_calls or is_cut:
         reply = read_reply(message.content or "", seats.interface, is_cut=is_cut)
     else:
         reply = _called(message.tool_calls)
-    answer: Answer = await awaited(seat.act_by(reply))
+    answer: ActionOutcome = await run_on_shared_loop(seat.act_by(reply))
     ids = [call.id for call in message.tool_calls or ()]
     if not ids:
         return [{"role": "user", "content": answer.text}]
@@ -155,7 +162,7 @@ async def _answers(seat: Seat, seats: Seats, choice: Any) -> list[dict[str, Any]
 
 def _called(tool_calls: Sequence[Any]) -> ParsedReply:
     """The calls of a reply, up to one that cannot be read."""
-    calls: list[Call] = []
+    calls: list[ParsedCall] = []
     for one in tool_calls:
         try:
             arguments = read_json(one.function.arguments or "{}")
@@ -163,5 +170,5 @@ def _called(tool_calls: Sequence[Any]) -> ParsedReply:
             arguments = None
         if not isinstance(arguments, dict):
             return ParsedReply("", "", calls, "the arguments are no JSON object")
-        calls.append(Call(one.id, one.function.name, arguments))
+        calls.append(ParsedCall(one.id, one.function.name, arguments))
     return ParsedReply("", "", calls)

@@ -22,7 +22,7 @@ from openenv.errors import NotSupported
 from openenv.integrations._fields import elements_of_actions, elements_of_observations
 from openenv.integrations._sources import (
     UnscoredStep,
-    opened,
+    open_source,
     reward_of,
     schemas_of,
     vector_of,
@@ -107,7 +107,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any], EzPickle):
         self.render_mode = _checked_mode(render_mode)
         self._unscored_reward = unscored_reward
         self._is_closed = False
-        self._client, told = opened(source, options)
+        self._client, told = open_source(source, options)
         try:
             self._actions = elements_of_actions(told.action, action_space, action_field)
             self._observations = elements_of_observations(

@@ -24,17 +24,17 @@ from openenv._internal.packages import needs
 from openenv.integrations.transformers import end_tokens, sampler
 from openenv.integrations.trl.environments import Columns, episode_arguments
 from openenv.rewards.credit import group_advantages
-from openenv.rollouts.batched import BatchPlayer, Generate, Start
+from openenv.rollouts.batched import BatchPlayer, EpisodeStart, Generate
 from openenv.rollouts.beginnings import Beginnings, digest_of
 from openenv.rollouts.episode_sessions import Unfinished
 from openenv.rollouts.jobs import derived_seed
 from openenv.rollouts.meter import Meter, StepCost
-from openenv.rollouts.tokens import Chat, Tokenizer, TokenRollout
+from openenv.rollouts.tokens import Chat, ChatTokenizer, TokenRollout
 
 with needs("openenv.integrations.lightning", "pip install lightning transformers"):
     import torch  # pyright: ignore[reportMissingImports]
 
-__all__ = ["GRPO", "GRPOSettings", "Step"]
+__all__ = ["GRPO", "GRPOSettings", "GRPOStep"]
 
 # Strategies of Fabric under which no process holds the whole model, so that none can sample alone.
 SHARDED = frozenset(
@@ -97,7 +97,7 @@ class GRPOSettings:
 
 
 @dataclass(frozen=True)
-class Step:
+class GRPOStep:
     """What came of a step.
 
     Attributes:
@@ -199,7 +199,7 @@ class GRPO:
         fabric: Any,
         model: Any,
         optimizer: Any,
-        tokenizer: Tokenizer,
+        tokenizer: ChatTokenizer,
         environment: Any,
         settings: GRPOSettings | None = None,
         *,
@@ -243,7 +243,7 @@ class GRPO:
             self._player.close()
             raise
 
-    def steps(self, until: int) -> Iterator[Step]:
+    def steps(self, until: int) -> Iterator[GRPOStep]:
         """Make steps, up to the number `until`.
 
         Raises:
@@ -255,7 +255,7 @@ class GRPO:
         while self.number < until:
             yield self.step()
 
-    def step(self) -> Step:
+    def step(self) -> GRPOStep:
         """Play a batch of rollouts, and learn of them. Raises what `steps` does."""
         began, before = time.perf_counter(), self.meter.read()
         settings, number = self._settings, self.number + 1
@@ -265,7 +265,7 @@ class GRPO:
         )
         self._compare(starts, rollouts)
         rewards = [one.score.value for one in rollouts]
-        batch = _Batch.of(
+        batch = _TensorBatch.of(
             rollouts,
             group_advantages(rewards, settings.generations, is_scaled=settings.is_scaled),
             self._fabric.device,
@@ -276,7 +276,7 @@ class GRPO:
         )
         learnt = self._learn(batch, tokens) if tokens else _Learnt()
         self.number = number
-        return Step(
+        return GRPOStep(
             number=number,
             reward=reward / scored if scored else None,
             reward_std=_spread(rewards, settings.generations),
@@ -319,18 +319,18 @@ class GRPO:
 
     # -------------------------------------------------------------- what is played
 
-    def _starts(self, number: int) -> list[Start]:
+    def _starts(self, number: int) -> list[EpisodeStart]:
         """How a step's rollouts begin on this process: those of a group alike."""
         of_process, processes = self._settings.groups, self._fabric.world_size
         first = ((number - 1) * processes + self._fabric.global_rank) * of_process
         starts = [self._start(first + group) for group in range(of_process)]
         return [start for start in starts for _ in range(self._settings.generations)]
 
-    def _start(self, group: int) -> Start:
+    def _start(self, group: int) -> EpisodeStart:
         """How the rollouts of a group begin; groups are counted from the first step on."""
         if self._rows is None:
             told = [{"role": "user", "content": self._prompt}]
-            return Start(told, {"seed": derived_seed(self._seed, "train", group)})
+            return EpisodeStart(told, {"seed": derived_seed(self._seed, "train", group)})
         epoch, place = divmod(group, len(self._rows))
         order = list(range(len(self._rows)))
         random.Random(derived_seed(self._seed, "rows", epoch)).shuffle(order)  # nosec B311
@@ -338,9 +338,9 @@ class GRPO:
         if not self._gives_seeds or "seed" in start.arguments:
             return start
         seed = derived_seed(self._seed, "train", group)
-        return Start(start.messages, {**start.arguments, "seed": seed}, start.may_ignore)
+        return EpisodeStart(start.messages, {**start.arguments, "seed": seed}, start.may_ignore)
 
-    def _compare(self, starts: Sequence[Start], rollouts: Sequence[TokenRollout]) -> None:
+    def _compare(self, starts: Sequence[EpisodeStart], rollouts: Sequence[TokenRollout]) -> None:
         """Check that the rollouts of each group have begun alike; groups are of one process."""
         self._beginnings.forget()
         for start, rollout in zip(starts, rollouts, strict=True):
@@ -369,7 +369,7 @@ class GRPO:
 
     # -------------------------------------------------------------- what is learnt
 
-    def _learn(self, batch: _Batch, tokens: float) -> _Learnt:
+    def _learn(self, batch: _TensorBatch, tokens: float) -> _Learnt:
         """Update the weights by a step's rollouts.
 
         Args:
@@ -402,7 +402,7 @@ class GRPO:
             learnt = _Learnt(loss / tokens, norm, clipped / tokens)
         return learnt
 
-    def _loss(self, part: _Batch, old: Any) -> tuple[Any, Any]:
+    def _loss(self, part: _TensorBatch, old: Any) -> tuple[Any, Any]:
         """The sum over tokens of GRPO's loss, and for how many the change was clipped."""
         settings = self._settings
         logprobs = self._logprobs(part)
@@ -413,14 +413,14 @@ class GRPO:
         outside = ((ratio * advantage) > (near * advantage)) * part.weight
         return -(gained * part.weight).sum(), outside.sum()
 
-    def _logprobs(self, part: _Batch) -> Any:
+    def _logprobs(self, part: _TensorBatch) -> Any:
         """Of each token but the first, its log-probability by the model: (rollouts, length - 1)."""
         found = self._model(input_ids=part.ids, attention_mask=part.mask, use_cache=False)
         logits = found.logits[:, :-1].float() / self._settings.temperature
         chosen = logits.gather(-1, part.ids[:, 1:, None]).squeeze(-1)
         return chosen - logits.logsumexp(-1)
 
-    def _logprobs_now(self, parts: Sequence[_Batch]) -> list[Any]:
+    def _logprobs_now(self, parts: Sequence[_TensorBatch]) -> list[Any]:
         with torch.no_grad():
             return [self._logprobs(part) for part in parts]
 
@@ -444,7 +444,7 @@ class _Learnt:
 
 
 @dataclass(frozen=True)
-class _Batch:
+class _TensorBatch:
     """Rollouts as tensors.
 
     Attributes:
@@ -463,7 +463,7 @@ class _Batch:
     @classmethod
     def of(
         cls, rollouts: Sequence[TokenRollout], advantages: Sequence[float], device: Any
-    ) -> _Batch:
+    ) -> _TensorBatch:
         longest = max(len(one.ids) for one in rollouts)
         ids = torch.zeros((len(rollouts), longest), dtype=torch.long)
         mask, weight = torch.zeros_like(ids), torch.zeros((len(rollouts), longest))
@@ -475,16 +475,16 @@ class _Batch:
         advantage = torch.tensor(advantages, dtype=torch.float32)
         return cls(*(one.to(device) for one in (ids, mask, weight[:, 1:], advantage)))
 
-    def parts(self, size: int | None) -> list[_Batch]:
+    def parts(self, size: int | None) -> list[_TensorBatch]:
         """The same, so many rollouts at a time."""
         split = [one.split(size or len(one)) for one in vars(self).values()]
-        return [_Batch(*one) for one in zip(*split, strict=True)]
+        return [_TensorBatch(*one) for one in zip(*split, strict=True)]
 
 
-def _started(row: Mapping[str, Any], columns: Columns | None) -> Start:
+def _started(row: Mapping[str, Any], columns: Columns | None) -> EpisodeStart:
     prompt = row["prompt"]
     told = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    return Start(told, *episode_arguments(row, columns))
+    return EpisodeStart(told, *episode_arguments(row, columns))
 
 
 def _spread(rewards: Sequence[float | None], size: int) -> float:

@@ -29,8 +29,8 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from openenv._internal.packages import needs
 from openenv.errors import CapacityError, OpenEnvError, words
-from openenv.rollouts.engine import needless, reset_arguments
-from openenv.rollouts.episode_sessions import Seat, Seats
+from openenv.rollouts.engine import ignorable_arguments, reset_arguments
+from openenv.rollouts.episode_sessions import EpisodeSession, EpisodeSessions
 from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.jobs import as_task
 from openenv.tasks.task import Task
@@ -117,9 +117,9 @@ class OpenEnvResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
     """
 
     config: OpenEnvResourcesServerConfig
-    _seats: Seats | None = PrivateAttr(default=None)
+    _seats: EpisodeSessions | None = PrivateAttr(default=None)
     _opening: asyncio.Lock = PrivateAttr(default_factory=asyncio.Lock)
-    _playing: dict[str, Seat] = PrivateAttr(default_factory=dict)
+    _playing: dict[str, EpisodeSession] = PrivateAttr(default_factory=dict)
     _used: dict[str, float] = PrivateAttr(default_factory=dict)
     _not_begun: dict[str, str] = PrivateAttr(default_factory=dict)
 
@@ -174,7 +174,7 @@ class OpenEnvResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
             raise
         return BaseSeedSessionResponse()
 
-    async def _begin(self, seat: Seat, begins: Beginning) -> None:
+    async def _begin(self, seat: EpisodeSession, begins: Beginning) -> None:
         arguments = {**self.config.reset, **begins.reset}
         first = await seat.reset(may_ignore=frozenset(begins.may_ignore), **arguments)
         seen = seat.seen(first)
@@ -229,14 +229,16 @@ class OpenEnvResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
         told = {**body.model_dump(), FAILURE_CLASS: "environment", "failure": why}
         return OpenEnvVerifyResponse(**{**told, "reward": 0.0})
 
-    async def _found(self) -> Seats:
+    async def _found(self) -> EpisodeSessions:
         async with self._opening:
             if self._seats is None:
                 config = self.config
-                self._seats = await Seats.of(config.environment, retries=config.reset_retries)
+                self._seats = await EpisodeSessions.of(
+                    config.environment, retries=config.reset_retries
+                )
             return self._seats
 
-    def _use(self, key: str, seat: Seat) -> None:
+    def _use(self, key: str, seat: EpisodeSession) -> None:
         self._playing[key], self._used[key] = seat, time.monotonic()
 
     async def _end(self, key: str) -> None:
@@ -274,7 +276,7 @@ async def dataset(
     Raises:
         OpenEnvError: An episode could not begin.
     """
-    seats = await Seats.of(environment)
+    seats = await EpisodeSessions.of(environment)
     try:
         seat = await seats.take()
         begun = _by_seed(num_rows or 1) if tasks is None else _by_task(tasks, num_rows)
@@ -291,11 +293,11 @@ def _by_task(tasks: Iterable[Any], count: int | None) -> Iterable[tuple[Task | N
     for number, given in enumerate(itertools.islice(tasks, count), 1):
         task = as_task(given, number)
         arguments = reset_arguments(task, is_scored_there=True)
-        yield task, Beginning(reset=arguments, may_ignore=sorted(needless(task)))
+        yield task, Beginning(reset=arguments, may_ignore=sorted(ignorable_arguments(task)))
 
 
 async def _row(
-    seat: Seat,
+    seat: EpisodeSession,
     interface: Interface,
     instruction: str | None,
     task: Task | None,

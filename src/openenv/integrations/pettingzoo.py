@@ -20,8 +20,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from openenv._internal.packages import needs
-from openenv.integrations._fields import Elements
-from openenv.integrations._sources import Opened, UnscoredStep, opened
+from openenv.integrations._fields import SpaceElements
+from openenv.integrations._sources import OpenedSource, UnscoredStep, open_source
 from openenv.integrations.gymnasium import GymnasiumEnv, RenderMode, drawn_in_mode
 from openenv.spaces import AnyOf, space_of
 
@@ -82,11 +82,11 @@ def parallel_env(source: Source, **options: Any) -> ParallelEnv:
 def _view(source: Any, options: Mapping[str, Any]) -> Any:
     of_view = {name: value for name, value in options.items() if name in OF_VIEWS}
     of_client = {name: value for name, value in options.items() if name not in OF_VIEWS}
-    client, told = opened(source, of_client)
+    client, told = open_source(source, of_client)
     try:
         fields = (told.observation or {}).get("properties", {})
         if told.action is None or told.observation is None or not fields.keys() >= OF_AGENTS:
-            return OneAgentEnv(Opened(client, told), **of_view)  # type: ignore[arg-type]
+            return OneAgentEnv(OpenedSource(client, told), **of_view)  # type: ignore[arg-type]
         seats = _seats(told.action, told.observation, of_view.pop("action_spaces", None))
         kind = AtOnceEnv if "agents" in fields else TurnsEnv
         return kind(client, seats, **of_view)
@@ -106,7 +106,7 @@ OF_VIEWS = {
 }
 
 
-class Seats(NamedTuple):
+class AgentSpaces(NamedTuple):
     """The agents that there may be.
 
     Attributes:
@@ -114,23 +114,23 @@ class Seats(NamedTuple):
         observations: How the observation of each is read.
     """
 
-    actions: dict[str, Elements]
-    observations: dict[str, Elements]
+    actions: dict[str, SpaceElements]
+    observations: dict[str, SpaceElements]
 
 
 def _seats(
     action: Mapping[str, Any],
     observation: Mapping[str, Any],
     given: Mapping[str, Space[Any]] | None,
-) -> Seats:
+) -> AgentSpaces:
     seen = _field(observation, "observations", "observation")
     assert isinstance(seen, spaces.Dict)
     acted = dict(given) if given is not None else _action_spaces(action, list(seen.spaces))
     if acted.keys() != seen.spaces.keys():
         raise ValueError(f"action_spaces are of {', '.join(acted)}, not of {', '.join(seen)}")
-    return Seats(
-        {name: Elements("action", space, None) for name, space in acted.items()},
-        {name: Elements("observation", space, None) for name, space in seen.spaces.items()},
+    return AgentSpaces(
+        {name: SpaceElements("action", space, None) for name, space in acted.items()},
+        {name: SpaceElements("observation", space, None) for name, space in seen.spaces.items()},
     )
 
 
@@ -152,13 +152,13 @@ def _field(schema: Mapping[str, Any], name: str, path: str) -> Space[Any]:
     return space_of({**schema["properties"][name], **definitions}, path=f"{path}.{name}")
 
 
-class _View:
+class _AgentsView:
     """What both kinds have in common."""
 
     def __init__(
         self,
         client: Any,
-        seats: Seats,
+        seats: AgentSpaces,
         *,
         unscored_reward: float | None = None,
         render_mode: RenderMode | None = None,
@@ -223,7 +223,7 @@ class _View:
         self._client.close()
 
 
-class AtOnceEnv(_View, ParallelEnv):  # type: ignore[misc]  # PettingZoo has no types
+class AtOnceEnv(_AgentsView, ParallelEnv):  # type: ignore[misc]  # PettingZoo has no types
     """Agents that act at once; `parallel_env` makes it.
 
     Args:
@@ -264,7 +264,7 @@ class AtOnceEnv(_View, ParallelEnv):  # type: ignore[misc]  # PettingZoo has no 
         )
 
 
-class TurnsEnv(_View, AECEnv):  # type: ignore[misc]  # PettingZoo has no types
+class TurnsEnv(_AgentsView, AECEnv):  # type: ignore[misc]  # PettingZoo has no types
     """Agents that take turns; `aec_env` makes it.
 
     An agent that is out has one more turn, with the action None, as PettingZoo wants it.

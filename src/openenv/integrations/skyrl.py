@@ -15,15 +15,15 @@ from typing import Any, Literal
 from openenv._internal.packages import needs
 from openenv.client import background
 from openenv.integrations._episodes import (
-    begun,
-    reward,
+    begin_episode,
     row_arguments,
-    seats_in,
+    session_reward,
+    shared_sessions,
 )
 from openenv.integrations.trl.environments import Columns
-from openenv.rollouts.episode_sessions import NoEpisode, Seat, Unfinished
-from openenv.rollouts.policies.conversations import opening
-from openenv.rollouts.replies import described
+from openenv.rollouts.episode_sessions import EpisodeSession, NoActiveEpisode, Unfinished
+from openenv.rollouts.policies.conversations import opening_messages
+from openenv.rollouts.replies import describe_tools
 
 with needs("openenv.integrations.skyrl", "pip install skyrl-gym"):
     from skyrl_gym.envs import (  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
@@ -34,7 +34,7 @@ with needs("openenv.integrations.skyrl", "pip install skyrl-gym"):
         BaseTextEnvStepOutput,
     )
 
-__all__ = ["OpenEnvTextEnv", "Options", "register"]
+__all__ = ["OpenEnvTextEnv", "SkyRLOptions", "register"]
 
 Messages = list[dict[str, Any]]
 
@@ -50,7 +50,7 @@ def register(id: str, environment: Hashable, **options: Any) -> None:
         id: For the column ``env_class``.
         environment: An address, the name of an environment that is installed, what else ``openenv
             serve`` takes, or an environment class.
-        **options: See `Options`.
+        **options: See `SkyRLOptions`.
 
     Raises:
         TypeError: They cannot be pickled, and so not be sent to another process.
@@ -71,7 +71,7 @@ def register(id: str, environment: Hashable, **options: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Options:
+class SkyRLOptions:
     """How an environment is played.
 
     Attributes:
@@ -101,7 +101,7 @@ class Options:
     equal_beginnings: bool = True
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Options:
+    def of(cls, given: Mapping[str, Any]) -> SkyRLOptions:
         """These options.
 
         Raises:
@@ -126,9 +126,9 @@ class OpenEnvTextEnv(BaseTextEnv):  # type: ignore[misc]
     where the environment cannot be reached or breaks, and where it has not scored the episode.
 
     Args:
-        env_config: What SkyRL's configuration has under the name: `Options`.
+        env_config: What SkyRL's configuration has under the name: `SkyRLOptions`.
         extras: The row's columns, and ``max_turns`` of the generator.
-        **options: `Options`, too; ``env_config`` comes before them.
+        **options: `SkyRLOptions`, too; ``env_config`` comes before them.
 
     Raises:
         ValueError: They are none.
@@ -141,10 +141,10 @@ class OpenEnvTextEnv(BaseTextEnv):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         super().__init__()
-        self._options = Options.of({**options, **(env_config or {})})
+        self._options = SkyRLOptions.of({**options, **(env_config or {})})
         self._row = dict(extras or {})
         self.max_turns = self._options.max_turns or self._row.get("max_turns") or 1
-        self._seat: Seat | None = None
+        self._seat: EpisodeSession | None = None
         self._told = 0.0  # of the episode's reward, by now
         self._metrics: dict[str, Any] = {}
 
@@ -163,30 +163,30 @@ class OpenEnvTextEnv(BaseTextEnv):  # type: ignore[misc]
             OpenEnvError: It could not begin.
         """
         arguments, may_ignore = row_arguments(self._row, self._options.columns)
-        seats = seats_in(
+        seats = shared_sessions(
             self._options.environment, self._options.retries, self._options.equal_beginnings
         )
         self.turns, self._told, self._metrics = 0, 0.0, {}
         if self._seat is None:
             self._seat = background.run(seats.take())
         try:
-            first = background.run(begun(self._seat, arguments, may_ignore))
+            first = background.run(begin_episode(self._seat, arguments, may_ignore))
         except BaseException:
             self.close()
             raise
-        words = described(seats.interface) if self._options.tell else ""
-        return opening(prompt, first, words), {}
+        words = describe_tools(seats.interface) if self._options.tell else ""
+        return opening_messages(prompt, first, words), {}
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """Act by the model's words.
 
         Raises:
-            NoEpisode: There is none.
+            NoActiveEpisode: There is none.
             OpenEnvError: The environment has failed; the episode is gone.
             Unscored: The episode is over, and has no reward.
         """
         if self._seat is None:
-            raise NoEpisode("no episode was begun: call init first")
+            raise NoActiveEpisode("no episode was begun: call init first")
         try:
             answer = background.run(self._seat.reply(action))
             self.turns += 1
@@ -215,9 +215,9 @@ class OpenEnvTextEnv(BaseTextEnv):  # type: ignore[misc]
         """
         return dict(self._metrics)
 
-    def _gained(self, seat: Seat, is_last: bool) -> float:
+    def _gained(self, seat: EpisodeSession, is_last: bool) -> float:
         if is_last:
-            score = reward(seat, self._options.unfinished)
+            score = session_reward(seat, self._options.unfinished)
             self._metrics = {**score.components, "steps": seat.steps, "finished": seat.is_over}
             value = score.value
         else:

@@ -15,15 +15,15 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from openenv.integrations._episodes import awaited, play, seats_in
+from openenv.integrations._episodes import play, run_on_shared_loop, shared_sessions
 from openenv.rollouts.episode_sessions import Unfinished
-from openenv.rollouts.tokens import Chat, Tokenizer, TokenRollout, Told
+from openenv.rollouts.tokens import Chat, ChatTokenizer, TokenRollout, Told
 
-__all__ = ["Rollout", "rollout"]
+__all__ = ["ForgeRollout", "rollout"]
 
 
 @dataclass(frozen=True)
-class Rollout:
+class ForgeRollout:
     """One episode, as tokens.
 
     Attributes:
@@ -56,7 +56,7 @@ class Rollout:
 
 async def rollout(
     generator: Any,
-    tokenizer: Tokenizer,
+    tokenizer: ChatTokenizer,
     environment: Hashable,
     *,
     messages: Sequence[Mapping[str, Any]] = (),
@@ -69,7 +69,7 @@ async def rollout(
     template: Mapping[str, Any] | None = None,
     request: Mapping[str, Any] | None = None,
     equal_beginnings: bool = True,
-) -> Rollout:
+) -> ForgeRollout:
     """Play one episode.
 
     Args:
@@ -94,8 +94,8 @@ async def rollout(
         OpenEnvError: The environment could not be reached.
         Unscored: It has failed, or the episode has no reward.
     """
-    seats = await asyncio.to_thread(seats_in, environment, retries, equal_beginnings)
-    seat = await awaited(seats.take())
+    seats = await asyncio.to_thread(shared_sessions, environment, retries, equal_beginnings)
+    seat = await run_on_shared_loop(seats.take())
     try:
         chat = Chat(tokenizer, seats.interface, told, **(template or {}))
         played = TokenRollout(
@@ -104,9 +104,9 @@ async def rollout(
         model = _Generator(generator, tokenizer, request or {})
         score = await play(played, model.generate, messages, reset or {})
     finally:
-        await awaited(seat.close())
+        await run_on_shared_loop(seat.close())
     assert score.value is not None
-    return Rollout(
+    return ForgeRollout(
         played.prompt_ids,
         played.completion_ids,
         played.mask,
@@ -123,7 +123,9 @@ async def rollout(
 class _Generator:
     """torchforge's generator, which is asked by a text."""
 
-    def __init__(self, generator: Any, tokenizer: Tokenizer, request: Mapping[str, Any]) -> None:
+    def __init__(
+        self, generator: Any, tokenizer: ChatTokenizer, request: Mapping[str, Any]
+    ) -> None:
         self.versions: list[int] = []
         self.is_exact = True
         self._generator = generator

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Optional, Union
 
-from openenv.rollouts.interfaces import ActionTool, resolved
+from openenv.rollouts.interfaces import AgentTool, resolve_reference
 
 __all__ = ["Parameters", "identifiers", "parameters_of", "typed_function"]
 
@@ -75,7 +75,8 @@ class Parameters:
     def __init__(self, schema: Mapping[str, Any]) -> None:
         root = dict(schema)
         properties = {
-            name: resolved(dict(one), root) for name, one in root.get("properties", {}).items()
+            name: resolve_reference(dict(one), root)
+            for name, one in root.get("properties", {}).items()
         }
         required = set(root.get("required", ()))
         called = identifiers(properties, taken=("self",))
@@ -113,14 +114,14 @@ class Parameters:
         }
 
 
-def parameters_of(tool: ActionTool) -> Parameters:
+def parameters_of(tool: AgentTool) -> Parameters:
     """The parameters of a tool of an environment."""
     return Parameters(tool.as_tool()["inputSchema"])
 
 
 def python_type(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 0) -> Any:
     """The type of what a JSON schema describes; Any where it is of no one kind."""
-    schema = resolved(dict(schema), dict(root))
+    schema = resolve_reference(dict(schema), dict(root))
     if "const" in schema:
         return Literal[schema["const"]]
     if "enum" in schema:
@@ -164,14 +165,14 @@ def _notes(schema: Mapping[str, Any]) -> list[str]:
 
 def _fields(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 0) -> str:
     """The fields of an object, in words: no type of Python's own has them."""
-    inner = resolved(dict(schema.get("items") or schema), dict(root))
+    inner = resolve_reference(dict(schema.get("items") or schema), dict(root))
     found = inner.get("properties")
     if not found or depth > 1:
         return ""
     required = set(inner.get("required", ()))
     parts = []
     for name, one in found.items():
-        one = resolved(dict(one), dict(root))
+        one = resolve_reference(dict(one), dict(root))
         kind = " or ".join(map(repr, one["enum"])) if "enum" in one else one.get("type", "any")
         deeper = _fields(one, root, depth + 1)
         what = f"{kind} of {deeper}" if deeper else str(kind)

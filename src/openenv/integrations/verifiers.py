@@ -28,8 +28,8 @@ from typing import Any, ClassVar, Literal
 
 from openenv._internal.packages import needs
 from openenv.reward import Score
-from openenv.rollouts.engine import needless, reset_arguments
-from openenv.rollouts.episode_sessions import Seat, Seats
+from openenv.rollouts.engine import ignorable_arguments, reset_arguments
+from openenv.rollouts.episode_sessions import EpisodeSession, EpisodeSessions
 from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.replies import read_reply
 from openenv.rollouts.sessions import own_tasks
@@ -85,7 +85,7 @@ class OpenEnvData(vf.TaskData):  # type: ignore[misc]
 class OpenEnvTask(vf.Task[OpenEnvData]):  # type: ignore[misc]
     """One task; a copy of it goes with each episode, and knows its seat."""
 
-    seat: Seat | None = None
+    seat: EpisodeSession | None = None
 
     @vf.stop  # type: ignore[untyped-decorator]
     async def episode_over(self, trace: vf.Trace) -> bool:
@@ -181,7 +181,7 @@ class OpenEnvEnv(vf.Env[OpenEnvEnvConfig]):  # type: ignore[misc]
 
     async def start(self) -> None:
         """Find the environment, and serve its tools."""
-        self._seats = await Seats.of(
+        self._seats = await EpisodeSessions.of(
             self.taskset.source(),
             retries=self.config.reset_retries,
             equal_beginnings=self.config.equal_beginnings,
@@ -217,11 +217,11 @@ class OpenEnvEnv(vf.Env[OpenEnvEnvConfig]):  # type: ignore[misc]
             self._tools.forget(seat)
             await seat.close()
 
-    async def _begun(self, seat: Seat, data: OpenEnvData) -> str | list[dict[str, Any]]:
+    async def _begun(self, seat: EpisodeSession, data: OpenEnvData) -> str | list[dict[str, Any]]:
         """What the model is told first."""
         task = None if data.task is None else Task.model_validate(data.task)
         given = {} if data.seed is None else {"seed": data.seed}
-        may_ignore = frozenset(needless(task))
+        may_ignore = frozenset(ignorable_arguments(task))
         if task is not None:
             given |= reset_arguments(task, is_scored_there=True)
         seen = seat.seen(await seat.reset(may_ignore=may_ignore, **given))
@@ -230,7 +230,7 @@ class OpenEnvEnv(vf.Env[OpenEnvEnvConfig]):  # type: ignore[misc]
             return [*prompt, {"role": "user", "content": seen}]
         return f"{prompt}\n\n{seen}" if prompt else seen
 
-    async def _played(self, seat: Seat, talk: vf.Interaction, said: Any) -> None:
+    async def _played(self, seat: EpisodeSession, talk: vf.Interaction, said: Any) -> None:
         while not seat.is_over:
             segment = await talk.turn(said)
             if segment.terminated or self.config.acts == "tools":
@@ -241,14 +241,14 @@ class OpenEnvEnv(vf.Env[OpenEnvEnvConfig]):  # type: ignore[misc]
             )
             said = (await seat.act_by(reply)).text
 
-    def _scored(self, seat: Seat) -> Score:
+    def _scored(self, seat: EpisodeSession) -> Score:
         score = seat.score(self.config.unfinished)
         if score.value is None:
             raise vf.EnvError(score.unscored or "the environment gave no reward")
         return score
 
 
-def _record(trace: vf.Trace, score: Score, seat: Seat) -> None:
+def _record(trace: vf.Trace, score: Score, seat: EpisodeSession) -> None:
     trace.record_reward("environment", score.value)
     trace.record_metrics({**score.components, "steps": float(seat.steps)})
 
@@ -273,7 +273,7 @@ class ToolServer:
     """
 
     def __init__(self, interface: Interface) -> None:
-        self._seats: dict[str, Seat] = {}
+        self._seats: dict[str, EpisodeSession] = {}
         self._listed = mcp.ListToolsResult(
             tools=[mcp.Tool.model_validate(tool.as_tool()) for tool in interface.tools]
         )
@@ -305,14 +305,14 @@ class ToolServer:
             server.should_exit = True
             await serving
 
-    def of(self, seat: Seat) -> dict[str, SharedToolServer]:
+    def of(self, seat: EpisodeSession) -> dict[str, SharedToolServer]:
         """The tools of a seat, by the prefix of their names, which is none."""
         key = secrets.token_urlsafe(24)
         self._seats[key] = seat
         url = f"{self._url}?{SEAT}={key}"
         return {"": SharedToolServer(url=url, local=True, external=True)}
 
-    def forget(self, seat: Seat) -> None:
+    def forget(self, seat: EpisodeSession) -> None:
         """Serve the tools of a seat no longer."""
         self._seats = {key: one for key, one in self._seats.items() if one is not seat}
 

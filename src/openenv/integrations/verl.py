@@ -19,10 +19,10 @@ from uuid import uuid4
 
 from openenv._internal.packages import needs
 from openenv.errors import CapacityError, OpenEnvError
-from openenv.integrations._episodes import awaited, play, row_arguments, seats_in
+from openenv.integrations._episodes import play, row_arguments, run_on_shared_loop, shared_sessions
 from openenv.integrations.trl.environments import Columns
 from openenv.reward import Score
-from openenv.rollouts.episode_sessions import Seats, Unfinished
+from openenv.rollouts.episode_sessions import EpisodeSessions, Unfinished
 from openenv.rollouts.tokens import Chat, TokenRollout, Told
 
 with needs("openenv.integrations.verl", "pip install verl"):
@@ -111,7 +111,7 @@ class OpenEnvAgentLoop(AgentLoopBase):  # type: ignore[misc]
             ValueError: The prompt is too long.
         """
         seats = await asyncio.to_thread(
-            seats_in, self._environment, self._retries, self._equal_beginnings
+            shared_sessions, self._environment, self._retries, self._equal_beginnings
         )
         for left in range(self._attempts - 1, -1, -1):
             try:
@@ -122,14 +122,14 @@ class OpenEnvAgentLoop(AgentLoopBase):  # type: ignore[misc]
         raise AssertionError("the last attempt returns or raises")
 
     async def _played(
-        self, seats: Seats, sampling_params: dict[str, Any], row: Mapping[str, Any]
+        self, seats: EpisodeSessions, sampling_params: dict[str, Any], row: Mapping[str, Any]
     ) -> AgentLoopOutput:
         columns = {**(row.get("extra_info") or {}), **row}
         arguments, may_ignore = row_arguments(_plain(columns), self._columns)
         template = dict(self.apply_chat_template_kwargs)
         chat = Chat(self.tokenizer, seats.interface, self._told, **template)
         config = self.rollout_config
-        seat = await awaited(seats.take())
+        seat = await run_on_shared_loop(seats.take())
         try:
             rollout = TokenRollout(
                 seat,
@@ -138,7 +138,7 @@ class OpenEnvAgentLoop(AgentLoopBase):  # type: ignore[misc]
                 max_tokens=config.response_length,
                 unfinished=self._unfinished,
             )
-            model = _Model(self.server_manager, sampling_params, int(row.get("priority", 0)))
+            model = _VerlModel(self.server_manager, sampling_params, int(row.get("priority", 0)))
             began = time.monotonic()
             score = await play(
                 rollout,
@@ -150,11 +150,11 @@ class OpenEnvAgentLoop(AgentLoopBase):  # type: ignore[misc]
             )
             elsewhere = time.monotonic() - began - model.seconds
         finally:
-            await awaited(seat.close())
+            await run_on_shared_loop(seat.close())
         return self._output(rollout, score, model, elsewhere)
 
     def _output(
-        self, rollout: TokenRollout, score: Score, model: _Model, elsewhere: float
+        self, rollout: TokenRollout, score: Score, model: _VerlModel, elsewhere: float
     ) -> AgentLoopOutput:
         is_empty = not rollout.completion_ids  # then a token that is not trained on
         logprobs = [0.0] if is_empty and rollout.logprobs is not None else rollout.logprobs
@@ -175,7 +175,7 @@ class OpenEnvAgentLoop(AgentLoopBase):  # type: ignore[misc]
         )
 
 
-class _Model:
+class _VerlModel:
     """verl's server, for one rollout; it stays with the one that knows the beginning."""
 
     def __init__(self, server: Any, sampling_params: dict[str, Any], priority: int) -> None:

@@ -7,95 +7,38 @@ from typing import TYPE_CHECKING
 from openenv._internal.lazy import lazy
 
 if TYPE_CHECKING:
-    from openenv.rollouts.episode_sessions import Answer, NoEpisode, Seat, Seats
-    from openenv.rollouts.failures import RolloutsFailed
-    from openenv.rollouts.files import (
-        RolloutFileError,
-        RolloutWriter,
-        read_header,
-        read_rollouts,
-        write_parquet,
-    )
-    from openenv.rollouts.limits import RolloutLimits
-    from openenv.rollouts.meter import Meter, Reading
-    from openenv.rollouts.policies.base import (
-        Decision,
-        InvalidReply,
-        Opening,
-        Policy,
-        PolicyError,
-        PolicyStopped,
-        Turn,
-    )
-    from openenv.rollouts.policies.functions import FunctionPolicy, PerEpisode
-    from openenv.rollouts.policies.named import policy_named
-    from openenv.rollouts.records import Failure, Header, Rollout, StepRecord, Usage
-    from openenv.rollouts.runs import RolloutRun, rollout, rollout_async
-    from openenv.rollouts.summary import Progress, Summary
-
-__all__ = [
-    "Answer",
-    "Decision",
-    "Failure",
-    "FunctionPolicy",
-    "Header",
-    "InvalidReply",
-    "Meter",
-    "NoEpisode",
-    "Opening",
-    "PerEpisode",
-    "Policy",
-    "PolicyError",
-    "PolicyStopped",
-    "Progress",
-    "Reading",
-    "Rollout",
-    "RolloutFileError",
-    "RolloutLimits",
-    "RolloutRun",
-    "RolloutWriter",
-    "RolloutsFailed",
-    "Seat",
-    "Seats",
-    "StepRecord",
-    "Summary",
-    "Turn",
-    "Usage",
-    "policy_named",
-    "read_header",
-    "read_rollouts",
-    "rollout",
-    "rollout_async",
-    "write_parquet",
-]
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "openenv.rollouts.failures": ["RolloutsFailed"],
-        "openenv.rollouts.files": [
-            "RolloutFileError",
-            "RolloutWriter",
-            "read_header",
-            "read_rollouts",
-            "write_parquet",
-        ],
-        "openenv.rollouts.limits": ["RolloutLimits"],
-        "openenv.rollouts.meter": ["Meter", "Reading"],
-        "openenv.rollouts.policies.base": [
-            "Decision",
-            "InvalidReply",
-            "Opening",
-            "Policy",
-            "PolicyError",
-            "PolicyStopped",
-            "Turn",
-        ],
-        "openenv.rollouts.policies.functions": ["FunctionPolicy", "PerEpisode"],
-        "openenv.rollouts.policies.named": ["policy_named"],
-        "openenv.rollouts.records": ["Failure", "Header", "Rollout", "StepRecord", "Usage"],
-        "openenv.rollouts.runs": ["RolloutRun", "rollout", "rollout_async"],
-        "openenv.rollouts.episode_sessions": ["Answer", "NoEpisode", "Seat", "Seats"],
-        "openenv.rollouts.summary": ["Progress", "Summary"],
-    },
-)
+    from openenv.rollouts.episode_sessions import ActionOutcome as ActionOutcome
+    from openenv.rollouts.episode_sessions import EpisodeSession as EpisodeSession
+    from openenv.rollouts.episode_sessions import EpisodeSessions as EpisodeSessions
+    from openenv.rollouts.episode_sessions import NoActiveEpisode as NoActiveEpisode
+    from openenv.rollouts.failures import RolloutsFailed as RolloutsFailed
+    from openenv.rollouts.files import RolloutFileError as RolloutFileError
+    from openenv.rollouts.files import RolloutWriter as RolloutWriter
+    from openenv.rollouts.files import read_header as read_header
+    from openenv.rollouts.files import read_rollouts as read_rollouts
+    from openenv.rollouts.files import write_parquet as write_parquet
+    from openenv.rollouts.limits import RolloutLimits as RolloutLimits
+    from openenv.rollouts.meter import Meter as Meter
+    from openenv.rollouts.meter import MeterReading as MeterReading
+    from openenv.rollouts.policies.base import Decision as Decision
+    from openenv.rollouts.policies.base import EpisodeOpening as EpisodeOpening
+    from openenv.rollouts.policies.base import InvalidReply as InvalidReply
+    from openenv.rollouts.policies.base import Policy as Policy
+    from openenv.rollouts.policies.base import PolicyError as PolicyError
+    from openenv.rollouts.policies.base import PolicyStopped as PolicyStopped
+    from openenv.rollouts.policies.base import PolicyTurn as PolicyTurn
+    from openenv.rollouts.policies.functions import FunctionPolicy as FunctionPolicy
+    from openenv.rollouts.policies.functions import PerEpisode as PerEpisode
+    from openenv.rollouts.policies.named import policy_named as policy_named
+    from openenv.rollouts.records import Failure as Failure
+    from openenv.rollouts.records import Rollout as Rollout
+    from openenv.rollouts.records import RolloutHeader as RolloutHeader
+    from openenv.rollouts.records import RolloutUsage as RolloutUsage
+    from openenv.rollouts.records import StepRecord as StepRecord
+    from openenv.rollouts.runs import RolloutRun as RolloutRun
+    from openenv.rollouts.runs import rollout as rollout
+    from openenv.rollouts.runs import rollout_async as rollout_async
+    from openenv.rollouts.summary import RolloutProgress as RolloutProgress
+    from openenv.rollouts.summary import Summary as Summary
+else:
+    __getattr__, __dir__, __all__ = lazy(__name__)

@@ -3,9 +3,9 @@
 Design notes.
 
 Two threads. `BatchPlayer.play` runs on the trainer's thread and calls the model there. Everything
-that touches an environment runs on the loop that the seats live on, in a `_Batch`: each rollout
-that waits for its environment is a task there. The model's thread only ever sees rollouts that wait
-for a reply, which no task touches meanwhile.
+that touches an environment runs on the loop that the sessions live on, in a `_RolloutBatch`: each
+rollout that waits for its environment is a task there. The model's thread only ever sees rollouts
+that wait for a reply, which no task touches meanwhile.
 
 No waves. A seat whose episode is over takes the next start at once, and its reset runs while the
 model replies to the others. Starts are taken in their order, results and failures are told in that
@@ -47,12 +47,12 @@ from typing import Any, Literal
 from openenv._internal.redaction import redact
 from openenv._internal.timeouts import Expired, within
 from openenv.client import background
-from openenv.rollouts.episode_sessions import Seat, Seats, Unfinished
+from openenv.rollouts.episode_sessions import EpisodeSession, EpisodeSessions, Unfinished
 from openenv.rollouts.failures import FailureStreak
 from openenv.rollouts.meter import Meter
 from openenv.rollouts.tokens import Chat, TokenRollout
 
-__all__ = ["BatchPlayer", "Generate", "Start"]
+__all__ = ["BatchPlayer", "Generate", "EpisodeStart"]
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ TOLD = 100  # failures that are told by name, at most
 
 
 @dataclass
-class Start:
+class EpisodeStart:
     """How a rollout begins.
 
     Attributes:
@@ -107,7 +107,7 @@ class BatchPlayer:
         retries: How often a reset is tried again whose failure may pass.
         failures_in_a_row: After how many failed rollouts in a row `play` raises; None never.
             Rollouts of one task alone never are too many, if their batch has others.
-        shows: The fields of observations that the model is shown; see `Seats.of`.
+        shows: The fields of observations that the model is shown; see `EpisodeSessions.of`.
         lockstep: Ask the model only once every rollout in play is ready for it. The same starts
             then make the same calls, so that a model with a seed samples the same; otherwise which
             rollouts share a call depends on the time that environments take.
@@ -136,20 +136,20 @@ class BatchPlayer:
     ) -> None:
         if at_once is not None and at_once < 1:
             raise ValueError(f"at_once={at_once}; expected at least 1")
-        self.seats = background.run(Seats.of(environment, retries=retries, shows=shows))
+        self.seats = background.run(EpisodeSessions.of(environment, retries=retries, shows=shows))
         self.meter: Meter = self.seats.meter
         self._at_once = at_once
         self._max_turns = max_turns
         self._unfinished: Unfinished = unfinished
         self._streak = FailureStreak(failures_in_a_row)
-        self._places: list[Seat] = []
+        self._places: list[EpisodeSession] = []
         self._told: set[str] = set()
         self._timing = _Timing(lockstep=lockstep)
 
     def play(
         self,
         chat: Chat,
-        starts: Sequence[Start],
+        starts: Sequence[EpisodeStart],
         generate: Generate,
         *,
         max_tokens: int | None = None,
@@ -183,7 +183,7 @@ class BatchPlayer:
         size = min(self._at_once or len(starts), len(starts))
         self.seats.check_room(size)
 
-        def rollout(seat: Seat) -> TokenRollout:
+        def rollout(seat: EpisodeSession) -> TokenRollout:
             return TokenRollout(
                 seat,
                 chat,
@@ -196,7 +196,7 @@ class BatchPlayer:
         if len(self._places) < size:
             background.run(self._grow(size))
         timing = self._timing
-        batch = _Batch(starts, self._places[:size], rollout, self._note_end, timing)
+        batch = _RolloutBatch(starts, self._places[:size], rollout, self._note_end, timing)
         try:
             live = background.run(batch.begin())
             while live:
@@ -217,7 +217,7 @@ class BatchPlayer:
         while len(self._places) < size:
             self._places.append(await self.seats.take())
 
-    def _note_end(self, rollout: TokenRollout, start: Start, is_alone: bool) -> None:
+    def _note_end(self, rollout: TokenRollout, start: EpisodeStart, is_alone: bool) -> None:
         """Count a rollout that is over; say once of a task that it fails."""
         failure, task = rollout.failure, start.task
         if failure is not None and task not in self._told and len(self._told) < TOLD:
@@ -279,15 +279,15 @@ class _Timing:
         return any(cost < without for cost in waits)
 
 
-class _Batch:
+class _RolloutBatch:
     """The rollouts of one batch, on the loop that their seats live on."""
 
     def __init__(
         self,
-        starts: Sequence[Start],
-        seats: Sequence[Seat],
-        rollout: Callable[[Seat], TokenRollout],
-        note_end: Callable[[TokenRollout, Start, bool], None],
+        starts: Sequence[EpisodeStart],
+        seats: Sequence[EpisodeSession],
+        rollout: Callable[[EpisodeSession], TokenRollout],
+        note_end: Callable[[TokenRollout, EpisodeStart, bool], None],
         timing: _Timing,
     ) -> None:
         self._timing = timing
@@ -298,7 +298,7 @@ class _Batch:
         self._note_end = note_end
         self._is_alone = len({one.task for one in starts}) == 1
         self._numbers: dict[TokenRollout, int] = {}  # of those in play, which start they are of
-        self._seats: dict[TokenRollout, Seat] = {}
+        self._seats: dict[TokenRollout, EpisodeSession] = {}
         self._ready: list[TokenRollout] = []
         self._over: dict[int, TokenRollout] = {}
         self._told = 0  # how many that are over were told of, in their order

@@ -9,10 +9,10 @@ from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
-__all__ = ["Caller"]
+__all__ = ["UserCodeCaller"]
 
 
-class Caller:
+class UserCodeCaller:
     """Calls functions of one kind such that no event loop waits for them.
 
     Those that are plain are called in a thread, each time: they may block, and may wait for a

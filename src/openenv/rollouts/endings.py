@@ -32,7 +32,7 @@ __all__ = [
     "NOTHING_TO_SAY",
     "is_given_up",
     "is_left",
-    "lowest",
+    "lowest_reward",
     "why_unscored",
     "with_cost",
 ]
@@ -69,7 +69,7 @@ def is_left(rollout: Rollout) -> bool:
     return rollout.outcome in ("stopped", "limit") and rollout.unscored != NOT_BEGUN
 
 
-def lowest(spec: RewardSpec | None) -> float | None:
+def lowest_reward(spec: RewardSpec | None) -> float | None:
     """Return what an episode is worth that was given up before it had any reward: what the
     environment declares for that, else the lowest reward, at most 0; None if it declares neither.
     """

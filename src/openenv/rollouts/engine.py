@@ -48,9 +48,9 @@ __all__ = [
     "LimitReached",
     "LiveEpisode",
     "ignored_arguments",
-    "needless",
+    "ignorable_arguments",
     "reset_arguments",
-    "worth",
+    "episode_score",
 ]
 
 Client = EnvClient[Any, Any, Any]
@@ -180,7 +180,7 @@ class LiveEpisode:
             is_over: Whether the episode came to its end; by default as the environment says.
         """
         spec = self.spec or NOT_DECLARED
-        return worth(
+        return episode_score(
             spec, self.results, credit, is_over=self.is_over if is_over is None else is_over
         )
 
@@ -252,7 +252,7 @@ def reset_arguments(task: Task, is_scored_there: bool) -> dict[str, Any]:
     return arguments
 
 
-def needless(task: Task | None) -> set[str]:
+def ignorable_arguments(task: Task | None) -> set[str]:
     """Return the arguments that an environment may ignore: the seed, and a task without files and
     state.
     """
@@ -268,7 +268,7 @@ def ignored_arguments(first: StepResult[Any]) -> set[str]:
 # ------------------------------------------------------------------ worth
 
 
-def worth(
+def episode_score(
     spec: RewardSpec, results: Sequence[StepResult[Any]], credit: Credit, *, is_over: bool
 ) -> Score:
     """Return what an episode is worth by its environment's rewards, and the share of each step.
@@ -279,7 +279,7 @@ def worth(
         credit: Assigns a reward that is told for the whole episode to its steps.
         is_over: Whether the episode came to its end: before that, a terminal reward is unknown.
     """
-    rewards = [finite(one.reward) for one in results]
+    rewards = [finite_reward(one.reward) for one in results]
     unscored = [_unscored(one) for one in results]
     if spec.kind == "terminal" and not is_over:
         return Score()
@@ -291,7 +291,7 @@ def worth(
     )
 
 
-def finite(reward: Any) -> float | None:
+def finite_reward(reward: Any) -> float | None:
     """Return a reward as a float; None if it is missing, infinite or NaN."""
     return None if reward is None or not math.isfinite(reward) else float(reward)
 

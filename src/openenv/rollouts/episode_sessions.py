@@ -3,7 +3,7 @@
 `openenv.rollout` runs the loop of an episode itself. Trainers mostly run their own: they begin an
 episode, hand over the calls of tools that their model makes, and ask at the end what it was worth.
 
-    seats = await Seats.of("blackjack")
+    seats = await EpisodeSessions.of("blackjack")
     seat = await seats.take()
     await seat.reset(seed=3)
     answer = await seat.call("blackjack", {"action": "hit"})
@@ -27,18 +27,31 @@ from openenv.errors import CapacityError, ErrorCode, OpenEnvError, refusal, word
 from openenv.reward import Score
 from openenv.rewards.credit import terminal
 from openenv.rollouts.beginnings import Beginnings, digest_of
-from openenv.rollouts.endings import NO_REWARD, lowest, with_cost
+from openenv.rollouts.endings import NO_REWARD, lowest_reward, with_cost
 from openenv.rollouts.engine import LiveEpisode
 from openenv.rollouts.failures import RetryRule
 from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.meter import Meter
 from openenv.rollouts.policies.conversations import NOT_DONE
-from openenv.rollouts.policies.views import View, look_at, not_shown, view, visible_fields
-from openenv.rollouts.replies import ParsedReply, no_such_tool, read_reply
+from openenv.rollouts.policies.views import (
+    ObservationView,
+    look_at,
+    unknown_fields_error,
+    view,
+    visible_fields,
+)
+from openenv.rollouts.replies import ParsedReply, describe_unknown_tool, read_reply
 from openenv.rollouts.sessions import Sessions, sessions_of
 from openenv.types import StepResult
 
-__all__ = ["OVER", "Answer", "NoEpisode", "Seat", "Seats", "Unfinished"]
+__all__ = [
+    "OVER",
+    "ActionOutcome",
+    "NoActiveEpisode",
+    "EpisodeSession",
+    "EpisodeSessions",
+    "Unfinished",
+]
 
 Client = EnvClient[Any, Any, Any]
 
@@ -72,12 +85,12 @@ CURE = (
 PATIENCE_S = 1.0  # a full server that has answered later has a queue, and has waited for a place
 
 
-class NoEpisode(OpenEnvError, RuntimeError):
+class NoActiveEpisode(OpenEnvError, RuntimeError):
     """There is no episode to act in: none was begun, or it broke off."""
 
 
 @dataclass(frozen=True)
-class Answer:
+class ActionOutcome:
     """What came of an action.
 
     Attributes:
@@ -85,7 +98,8 @@ class Answer:
         result: The step, of several the last; None where nothing was carried out.
         is_over: The episode is over.
         texts: Of each call of a reply, what the one who acted is shown; `text` has all of them.
-        pictures: Likewise, the pictures, as `View` has them; only where seats show pictures.
+        pictures: The pictures that the agent is shown, as `ObservationView` has them; none unless
+            the sessions show pictures.
     """
 
     text: str
@@ -100,8 +114,8 @@ class Answer:
         return self.result is None
 
 
-class Seats:
-    """Seats in one environment. Made by `of`.
+class EpisodeSessions:
+    """EpisodeSessions in one environment. Made by `of`.
 
     Attributes:
         name: What the environment is called.
@@ -132,7 +146,7 @@ class Seats:
         self.meter = meter
         self._sessions = sessions
         self._retries = retries
-        self._taken: set[Seat] = set()
+        self._taken: set[EpisodeSession] = set()
         self._is_closed = False
 
     @classmethod
@@ -145,7 +159,7 @@ class Seats:
         shows: Sequence[str] | None = None,
         shows_pictures: bool = False,
         equal_beginnings: bool = False,
-    ) -> Seats:
+    ) -> EpisodeSessions:
         """Find out how one acts in an environment, on the loop that runs: its seats live there.
 
         Args:
@@ -157,8 +171,8 @@ class Seats:
             meter: Where to count; by default a new one.
             shows: The fields of its observations that the one who acts is shown, in this order: a
                 board's text, say, and not its numbers too. Default: all that are public.
-            shows_pictures: Pass pictures on, as `Answer.pictures`. Otherwise an observation that
-                has one raises `NotSupported`, since a text cannot show it.
+            shows_pictures: Pass pictures on, as `ActionOutcome.pictures`. Otherwise an observation
+                with a picture raises `NotSupported`, since a text cannot show it.
             equal_beginnings: An episode that is reset with a seed, and begins otherwise than one
                 before that was reset with the same arguments, cannot begin: `UnequalBeginnings`.
 
@@ -180,7 +194,7 @@ class Seats:
             if shows is not None and interface.visible is not None:
                 known = visible_fields(dict.fromkeys(interface.visible), None)
                 if not shows or not set(shows) <= known.keys():
-                    raise not_shown(shows, known)
+                    raise unknown_fields_error(shows, known)
         except BaseException:
             await sessions.aclose()
             raise
@@ -194,15 +208,15 @@ class Seats:
             equal_beginnings=equal_beginnings,
         )
 
-    async def take(self) -> Seat:
+    async def take(self) -> EpisodeSession:
         """A seat; its session is opened by its first reset.
 
         Raises:
-            NoEpisode: The seats are closed.
+            NoActiveEpisode: The seats are closed.
         """
         if self._is_closed:
-            raise NoEpisode(f"the seats in {self.name} are closed")
-        seat = Seat(self, self._sessions, self._retries)
+            raise NoActiveEpisode(f"the seats in {self.name} are closed")
+        seat = EpisodeSession(self, self._sessions, self._retries)
         self._taken.add(seat)
         return seat
 
@@ -231,13 +245,13 @@ class Seats:
         await self._sessions.aclose()
 
 
-class Seat:
+class EpisodeSession:
     """One place: one episode at a time, in a session that is kept from episode to episode.
 
     Its calls are carried out in the order in which they are made, one at a time.
     """
 
-    def __init__(self, seats: Seats, sessions: Sessions, retries: int) -> None:
+    def __init__(self, seats: EpisodeSessions, sessions: Sessions, retries: int) -> None:
         self._seats = seats
         self._sessions = sessions
         self._retry = RetryRule(retries)
@@ -298,28 +312,28 @@ class Seat:
             self._episode = episode
             return first
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> Answer:
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> ActionOutcome:
         """Act by a tool.
 
         What the environment does not take is an answer too, which tells why.
 
         Raises:
-            NoEpisode: There is none.
+            NoActiveEpisode: There is none.
             OpenEnvError: The environment has failed; the episode is gone.
         """
         tool = self._seats.interface.tool(name)
         if tool is None:
-            return self._refused(no_such_tool(name, self._seats.interface))
+            return self._refused(describe_unknown_tool(name, self._seats.interface))
         return await self.act(tool.action(arguments))
 
-    async def reply(self, text: str) -> Answer:
+    async def reply(self, text: str) -> ActionOutcome:
         """Act by what a model has written; see `openenv.rollouts.replies`. Raises what `call` does.
 
         A reply that has no action, or one that cannot be read, is an answer too, which tells why.
         """
         return await self.act_by(read_reply(text, self._seats.interface))
 
-    async def act_by(self, reply: ParsedReply) -> Answer:
+    async def act_by(self, reply: ParsedReply) -> ActionOutcome:
         """Carry out the calls of a reply, in order. Raises what `call` does.
 
         Those behind one that the environment does not take are not carried out, nor those behind
@@ -344,14 +358,14 @@ class Seat:
         told = list(texts)
         if stopped is None and reply.problem is not None:
             told.append(self._refused(reply.problem).text)
-        return Answer("\n\n".join(told), result, self.is_over, tuple(texts), pictures)
+        return ActionOutcome("\n\n".join(told), result, self.is_over, tuple(texts), pictures)
 
-    async def act(self, action: Any) -> Answer:
+    async def act(self, action: Any) -> ActionOutcome:
         """Act by an action, or its fields. Raises what `call` does."""
         async with self._turn:
             episode = self._playing()
             if episode.is_over:
-                return Answer(f"Error: {OVER}", None, True)
+                return ActionOutcome(f"Error: {OVER}", None, True)
             try:
                 with self._seats.meter.waiting():
                     result = await episode.step(action)
@@ -367,13 +381,13 @@ class Seat:
                 raise
             self._seats.meter.count(steps=1)
             seen = self.look_at(result)
-            return Answer(seen.text, result, result.done, pictures=seen.pictures)
+            return ActionOutcome(seen.text, result, result.done, pictures=seen.pictures)
 
     async def state(self) -> Any:
         """The state of the environment.
 
         Raises:
-            NoEpisode: There is no episode.
+            NoActiveEpisode: There is no episode.
             OpenEnvError: It cannot be told.
         """
         async with self._turn:
@@ -383,7 +397,7 @@ class Seat:
         """What one who acts is shown of a result."""
         return self.look_at(result).text
 
-    def look_at(self, result: StepResult[Any]) -> View:
+    def look_at(self, result: StepResult[Any]) -> ObservationView:
         """What one who acts sees of a result.
 
         Raises:
@@ -393,10 +407,10 @@ class Seat:
         if self._seats.shows_pictures:
             seen = look_at(result.observation, visible, self._seats.shows)
         else:
-            seen = View(view(result.observation, visible, self._seats.shows))
+            seen = ObservationView(view(result.observation, visible, self._seats.shows))
         is_first = self._episode is None or result is self._episode.first
         if result.done and not is_first:
-            return View(f"{seen.text}\n({OVER})", seen.pictures)
+            return ObservationView(f"{seen.text}\n({OVER})", seen.pictures)
         return seen
 
     def score(self, unfinished: Unfinished = "known") -> Score:
@@ -406,7 +420,7 @@ class Seat:
             unfinished: What it is worth if it has not come to its end; see `Unfinished`.
 
         Raises:
-            NoEpisode: None was begun.
+            NoActiveEpisode: None was begun.
         """
         if self._failure is not None:
             return Score(unscored=self._failure)
@@ -424,7 +438,7 @@ class Seat:
             return Score(unscored=NO_REWARD)
         if unfinished != "earned":
             return Score(unscored=NOT_OVER)
-        worst = lowest(episode.spec)
+        worst = lowest_reward(episode.spec)
         return Score(unscored=NO_RANGE) if worst is None else Score(worst)
 
     async def close(self) -> None:
@@ -480,15 +494,15 @@ class Seat:
 
     def _playing(self) -> LiveEpisode:
         if self._failure is not None:
-            raise NoEpisode(f"there is no episode: {self._failure}; reset begins another one")
+            raise NoActiveEpisode(f"there is no episode: {self._failure}; reset begins another one")
         if self._episode is None or self._client is None:
-            raise NoEpisode(f"no episode of {self._seats.name} was begun: call reset first")
+            raise NoActiveEpisode(f"no episode of {self._seats.name} was begun: call reset first")
         return self._episode
 
-    def _refused(self, why: str) -> Answer:
+    def _refused(self, why: str) -> ActionOutcome:
         self._playing()
         self._seats.meter.count(refusals=1)
-        return Answer(f"Error: {why}", None, self.is_over)
+        return ActionOutcome(f"Error: {why}", None, self.is_over)
 
 
 def _with_cure(error: CapacityError) -> CapacityError:

@@ -20,34 +20,41 @@ from openenv.protocol.messages import IGNORED_ARGUMENTS, INFO, TRUNCATED
 from openenv.reward import REWARD_INFO
 from openenv.rewards.credit import Credit, TokenCredit, terminal
 from openenv.rewards.delayed import Trajectory, TrajectoryScorer, score_trajectory
-from openenv.rollouts.calls import Caller
+from openenv.rollouts.calls import UserCodeCaller
 from openenv.rollouts.endings import NO_SCORE, NOT_BEGUN, why_unscored
 from openenv.rollouts.engine import (
     Deadline,
     LimitReached,
     LiveEpisode,
-    finite,
+    finite_reward,
+    ignorable_arguments,
     ignored_arguments,
-    needless,
     reset_arguments,
 )
 from openenv.rollouts.failures import AttemptFailed, Place
 from openenv.rollouts.interfaces import Interface
-from openenv.rollouts.jobs import Job
+from openenv.rollouts.jobs import RolloutJob
 from openenv.rollouts.limits import RolloutLimits
 from openenv.rollouts.policies.base import (
     Decision,
+    EpisodeOpening,
     InvalidReply,
-    Opening,
-    Player,
     Policy,
+    PolicyPlayer,
     PolicyStopped,
-    Turn,
+    PolicyTurn,
 )
-from openenv.rollouts.records import Failure, Rollout, StepRecord, Usage
+from openenv.rollouts.records import Failure, Rollout, RolloutUsage, StepRecord
 from openenv.types import StepResult, is_observation
 
-__all__ = ["Scoring", "Terms", "failed", "plain", "play", "token_rewards"]
+__all__ = [
+    "RolloutScoring",
+    "EpisodeConfig",
+    "failed_rollout",
+    "to_json_value",
+    "play",
+    "token_rewards",
+]
 
 Client = EnvClient[Any, Any, Any]
 
@@ -61,7 +68,7 @@ LONG = 200
 
 
 @dataclass
-class Scoring:
+class RolloutScoring:
     """How episodes are scored as a whole.
 
     Attributes:
@@ -73,11 +80,11 @@ class Scoring:
     scorer: TrajectoryScorer | None = None
     credit: Credit = terminal
     token_credit: TokenCredit | None = None
-    caller: Caller = field(default_factory=Caller)
+    caller: UserCodeCaller = field(default_factory=UserCodeCaller)
 
 
 @dataclass
-class Terms:
+class EpisodeConfig:
     """What holds of every episode of a run.
 
     Attributes:
@@ -91,14 +98,14 @@ class Terms:
 
     policy: Policy
     limits: RolloutLimits
-    scoring: Scoring
+    scoring: RolloutScoring
     interface: Interface | None = None
     takes_seed: bool = True
     note_long: Callable[[], None] | None = None
 
 
 async def play(
-    client: Client, job: Job, terms: Terms, press: Callable[[str], None]
+    client: Client, job: RolloutJob, terms: EpisodeConfig, press: Callable[[str], None]
 ) -> tuple[Rollout, bool]:
     """Play an episode.
 
@@ -114,7 +121,7 @@ async def play(
     Raises:
         AttemptFailed: It came to nothing.
     """
-    episode = _Episode(client, job, terms, press)
+    episode = _PolicyEpisode(client, job, terms, press)
     try:
         await episode.run()
     except asyncio.CancelledError:
@@ -124,9 +131,9 @@ async def play(
     return episode.rollout, not episode.ends_run
 
 
-class _Episode:
+class _PolicyEpisode:
     def __init__(
-        self, client: Client, job: Job, terms: Terms, press: Callable[[str], None]
+        self, client: Client, job: RolloutJob, terms: EpisodeConfig, press: Callable[[str], None]
     ) -> None:
         self._live = LiveEpisode(client, Deadline(terms.limits.seconds), press)
         self._job = job
@@ -147,7 +154,7 @@ class _Episode:
         self._began = time.monotonic()
         self._trajectory: Trajectory[Any, Any] = Trajectory(task=job.task)
         self._refused: list[dict[str, Any]] = []
-        self._player: Player | None = None
+        self._player: PolicyPlayer | None = None
         # Counted here: setting the field of a model takes ten times as long.
         self._model_calls = self._prompt_tokens = self._completion_tokens = 0
         self._policy_s = 0.0
@@ -179,7 +186,7 @@ class _Episode:
         rollout = self.rollout
         rollout.refused = self._refused
         rollout.messages = _conversation(self._player)
-        rollout.usage = Usage(
+        rollout.usage = RolloutUsage(
             model_calls=self._model_calls,
             prompt_tokens=self._prompt_tokens,
             completion_tokens=self._completion_tokens,
@@ -203,16 +210,16 @@ class _Episode:
             self._terms.takes_seed = False
         if not self._terms.takes_seed:
             self.rollout.seed = None
-        self._live.check_arguments(needless(task), f"the task {self._job.group.key!r}")
+        self._live.check_arguments(ignorable_arguments(task), f"the task {self._job.group.key!r}")
         self._trajectory.first = result.observation
-        self.rollout.first = seen(result.observation)
+        self.rollout.first = observation_value(result.observation)
         self.rollout.metadata = _beside(result)
         self.rollout.episode_id = _episode_id(result)
         return result
 
-    async def _begun(self) -> Player:
+    async def _begun(self) -> PolicyPlayer:
         self.at = "policy"
-        opening = Opening(
+        opening = EpisodeOpening(
             self.rollout.task, self._job.policy_seed, self._job.id, self._terms.interface
         )
         player = self._terms.policy.begin(opening)
@@ -250,13 +257,13 @@ class _Episode:
                 raise LimitReached("tokens")
             return after
 
-    def _turn(self, result: StepResult[Any], refused: str | None) -> Turn:
+    def _turn(self, result: StepResult[Any], refused: str | None) -> PolicyTurn:
         if self._live.deadline.is_past:
             raise LimitReached("wall_clock")
         tokens = self._tokens_left
         if tokens == 0:
             raise LimitReached("tokens")
-        return Turn(
+        return PolicyTurn(
             result.observation,
             len(self._live.results),
             self.rollout.task,
@@ -273,7 +280,7 @@ class _Episode:
             return None
         return max(0, self._limits.tokens - self._completion_tokens)
 
-    async def _decided(self, turn: Turn) -> Decision:
+    async def _decided(self, turn: PolicyTurn) -> Decision:
         assert self._player is not None
         acting = self._player.act(turn)
         if not inspect.isawaitable(acting):
@@ -296,7 +303,11 @@ class _Episode:
 
     def _note_refused(self, decision: Decision, why: str) -> str:
         self._refused.append(
-            {"action": plain(decision.action), "why": why, **plain(dict(decision.record))}
+            {
+                "action": to_json_value(decision.action),
+                "why": why,
+                **to_json_value(dict(decision.record)),
+            }
         )
         most = self._limits.invalid_actions
         if most is not None and len(self._refused) >= most:
@@ -307,7 +318,7 @@ class _Episode:
         self, decision: Decision, result: StepResult[Any], seconds: float, policy_s: float
     ) -> None:
         self._trajectory.add(decision.action, result.observation, result.reward)
-        record = plain(dict(decision.record)) if decision.record else {}
+        record = to_json_value(dict(decision.record)) if decision.record else {}
         if decision.completion_tokens:
             record.setdefault("completion_tokens", decision.completion_tokens)
         if self._refused:
@@ -315,13 +326,13 @@ class _Episode:
         self._policy_s += policy_s
         self.rollout.steps.append(
             StepRecord(
-                action=plain(decision.action),
-                observation=seen(result.observation),
-                reward=finite(result.reward),
+                action=to_json_value(decision.action),
+                observation=observation_value(result.observation),
+                reward=finite_reward(result.reward),
                 done=result.done,
                 truncated=result.truncated,
                 reward_info=result.reward_info,
-                info=None if result.info is None else plain(result.info),
+                info=None if result.info is None else to_json_value(result.info),
                 metadata=_beside(result),
                 seconds=seconds,
                 policy_seconds=policy_s,
@@ -388,12 +399,12 @@ def token_rewards(
     return given, None
 
 
-def _conversation(player: Player | None) -> list[dict[str, Any]]:
+def _conversation(player: PolicyPlayer | None) -> list[dict[str, Any]]:
     """The messages of a policy that holds a conversation."""
     held = getattr(player, "messages", None)
     if not isinstance(held, list | tuple):
         return []
-    found = plain(list(held))
+    found = to_json_value(list(held))
     return found if all(isinstance(message, dict) for message in found) else []
 
 
@@ -411,7 +422,7 @@ def _episode_id(result: StepResult[Any]) -> str | None:
 # ------------------------------------------------------------------ values
 
 
-def plain(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """A value as JSON has it: arrays and bytes as base64; a NaN stays, and is null in a file."""
     if isinstance(value, BaseModel):
         fields = value.model_dump(mode="json", fallback=_fallback)
@@ -421,11 +432,11 @@ def plain(value: Any) -> Any:
     return to_jsonable_python(value, bytes_mode="base64", fallback=_fallback)
 
 
-def seen(observation: Any) -> Any:
+def observation_value(observation: Any) -> Any:
     """An observation as JSON has it, without what the record of its step holds itself."""
     if isinstance(observation, BaseModel) and is_observation(type(observation)):
         return observation.model_dump(mode="json", exclude=BESIDE, fallback=_fallback)
-    found = plain(observation)
+    found = to_json_value(observation)
     if isinstance(found, dict) and isinstance(found.get("metadata"), dict):
         del found["metadata"]  # it is sent both in the observation and beside it
     return found
@@ -436,7 +447,7 @@ def _beside(result: StepResult[Any]) -> dict[str, Any] | None:
     if not result.metadata:
         return None
     kept = {name: v for name, v in result.metadata.items() if name not in OWN_FIELDS}
-    return plain(kept) or None
+    return to_json_value(kept) or None
 
 
 def _fallback(value: Any) -> Any:
@@ -448,7 +459,7 @@ def _fallback(value: Any) -> Any:
     return dict(attributes) if attributes else repr(value)
 
 
-def failed(job: Job, failures: list[Failure], rollout: Rollout) -> Rollout:
+def failed_rollout(job: RolloutJob, failures: list[Failure], rollout: Rollout) -> Rollout:
     """The record of a rollout of which no attempt came to anything."""
     rollout.outcome, rollout.reward, rollout.failures = "failed", None, failures
     rollout.unscored = failures[-1].message

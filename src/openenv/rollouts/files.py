@@ -39,7 +39,7 @@ from typing_extensions import Self
 from openenv._internal.packages import needs
 from openenv._internal.replacing import replacing
 from openenv.rollouts.lines import LineFile, RolloutFileError, whole_lines
-from openenv.rollouts.records import FORMAT, FORMAT_VERSION, Failure, Header, Rollout
+from openenv.rollouts.records import FORMAT, FORMAT_VERSION, Failure, Rollout, RolloutHeader
 
 __all__ = [
     "RolloutFileError",
@@ -55,14 +55,14 @@ Path_ = str | os.PathLike[str]
 PARQUET = ".parquet"
 SYNC_EVERY_S = 5.0
 ROWS_AT_ONCE = 1000
-# What every header begins with, as `Header` writes it.
+# What every header begins with, as `RolloutHeader` writes it.
 BEGINNING = b'{"format":"%s"' % FORMAT.encode()
 
 
 # ------------------------------------------------------------------ reading
 
 
-def read_header(path: Path_) -> Header:
+def read_header(path: Path_) -> RolloutHeader:
     """Read what a file of rollouts, JSON lines or Parquet, says of itself.
 
     Raises:
@@ -95,7 +95,7 @@ def read_rollouts(path: Path_) -> Iterator[Rollout]:
         yield _record(Rollout, path, number, line)
 
 
-def _header(path: Path, line: bytes) -> Header:
+def _header(path: Path, line: bytes) -> RolloutHeader:
     try:
         found = from_json(line)
     except ValueError:
@@ -105,14 +105,14 @@ def _header(path: Path, line: bytes) -> Header:
     return _checked_header(path, found)
 
 
-def _checked_header(path: Path, found: Mapping[str, Any]) -> Header:
+def _checked_header(path: Path, found: Mapping[str, Any]) -> RolloutHeader:
     version = found.get("version")
     if not isinstance(version, int) or version > FORMAT_VERSION:
         raise RolloutFileError(
             str(path), 1, f"its version is {version!r}; this openenv reads up to {FORMAT_VERSION}"
         )
     try:
-        return Header.model_validate(found)
+        return RolloutHeader.model_validate(found)
     except ValidationError as error:
         raise RolloutFileError(str(path), 1, _damage(error)) from error
 
@@ -168,7 +168,7 @@ class RolloutWriter:
     def __init__(
         self,
         path: Path_,
-        header: Header,
+        header: RolloutHeader,
         *,
         resume: bool = False,
         keeps_failed: bool = False,
@@ -192,7 +192,7 @@ class RolloutWriter:
             self._file.close()
             raise
 
-    def _begin(self, header: Header) -> Header:
+    def _begin(self, header: RolloutHeader) -> RolloutHeader:
         if _has_header(self.path):
             found = read_header(self.path)
             _check_same_run(self.path, found, header)
@@ -287,7 +287,7 @@ def _has_header(path: Path) -> bool:
     return line.endswith(b"\n")
 
 
-def _check_same_run(path: Path, found: Header, header: Header) -> None:
+def _check_same_run(path: Path, found: RolloutHeader, header: RolloutHeader) -> None:
     """Refuse to go on with what was begun under other settings.
 
     Where an environment is served may change: addresses are not compared.
@@ -337,7 +337,7 @@ _USAGE = ("model_calls", "prompt_tokens", "completion_tokens", "seconds")
 _STEPS = "num_steps"
 
 
-def write_parquet(source: Path_ | tuple[Header, Iterable[Rollout]], path: Path_) -> int:
+def write_parquet(source: Path_ | tuple[RolloutHeader, Iterable[Rollout]], path: Path_) -> int:
     """Write rollouts as a Parquet table, whose columns are described above.
 
     The file is there as a whole or not at all. ``pip install 'openenv[datasets]'`` has what this
@@ -400,7 +400,7 @@ def _pyarrow() -> Any:
     return pyarrow
 
 
-def _schema(header: Header) -> Any:
+def _schema(header: RolloutHeader) -> Any:
     pyarrow = _pyarrow()
     kinds: dict[str, Any] = dict.fromkeys(_TEXT, pyarrow.string())
     kinds |= dict.fromkeys((*_WHOLE, _STEPS), pyarrow.int64())
@@ -433,7 +433,7 @@ def _row(rollout: Rollout) -> dict[str, Any]:
     return row
 
 
-def _parquet_header(path: Path) -> Header:
+def _parquet_header(path: Path) -> RolloutHeader:
     pyarrow = _pyarrow()
     try:
         metadata = pyarrow.parquet.read_schema(path).metadata or {}

@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
-__all__ = ["Region", "regions_in", "typed_value", "unread"]
+__all__ = ["Region", "regions_in", "typed_value", "has_unread_call"]
 
 NAMES = ("name", "tool", "tool_name")
 ARGUMENTS = ("arguments", "args", "parameters")
@@ -126,14 +126,14 @@ def regions_in(text: str) -> list[Region]:
     """
     found: list[Region] = []
     for read in FORMATS:
-        taken = _Taken(found)
+        taken = _ReadSpans(found)
         found += [one for one in read(text) if not taken.overlaps(one.start, one.end)]
     found.sort(key=lambda one: one.start)
     marked = [one for one in found if one.is_marked]
     return marked or found
 
 
-class _Taken:
+class _ReadSpans:
     """The parts of a text that regions have read."""
 
     def __init__(self, regions: Iterable[Region]) -> None:
@@ -589,10 +589,10 @@ _BEGINNINGS = re.compile(
 )
 
 
-def unread(text: str, regions: Sequence[Region]) -> bool:
+def has_unread_call(text: str, regions: Sequence[Region]) -> bool:
     """Whether a call begins somewhere that no region has read, such as one that is not closed."""
     marked = [one for one in regions if one.is_marked]
-    starts, taken = {one.start for one in marked}, _Taken(marked)
+    starts, taken = {one.start for one in marked}, _ReadSpans(marked)
     for found in _BEGINNINGS.finditer(text):
         is_read = taken.overlaps(found.start(), found.start() + 1)
         if not is_read and _skip(text, found.end()) not in starts:  # which wraps calls

@@ -30,12 +30,12 @@ from openenv.settings import api_key
 from openenv.tools.types import CallToolAction, McpMethod
 
 __all__ = [
-    "ActionTool",
+    "AgentTool",
     "Interface",
-    "declared_by_server",
-    "told_by_application",
-    "told_by_environment",
-    "told_by_server",
+    "fetch_reward_spec",
+    "ask_application",
+    "derive_interface",
+    "fetch_interface",
 ]
 
 SCHEMA_TIMEOUT_S = 30.0
@@ -50,7 +50,7 @@ RESTRICTIONS = frozenset({"const", "enum", "format", "pattern"})
 
 
 @dataclass(frozen=True)
-class ActionTool:
+class AgentTool:
     """A tool by which an agent acts.
 
     Attributes:
@@ -106,7 +106,7 @@ class Interface:
     """
 
     action: dict[str, Any] | None
-    tools: tuple[ActionTool, ...]
+    tools: tuple[AgentTool, ...]
     visible: frozenset[str] | None = None
 
     @classmethod
@@ -158,7 +158,7 @@ class Interface:
             return kind.startswith(("text/x-", "application/")) or kind == "text/javascript"
         return field in CODE_FIELDS
 
-    def tool(self, name: str) -> ActionTool | None:
+    def tool(self, name: str) -> AgentTool | None:
         """The tool of this name; None if there is none."""
         return next((one for one in self.tools if one.name == name), None)
 
@@ -176,10 +176,10 @@ def _variants(schema: dict[str, Any]) -> list[dict[str, Any]]:
     """The models that an action may be of, each with the definitions that it refers to."""
     shared = {"$defs": schema["$defs"]} if "$defs" in schema else {}
     found = schema.get("oneOf") or schema.get("anyOf") or [schema]
-    return [{**resolved(one, schema), **shared} for one in found]
+    return [{**resolve_reference(one, schema), **shared} for one in found]
 
 
-def resolved(schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
+def resolve_reference(schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
     """A schema, or the one that it refers to."""
     seen = 0
     while "$ref" in schema and seen < 100:
@@ -204,12 +204,12 @@ def _fixed(properties: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _of_tool(tool: Mapping[str, Any], *, is_call: bool) -> ActionTool:
+def _of_tool(tool: Mapping[str, Any], *, is_call: bool) -> AgentTool:
     schema = tool.get("inputSchema") or tool.get("input_schema") or {}
-    return ActionTool(tool["name"], tool.get("description") or "", schema, is_call=is_call)
+    return AgentTool(tool["name"], tool.get("description") or "", schema, is_call=is_call)
 
 
-def _of_variant(tool: Mapping[str, Any], variant: dict[str, Any]) -> ActionTool:
+def _of_variant(tool: Mapping[str, Any], variant: dict[str, Any]) -> AgentTool:
     properties = variant.get("properties", {})
     fixed = _fixed(properties)
     kept = {k: v for k, v in properties.items() if k not in fixed and k not in OTHER_FIELDS}
@@ -221,7 +221,7 @@ def _of_variant(tool: Mapping[str, Any], variant: dict[str, Any]) -> ActionTool:
         **({"$defs": variant["$defs"]} if "$defs" in variant else {}),
     }
     description = tool.get("description") or variant.get("description") or ""
-    return ActionTool(tool["name"], description, schema, fixed)
+    return AgentTool(tool["name"], description, schema, fixed)
 
 
 def _name(variant: dict[str, Any], number: int) -> str:
@@ -233,7 +233,7 @@ def _name(variant: dict[str, Any], number: int) -> str:
 # ------------------------------------------------------------------ who tells
 
 
-async def told_by_server(client: EnvClient[Any, Any, Any]) -> Interface:
+async def fetch_interface(client: EnvClient[Any, Any, Any]) -> Interface:
     """What the server of a client tells at ``/schema``.
 
     Raises:
@@ -244,7 +244,7 @@ async def told_by_server(client: EnvClient[Any, Any, Any]) -> Interface:
     return Interface.of(told.get("action"), told.get("tools"))
 
 
-async def declared_by_server(client: EnvClient[Any, Any, Any]) -> RewardSpec | None:
+async def fetch_reward_spec(client: EnvClient[Any, Any, Any]) -> RewardSpec | None:
     """What the server of a client declares of its rewards; None where it does not.
 
     Raises:
@@ -274,7 +274,7 @@ def _get(base_url: str, client: EnvClient[Any, Any, Any]) -> dict[str, Any]:
         raise ConnectError(f"no server tells how one acts in it at {url}: {error}") from error
 
 
-async def told_by_application(app: Any) -> Interface:
+async def ask_application(app: Any) -> Interface:
     """What an ASGI application in this process tells at ``/schema``.
 
     Raises:
@@ -314,7 +314,7 @@ async def told_by_application(app: Any) -> Interface:
     return Interface.of(told.get("action"), told.get("tools"))
 
 
-async def told_by_environment(source: Any, client: EnvClient[Any, Any, Any]) -> Interface:
+async def derive_interface(source: Any, client: EnvClient[Any, Any, Any]) -> Interface:
     """What an environment class, or the models of its client, tell; a client that is connected is
     asked for its tools.
 

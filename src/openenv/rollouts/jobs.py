@@ -15,11 +15,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field
 from typing import Any
 
-from openenv.rollouts.calls import Caller
+from openenv.rollouts.calls import UserCodeCaller
 from openenv.rollouts.records import Failure
 from openenv.tasks.task import Task
 
-__all__ = ["Group", "Job", "Jobs", "Plan", "SeedFeed", "TaskFeed", "derived_seed"]
+__all__ = [
+    "SampleGroup",
+    "RolloutJob",
+    "RolloutQueue",
+    "RolloutPlan",
+    "SeedFeed",
+    "TaskFeed",
+    "derived_seed",
+]
 
 SEED_BITS = 31  # what every generator of random numbers takes
 
@@ -31,7 +39,7 @@ def derived_seed(*of: Any) -> int:
 
 
 @dataclass
-class Job:
+class RolloutJob:
     """One rollout that is to be had.
 
     Attributes:
@@ -44,7 +52,7 @@ class Job:
     """
 
     id: str
-    group: Group
+    group: SampleGroup
     sample: int
     policy_seed: int
     failures: list[Failure] = field(default_factory=list)
@@ -62,7 +70,7 @@ class Job:
 
 
 @dataclass(eq=False)
-class Group:
+class SampleGroup:
     """Samples of one task and seed.
 
     Attributes:
@@ -112,13 +120,15 @@ class TaskFeed:
             return as_task(given, self._taken)
         return None
 
-    def began(self, group: Group) -> None:
+    def began(self, group: SampleGroup) -> None:
         """Note which group a task that was taken has become."""
 
     def found_group(self, key: str, rewards: list[float | None], costs: list[float] | None) -> None:
         """Note what an earlier run has written of a group that is complete."""
 
-    def ended(self, group: Group, rewards: list[float | None], costs: list[float] | None) -> None:
+    def ended(
+        self, group: SampleGroup, rewards: list[float | None], costs: list[float] | None
+    ) -> None:
         """Learn what came of a group."""
 
     def settle(self) -> None:
@@ -149,7 +159,7 @@ def as_task(given: Any, number: int) -> Task:
     raise TypeError(f"task {number} is {given!r:.100}; expected a Task, or a mapping of its fields")
 
 
-class Plan:
+class RolloutPlan:
     """Makes rollouts that are to be had of tasks.
 
     Args:
@@ -169,7 +179,7 @@ class Plan:
         self._done = done
         self._times: Counter[str] = Counter()
         self._groups = 0
-        self._ready: deque[Job] = deque()
+        self._ready: deque[RolloutJob] = deque()
 
     @property
     def total(self) -> int | None:
@@ -179,7 +189,7 @@ class Plan:
             groups = self._most if groups is None else min(groups, self._most)
         return None if groups is None else groups * self._samples
 
-    def take(self) -> Job | None:
+    def take(self) -> RolloutJob | None:
         """The next rollout; None where there are no more."""
         while not self._ready:
             group = self._group()
@@ -192,10 +202,10 @@ class Plan:
                     self._done.discard(name)  # it does not come again: memory is for what may
                 else:
                     chance = derived_seed(self._seed, "policy", name)
-                    self._ready.append(Job(name, group, sample, chance))
+                    self._ready.append(RolloutJob(name, group, sample, chance))
         return self._ready.popleft()
 
-    def _group(self) -> Group | None:
+    def _group(self) -> SampleGroup | None:
         if self._most is not None and self._groups >= self._most:
             self._feed.settle()
             return None
@@ -205,7 +215,7 @@ class Plan:
                 return None
             self._groups += 1
             seed = self._seed + number
-            return Group(str(seed), None, seed)
+            return SampleGroup(str(seed), None, seed)
         task = self._feed.take()
         if task is None:
             return None
@@ -215,12 +225,12 @@ class Plan:
             self._times[task.id] += 1
         key = task.id if not epoch else f"{task.id}.{epoch}"
         own = task.reset.get("seed")
-        return Group(
+        return SampleGroup(
             key, task, own if isinstance(own, int) else derived_seed(self._seed, key), epoch
         )
 
 
-class Jobs:
+class RolloutQueue:
     """Rollouts on their way through a run: taken, put back where an attempt failed, ended.
 
     Args:
@@ -231,13 +241,13 @@ class Jobs:
         over: Set once there is nothing to be had any more, now or later.
     """
 
-    def __init__(self, plan: Plan, failures: Mapping[str, list[Failure]]) -> None:
+    def __init__(self, plan: RolloutPlan, failures: Mapping[str, list[Failure]]) -> None:
         self._plan = plan
         self._failures = dict(failures)
-        self._ready: deque[Job] = deque()
-        self._again: deque[Job] = deque()
+        self._ready: deque[RolloutJob] = deque()
+        self._again: deque[RolloutJob] = deque()
         self._is_exhausted = self._is_stopped = False
-        self._caller = Caller(1)
+        self._caller = UserCodeCaller(1)
         self._turn = asyncio.Lock()
         self._changed = asyncio.Condition()
         self.running = 0
@@ -254,7 +264,7 @@ class Jobs:
                 await self._wait(others)
         return False
 
-    async def take(self) -> Job | None:
+    async def take(self) -> RolloutJob | None:
         """Take one that is ready; None where there is none now."""
         if self.over.is_set():
             return None
@@ -287,7 +297,7 @@ class Jobs:
         async with self._turn:
             await self._caller(what, *arguments)
 
-    async def put_back(self, job: Job) -> None:
+    async def put_back(self, job: RolloutJob) -> None:
         """Have one tried again; where the run was stopped, a resume does."""
         self.running -= 1
         if not self._is_stopped:

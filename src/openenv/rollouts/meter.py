@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 
-__all__ = ["Meter", "Reading", "StepCost"]
+__all__ = ["Meter", "MeterReading", "StepCost"]
 
 
 @dataclass(frozen=True)
-class Reading:
+class MeterReading:
     """What a `Meter` has counted.
 
     Attributes:
@@ -36,15 +36,15 @@ class Reading:
     retries: int = 0
     failures: int = 0
 
-    def __add__(self, other: Reading) -> Reading:
+    def __add__(self, other: MeterReading) -> MeterReading:
         """Two of them together."""
-        return Reading(
+        return MeterReading(
             *(getattr(self, one.name) + getattr(other, one.name) for one in fields(self))
         )
 
-    def __sub__(self, earlier: Reading) -> Reading:
+    def __sub__(self, earlier: MeterReading) -> MeterReading:
         """What has come since an earlier one."""
-        return Reading(
+        return MeterReading(
             *(getattr(self, one.name) - getattr(earlier, one.name) for one in fields(self))
         )
 
@@ -54,7 +54,9 @@ class Meter:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts: dict[str, float] = dict.fromkeys((one.name for one in fields(Reading)), 0)
+        self._counts: dict[str, float] = dict.fromkeys(
+            (one.name for one in fields(MeterReading)), 0
+        )
         self._waits = self._elsewhere = 0
         self._since = 0.0  # when either of them changed last, or was read
 
@@ -94,16 +96,16 @@ class Meter:
         self._since = now
 
     def count(self, **more: int) -> None:
-        """Add to counts, by their names in `Reading`."""
+        """Add to counts, by their names in `MeterReading`."""
         with self._lock:
             for name, by in more.items():
                 self._counts[name] += by
 
-    def read(self) -> Reading:
+    def read(self) -> MeterReading:
         """What there is by now; a wait that goes on counts up to now in `waited_s`."""
         with self._lock:
             self._settle(time.perf_counter())
-            return Reading(**self._counts)  # type: ignore[arg-type] # of which most are whole
+            return MeterReading(**self._counts)  # type: ignore[arg-type] # of which most are whole
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ class StepCost:
     step: int
     seconds: float
     tokens: int
-    environments: Reading
+    environments: MeterReading
 
     @property
     def share(self) -> float:

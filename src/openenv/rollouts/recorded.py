@@ -8,10 +8,10 @@ from typing import Any
 
 from openenv.reward import RewardSpec
 from openenv.rewards.credit import terminal
-from openenv.rollouts.engine import worth
-from openenv.rollouts.records import Failure, Header, Rollout, StepRecord
-from openenv.rollouts.replays import Episode, Event, read, read_header
-from openenv.rollouts.replays import Header as RecordingHeader
+from openenv.rollouts.engine import episode_score
+from openenv.rollouts.records import Failure, Rollout, RolloutHeader, StepRecord
+from openenv.rollouts.replays import RecordedEpisode, RecordedEvent, read, read_header
+from openenv.rollouts.replays import RecordingHeader as RecordingHeader
 from openenv.types import StepResult
 
 __all__ = ["recorded_rollouts"]
@@ -20,7 +20,7 @@ NO_REWARD = "the environment gave no reward"
 NOT_OVER = "whoever drove it left it before it was over"
 
 
-def recorded_rollouts(path: str | os.PathLike[str]) -> tuple[Header, Iterator[Rollout]]:
+def recorded_rollouts(path: str | os.PathLike[str]) -> tuple[RolloutHeader, Iterator[Rollout]]:
     """Read the episodes of a recording as rollouts.
 
     What was refused, or raised, is no step; it is listed in ``errors`` of the rollout. An episode
@@ -32,7 +32,7 @@ def recorded_rollouts(path: str | os.PathLike[str]) -> tuple[Header, Iterator[Ro
         RecordingError: It is no recording, or is damaged.
     """
     found = read_header(path)
-    header = Header(
+    header = RolloutHeader(
         environment=found.target or found.environment,
         policy="recorded",
         openenv=found.openenv,
@@ -42,7 +42,7 @@ def recorded_rollouts(path: str | os.PathLike[str]) -> tuple[Header, Iterator[Ro
     return header, (_rollout(found, number, one) for number, one in episodes)
 
 
-def _rollout(found: RecordingHeader, number: int, episode: Episode) -> Rollout:
+def _rollout(found: RecordingHeader, number: int, episode: RecordedEpisode) -> Rollout:
     steps = [event for event in episode.events if event.kind == "step"]
     taken = [event for event in steps if event.error is None]
     why = _why_failed(episode)
@@ -64,7 +64,7 @@ def _rollout(found: RecordingHeader, number: int, episode: Episode) -> Rollout:
     return rollout.model_copy(update={"errors": [_error(event) for event in failed]})
 
 
-def _begin(rollout: Rollout, event: Event) -> None:
+def _begin(rollout: Rollout, event: RecordedEvent) -> None:
     """Note what the episode began with."""
     task = event.arguments.get("task")
     id = task.get("id") if isinstance(task, dict) else task
@@ -80,7 +80,7 @@ def _score(rollout: Rollout, spec: RewardSpec) -> None:
         for step in rollout.steps
     ]
     is_over = rollout.outcome != "limit"
-    score = worth(spec, results, terminal, is_over=is_over)
+    score = episode_score(spec, results, terminal, is_over=is_over)
     rollout.reward_kind = spec.kind
     rollout.reward, rollout.components = score.value, dict(score.components)
     rollout.unscored = score.unscored
@@ -90,13 +90,13 @@ def _score(rollout: Rollout, spec: RewardSpec) -> None:
         rollout.step_rewards = list(score.step_rewards)
 
 
-def _error(event: Event) -> dict[str, Any]:
+def _error(event: RecordedEvent) -> dict[str, Any]:
     assert event.error is not None
     error = event.error
     return {"step": event.step, "action": event.action, "type": error.type, "code": error.code}
 
 
-def _why_failed(episode: Episode) -> str | None:
+def _why_failed(episode: RecordedEpisode) -> str | None:
     """Why an episode cannot be scored as a whole; None if it can."""
     if not episode.has_beginning:
         return "the recording does not hold the beginning of the episode"
@@ -111,7 +111,7 @@ def _why_failed(episode: Episode) -> str | None:
     return None
 
 
-def _outcome(episode: Episode, why: str | None) -> Any:
+def _outcome(episode: RecordedEpisode, why: str | None) -> Any:
     if why:
         return "failed"
     if not episode.is_done:
@@ -119,13 +119,13 @@ def _outcome(episode: Episode, why: str | None) -> Any:
     return "truncated" if episode.events[-1].truncated else "done"
 
 
-def _spec(begins: Event) -> RewardSpec:
+def _spec(begins: RecordedEvent) -> RewardSpec:
     """What the rewards of an episode mean, which is told beside its first observation."""
     declared = (begins.reward_info or {}).get("spec")
     return RewardSpec.from_data(declared) if isinstance(declared, dict) else RewardSpec()
 
 
-def _step(event: Event) -> StepRecord:
+def _step(event: RecordedEvent) -> StepRecord:
     return StepRecord(
         action=event.action,
         observation=event.observation,

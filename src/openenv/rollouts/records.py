@@ -14,7 +14,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from openenv.reward import RewardKind
 
-__all__ = ["FORMAT", "FORMAT_VERSION", "Failure", "Header", "Rollout", "StepRecord", "Usage"]
+__all__ = [
+    "FORMAT",
+    "FORMAT_VERSION",
+    "Failure",
+    "RolloutHeader",
+    "Rollout",
+    "StepRecord",
+    "RolloutUsage",
+]
 
 FORMAT, FORMAT_VERSION = "openenv-rollouts", 1
 
@@ -28,7 +36,7 @@ class _Record(BaseModel):
     model_config = ConfigDict(extra="allow", validate_assignment=False)
 
 
-class Header(_Record):
+class RolloutHeader(_Record):
     """What a file of rollouts says of itself."""
 
     format: Literal["openenv-rollouts"] = "openenv-rollouts"
@@ -74,7 +82,7 @@ class StepRecord(_Record):
         return count if isinstance(count, int) and not isinstance(count, bool) else None
 
 
-class Usage(_Record):
+class RolloutUsage(_Record):
     """What a rollout took."""
 
     model_calls: int = 0
@@ -156,7 +164,7 @@ class Rollout(_Record):
     failures: list[Failure] = Field(
         default_factory=list, description="Of every attempt that failed, the last one's too."
     )
-    usage: Usage = Field(default_factory=Usage)
+    usage: RolloutUsage = Field(default_factory=RolloutUsage)
     is_kept: bool = Field(
         default=True, description="False where what happened in it was left out on request."
     )

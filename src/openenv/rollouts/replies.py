@@ -22,21 +22,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from openenv.rollouts.formats import Region, regions_in, typed_value, unread
-from openenv.rollouts.interfaces import ActionTool, Interface, resolved
+from openenv.rollouts.formats import Region, has_unread_call, regions_in, typed_value
+from openenv.rollouts.interfaces import AgentTool, Interface, resolve_reference
 
 __all__ = [
     "CUT",
     "ActBy",
-    "Call",
+    "ParsedCall",
     "ParsedReply",
-    "described",
-    "no_action",
-    "no_such_tool",
+    "describe_tools",
+    "describe_missing_action",
+    "describe_unknown_tool",
     "read_reply",
     "split_thoughts",
-    "thought_opened_by",
-    "unfenced",
+    "opens_thought",
+    "strip_fences",
 ]
 
 ActBy = Literal["auto", "tools", "json", "text"]
@@ -47,7 +47,7 @@ OPEN_THOUGHT = "the reply ended before its thought did, so there is no action in
 
 
 @dataclass
-class Call:
+class ParsedCall:
     """A model's call of a tool.
 
     Attributes:
@@ -76,7 +76,7 @@ class ParsedReply:
 
     thought: str
     text: str
-    calls: Sequence[Call] = ()
+    calls: Sequence[ParsedCall] = ()
     problem: str | None = None
     end: int | None = None
 
@@ -117,7 +117,7 @@ def read_reply(
         action = _action_of(words, interface)
         if action is not None:
             return ParsedReply(thought, words, [action])
-    return ParsedReply(thought, words, (), no_action(interface, act_by))
+    return ParsedReply(thought, words, (), describe_missing_action(interface, act_by))
 
 
 def _why(is_cut: bool) -> str:
@@ -131,14 +131,14 @@ def _calls(
     regions = regions_in(masked)
     if not any(one.is_marked for one in regions):
         regions = _plain(regions, masked, interface)
-    calls: list[Call] = []
+    calls: list[ParsedCall] = []
     problem = None
     for region in regions:
         calls += [_typed(name, arguments, interface) for name, arguments in region.calls]
         if region.why is not None:
             problem = f"a call of a tool could not be read: {region.why}"
             break
-    if problem is None and unread(masked, regions):
+    if problem is None and has_unread_call(masked, regions):
         problem = "a call of a tool could not be read: it is not complete"
     if not calls and problem is None:
         return None
@@ -169,22 +169,22 @@ def _object_at(text: str, at: int) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _fits(value: Mapping[str, Any], tool: ActionTool) -> bool:
+def _fits(value: Mapping[str, Any], tool: AgentTool) -> bool:
     properties = tool.input_schema.get("properties", {})
     required = set(tool.input_schema.get("required", ()))
     return bool(value) and required <= value.keys() <= set(properties)
 
 
-def _typed(name: str, arguments: Mapping[str, Any], interface: Interface) -> Call:
+def _typed(name: str, arguments: Mapping[str, Any], interface: Interface) -> ParsedCall:
     """A call whose values have the types of the tool's schema."""
     tool = interface.tool(name)
     root: dict[str, Any] = {} if tool is None else dict(tool.input_schema)
     properties = root.get("properties", {})
     made = {
-        key: typed_value(value, resolved(dict(properties.get(key, {})), root))
+        key: typed_value(value, resolve_reference(dict(properties.get(key, {})), root))
         for key, value in arguments.items()
     }
-    return Call("", name, made)
+    return ParsedCall("", name, made)
 
 
 def _without(text: str, regions: Sequence[Region]) -> str:
@@ -226,7 +226,7 @@ _ANALYSIS = re.compile(
 )
 
 
-def thought_opened_by(prompt: str) -> bool:
+def opens_thought(prompt: str) -> bool:
     """Whether a prompt ends in an open thought, so that a reply begins in it.
 
     Args:
@@ -320,17 +320,17 @@ def _words(answer: str, specials: Sequence[str]) -> str:
     return re.sub(r"\A(?:[ \t\r]*\n)+", "", answer).rstrip()
 
 
-def _action_of(words: str, interface: Interface) -> Call | None:
+def _action_of(words: str, interface: Interface) -> ParsedCall | None:
     """Words as a call of the only tool, where it needs one text and nothing else."""
     field = interface.text_field
     if field is None or not words:
         return None
     if interface.takes_code:
-        words = unfenced(words)
-    return Call("", interface.tools[0].name, {field: words})
+        words = strip_fences(words)
+    return ParsedCall("", interface.tools[0].name, {field: words})
 
 
-def unfenced(words: str) -> str:
+def strip_fences(words: str) -> str:
     """The code in an answer: of Markdown fences, what they hold, one behind the other; else all."""
     found = [fence["code"] for fence in _FENCE.finditer(words)]
     return "".join(found).rstrip("\n") if found else words
@@ -339,7 +339,7 @@ def unfenced(words: str) -> str:
 # ------------------------------------------------------------------ what the model is told
 
 
-def no_action(interface: Interface, act_by: ActBy = "auto") -> str:
+def describe_missing_action(interface: Interface, act_by: ActBy = "auto") -> str:
     """What a model is told whose reply has no action."""
     names = ", ".join(tool.name for tool in interface.tools)
     if act_by == "json":
@@ -347,7 +347,7 @@ def no_action(interface: Interface, act_by: ActBy = "auto") -> str:
     return f"the reply is no action; call one of these tools: {names}"
 
 
-def no_such_tool(name: str, interface: Interface) -> str:
+def describe_unknown_tool(name: str, interface: Interface) -> str:
     """What a model is told that calls a tool that does not exist."""
     known = [tool.name for tool in interface.tools]
     close = difflib.get_close_matches(name, known, n=1)
@@ -355,7 +355,7 @@ def no_such_tool(name: str, interface: Interface) -> str:
     return f"there is no tool {name!r}; there are {', '.join(known)}{hint}"
 
 
-def described(interface: Interface, *, as_json: bool = False) -> str:
+def describe_tools(interface: Interface, *, as_json: bool = False) -> str:
     """How to act, in words.
 
     Args:

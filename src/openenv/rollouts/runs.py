@@ -39,9 +39,9 @@ from openenv.reward import RewardSpec
 from openenv.rewards.credit import Credit, TokenCredit, credit_named
 from openenv.rewards.delayed import TrajectoryScorer
 from openenv.rewards.external.names import token_credit_named
-from openenv.rollouts.calls import Caller
+from openenv.rollouts.calls import UserCodeCaller
 from openenv.rollouts.episode_sessions import CURE
-from openenv.rollouts.episodes import LONG, Scoring, Terms, failed
+from openenv.rollouts.episodes import LONG, EpisodeConfig, RolloutScoring, failed_rollout
 from openenv.rollouts.failures import (
     AttemptFailed,
     RetryRule,
@@ -58,17 +58,17 @@ from openenv.rollouts.files import (
     read_rollouts,
     write_parquet,
 )
-from openenv.rollouts.jobs import Job, Jobs, Plan
+from openenv.rollouts.jobs import RolloutJob, RolloutPlan, RolloutQueue
 from openenv.rollouts.limits import RolloutLimits
 from openenv.rollouts.pace import Pace
 from openenv.rollouts.policies.base import Policy
 from openenv.rollouts.policies.functions import as_policy
-from openenv.rollouts.records import Header, Rollout
+from openenv.rollouts.records import Rollout, RolloutHeader
 from openenv.rollouts.samplers import feed_of
 from openenv.rollouts.sessions import EpisodeSource, source_of
-from openenv.rollouts.summary import Groups, Progress, Summary, Tally
+from openenv.rollouts.summary import Groups, RolloutProgress, RolloutTally, Summary
 
-__all__ = ["RolloutRun", "RolloutRunner", "rollout", "rollout_async", "run_to_end", "waited_for"]
+__all__ = ["RolloutRun", "RolloutRunner", "rollout", "rollout_async", "run_to_end", "synchronous"]
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +96,9 @@ class RolloutRun:
         output: The file of JSON lines that they are in; None where they are in memory.
     """
 
-    def __init__(self, header: Header, output: Path | None, tally: Tally, pace: Pace) -> None:
+    def __init__(
+        self, header: RolloutHeader, output: Path | None, tally: RolloutTally, pace: Pace
+    ) -> None:
         self.header = header
         self.output = output
         self._tally = tally
@@ -120,7 +122,7 @@ class RolloutRun:
 
 
 @dataclass
-class Options:
+class RolloutOptions:
     """What a run was asked for; see `rollout`."""
 
     n: int = 1
@@ -137,7 +139,7 @@ class Options:
     token_credit: str | TokenCredit | None = None
     keep: Callable[[Rollout], Any] | None = None
     on_rollout: Callable[[Rollout], Any] | None = None
-    progress: Callable[[Progress], Any] | None = None
+    progress: Callable[[RolloutProgress], Any] | None = None
     remembers: bool = True  # rollouts that are written to no file are kept in memory
 
     def __post_init__(self) -> None:
@@ -165,12 +167,12 @@ class Options:
         path = None if self.output is None else Path(self.output)
         return path if path is not None and path.suffix == PARQUET else None
 
-    def scoring(self) -> Scoring:
+    def scoring(self) -> RolloutScoring:
         """How episodes are scored."""
         token_credit = self.token_credit
         if isinstance(token_credit, str):
             token_credit = token_credit_named(token_credit)
-        return Scoring(self.trajectory_scorer, credit_named(self.credit), token_credit)
+        return RolloutScoring(self.trajectory_scorer, credit_named(self.credit), token_credit)
 
     def settings(self, seed: int) -> dict[str, Any]:
         """What a resume must match."""
@@ -222,7 +224,7 @@ async def rollout_async(
     token_credit: str | TokenCredit | None = None,
     keep: Callable[[Rollout], Any] | None = None,
     on_rollout: Callable[[Rollout], Any] | None = None,
-    progress: Callable[[Progress], Any] | None = None,
+    progress: Callable[[RolloutProgress], Any] | None = None,
 ) -> RolloutRun:
     """Play episodes, and keep a record of each. It may be called from any thread.
 
@@ -275,7 +277,7 @@ async def rollout_async(
         ConnectError: No server answers.
         OSError: The disk is full, say. What was written stays.
     """
-    options = Options(
+    options = RolloutOptions(
         n=n,
         num_tasks=num_tasks,
         concurrency=concurrency,
@@ -297,7 +299,7 @@ async def rollout_async(
     return await run.run(env)
 
 
-def waited_for(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+def synchronous(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     """The same function for those who do not await it, on the shared loop."""
 
     @wraps(function)
@@ -307,7 +309,7 @@ def waited_for(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     return waited
 
 
-rollout = waited_for(rollout_async)
+rollout = synchronous(rollout_async)
 rollout.__name__ = rollout.__qualname__ = "rollout"
 rollout_async.__doc__ = "Do what `rollout` does, on the event loop that runs."
 
@@ -340,10 +342,10 @@ class RolloutRunner:
     Design notes. Everything here runs on one event loop. Each of `concurrency` places is a task
     that holds a session and plays one episode after the other in it; a place takes a rollout only
     once it has a session. Code of users and files that may be slow run in threads of one kind each
-    (`Caller`), so that calls of one kind never overlap. `run` can be called once.
+    (`UserCodeCaller`), so that calls of one kind never overlap. `run` can be called once.
     """
 
-    def __init__(self, policy: Any, tasks: Any, options: Options) -> None:
+    def __init__(self, policy: Any, tasks: Any, options: RolloutOptions) -> None:
         self._policy: Policy = as_policy(policy, concurrency=options.concurrency)
         most = getattr(self._policy, "max_concurrency", options.concurrency)
         options.concurrency = min(options.concurrency, most)
@@ -351,13 +353,13 @@ class RolloutRunner:
         self._options = options
         self._scoring = options.scoring()
         self._pace = Pace(options.concurrency)
-        self._tally = Tally()
-        self._caller = Caller(1)
+        self._tally = RolloutTally()
+        self._caller = UserCodeCaller(1)
         self._door = asyncio.Semaphore(OPENED_AT_ONCE)
         self._opening = self._open = 0
         self._has_opened = self._is_queued = self._is_long = False
         self._alive_at, self._told_of_retry_at = time.monotonic(), -math.inf
-        self._terms: Terms | None = None
+        self._terms: EpisodeConfig | None = None
         self._learning = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
         self._spent: RolloutsFailed | None = None
@@ -394,7 +396,7 @@ class RolloutRunner:
         seed, lines = options.drawn_seed(), options.lines
         self._feed = feed_of(self._tasks, options.n, lines)
         files.callback(self._feed.close)
-        header = Header(
+        header = RolloutHeader(
             environment=self._source.name,
             policy=self._policy.name,
             reward=None if spec is None else spec.as_data(),
@@ -419,9 +421,9 @@ class RolloutRunner:
         done = set() if self._writer is None else self._writer.done
         failures = {} if self._writer is None else self._writer.failed
         self._feed.open(is_resumed=bool(done or failures))
-        plan = Plan(self._feed, samples, seed, options.num_tasks, done)
+        plan = RolloutPlan(self._feed, samples, seed, options.num_tasks, done)
         self._tally.total = plan.total
-        self._jobs = Jobs(plan, failures)
+        self._jobs = RolloutQueue(plan, failures)
         self.result = RolloutRun(header, lines, self._tally, self._pace)
 
     def _note_found(self, rollout: Rollout) -> None:
@@ -560,7 +562,7 @@ class RolloutRunner:
             if self._terms is None:
                 needed = self._policy.needs_interface
                 interface = await self._source.interface(session) if needed else None
-                self._terms = Terms(
+                self._terms = EpisodeConfig(
                     self._policy,
                     self._options.limits,
                     self._scoring,
@@ -628,7 +630,7 @@ class RolloutRunner:
 
     # ------------------------------------------------------------------ its rollouts
 
-    async def _attempt(self, session: Any, job: Job, *, is_fresh: bool) -> bool:
+    async def _attempt(self, session: Any, job: RolloutJob, *, is_fresh: bool) -> bool:
         """Play an episode; gives whether the session may be used again."""
         assert self._terms is not None
         ticket = await self._pace.enter()
@@ -652,7 +654,7 @@ class RolloutRunner:
         await self._ended(job, done)
         return done.limit != "wall_clock"
 
-    async def _failed(self, job: Job, failure: AttemptFailed, *, is_fresh: bool) -> None:
+    async def _failed(self, job: RolloutJob, failure: AttemptFailed, *, is_fresh: bool) -> None:
         # What was lost between two episodes is the session's failure, not the rollout's.
         is_lost = isinstance(failure.cause, ConnectError | SessionLost)
         if not (is_lost and failure.at == "reset" and not is_fresh):
@@ -664,11 +666,11 @@ class RolloutRunner:
             await self._jobs.put_back(job)
             return
         self._tell_of_task(job, failure)
-        await self._ended(job, failed(job, job.failures, failure.rollout))
+        await self._ended(job, failed_rollout(job, job.failures, failure.rollout))
         if self._spent is not None:
             raise self._spent
 
-    def _tell_of_task(self, job: Job, failure: AttemptFailed) -> None:
+    def _tell_of_task(self, job: RolloutJob, failure: AttemptFailed) -> None:
         """Say once of a task that its episodes cannot begin; each rollout is counted anyway."""
         logger.debug("rollout %s failed", job.id, exc_info=failure.cause)
         name = job.group.key if job.task is None else job.task.id
@@ -683,7 +685,7 @@ class RolloutRunner:
                 why.message,
             )
 
-    async def _ended(self, job: Job, done: Rollout) -> None:
+    async def _ended(self, job: RolloutJob, done: Rollout) -> None:
         options = self._options
         if options.keep is not None and not await self._caller(options.keep, done):
             nothing: dict[str, Any] = {

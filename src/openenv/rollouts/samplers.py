@@ -23,7 +23,7 @@ from pydantic_core import from_json, to_json
 
 from openenv._internal.replacing import replacing
 from openenv.rewards.external.names import imported
-from openenv.rollouts.jobs import Group, SeedFeed, TaskFeed
+from openenv.rollouts.jobs import SampleGroup, SeedFeed, TaskFeed
 from openenv.rollouts.lines import LineFile, RolloutFileError, whole_lines
 from openenv.tasks.curriculum import CurriculumSampler
 from openenv.tasks.errors import TasksetError
@@ -188,14 +188,14 @@ class SamplerFeed(TaskFeed):
         for key in [key for key in self._untold if key in self._groups]:
             self._learn(key, *self._untold.pop(key))
 
-    def began(self, group: Group) -> None:
+    def began(self, group: SampleGroup) -> None:
         assert group.task is not None
         self._groups[group.key] = group.task
 
     def found_group(self, key: str, rewards: Rewards, costs: Costs) -> None:
         self._untold[key] = rewards, costs
 
-    def ended(self, group: Group, rewards: Rewards, costs: Costs) -> None:
+    def ended(self, group: SampleGroup, rewards: Rewards, costs: Costs) -> None:
         if group.key in self._told:  # before a rollout of it that had failed was had again
             return
         if self._is_past:

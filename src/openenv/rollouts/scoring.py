@@ -38,7 +38,7 @@ from openenv.rewards.external.scorers import name_of
 from openenv.rollouts.endings import NOTHING_TO_SAY
 from openenv.rollouts.episodes import token_rewards
 from openenv.rollouts.files import PARQUET, RolloutWriter, read_header, read_rollouts
-from openenv.rollouts.records import FORMAT, Header, Rollout, StepRecord
+from openenv.rollouts.records import FORMAT, Rollout, RolloutHeader, StepRecord
 from openenv.tasks.task import Task
 
 __all__ = [
@@ -440,7 +440,7 @@ def score_file(
     return report
 
 
-def _scored_header(header: Header, name: str, options: ScoringOptions) -> Header:
+def _scored_header(header: RolloutHeader, name: str, options: ScoringOptions) -> RolloutHeader:
     """The header of what was scored: what must be the same for it to be gone on with."""
     tokens = options.token_credit
     how = {
@@ -452,7 +452,7 @@ def _scored_header(header: Header, name: str, options: ScoringOptions) -> Header
     return header.model_copy(update={"settings": {**header.settings, "scored": [*before, how]}})
 
 
-def read_stored(path: str | os.PathLike[str]) -> tuple[Header, Iterator[Rollout]]:
+def read_stored(path: str | os.PathLike[str]) -> tuple[RolloutHeader, Iterator[Rollout]]:
     """Read a file of rollouts; or a recording of a server, each of whose episodes is one.
 
     See `openenv.rollouts.recorded` for what becomes of a recording.

@@ -11,11 +11,11 @@ from typing import Any
 from openenv.rollouts.endings import is_given_up
 from openenv.rollouts.records import Rollout
 
-__all__ = ["EndedGroup", "Groups", "Progress", "Summary", "Tally"]
+__all__ = ["EndedGroup", "Groups", "RolloutProgress", "Summary", "RolloutTally"]
 
 
 @dataclass(frozen=True)
-class Progress:
+class RolloutProgress:
     """How far a run has come.
 
     Attributes:
@@ -111,7 +111,7 @@ class EndedGroup:
 
 
 @dataclass
-class _Open:
+class _OpenGroup:
     """A group of which not all samples have ended."""
 
     rewards: dict[int, float | None] = field(default_factory=dict)
@@ -127,11 +127,11 @@ class Groups:
 
     def __init__(self, samples: int) -> None:
         self._samples = samples
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, _OpenGroup] = {}
 
     def add(self, rollout: Rollout) -> EndedGroup | None:
         """Note a rollout that has ended; gives its group, where it was the last one of it."""
-        group = self._open.setdefault(rollout.group, _Open())
+        group = self._open.setdefault(rollout.group, _OpenGroup())
         group.rewards[rollout.sample] = rollout.reward
         group.costs[rollout.sample] = float(rollout.usage.completion_tokens)
         if len(group.rewards) < self._samples:
@@ -142,7 +142,7 @@ class Groups:
         return EndedGroup([group.rewards[i] for i in places], costs if any(costs) else None)
 
 
-class Tally:
+class RolloutTally:
     """Counts rollouts as they end.
 
     Attributes:
@@ -240,7 +240,7 @@ class Tally:
         mean = self._reward / scored if scored else None
         return mean if mean is None or math.isfinite(mean) else None
 
-    def progress(self, running: int, limit: int) -> Progress:
+    def progress(self, running: int, limit: int) -> RolloutProgress:
         """How far it has come by now."""
         done = self._summary.rollouts
         seconds = max(time.monotonic() - self._began, 1e-9)
@@ -248,4 +248,6 @@ class Tally:
         left = None
         if self.total is not None and rate:
             left = max(0, self.total - done) / rate
-        return Progress(done, self.total, self.failed, self._mean, rate, left, running, limit)
+        return RolloutProgress(
+            done, self.total, self.failed, self._mean, rate, left, running, limit
+        )

@@ -22,9 +22,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from openenv.rollouts.formats import regions_in
-from openenv.rollouts.replies import Call
+from openenv.rollouts.replies import ParsedCall
 
-__all__ = ["ChatTemplate", "TemplateError", "Tokenizer"]
+__all__ = ["ChatTemplate", "TemplateError", "ChatTokenizer"]
 
 # They stand for texts in a probe. No template changes a word of letters.
 REPLY, TOLD, TASK, RULES = "ReplyOfTheModel", "ToldToTheModel", "TaskOfTheModel", "RulesOfTheModel"
@@ -35,7 +35,7 @@ class TemplateError(ValueError):
     """A chat template does not render what a model has to be told."""
 
 
-class Tokenizer(Protocol):
+class ChatTokenizer(Protocol):
     """What is needed of a tokenizer of transformers."""
 
     eos_token: Any
@@ -76,7 +76,7 @@ class ChatTemplate:
             user and a model.
     """
 
-    def __init__(self, tokenizer: Tokenizer, options: Mapping[str, Any]) -> None:
+    def __init__(self, tokenizer: ChatTokenizer, options: Mapping[str, Any]) -> None:
         if not (options.get("chat_template") or tokenizer.chat_template):
             raise TemplateError(
                 "the tokenizer has no chat template, so nobody knows how its model is spoken to; "
@@ -157,7 +157,7 @@ class ChatTemplate:
         return behind
 
     def behind_calls(
-        self, calls: Sequence[Call], told: Sequence[str], tools: Sequence[Mapping[str, Any]]
+        self, calls: Sequence[ParsedCall], told: Sequence[str], tools: Sequence[Mapping[str, Any]]
     ) -> str:
         """What comes behind a reply that called tools: its end, their results, and the beginning of
         the next reply.
@@ -180,7 +180,7 @@ class ChatTemplate:
         return behind
 
     def _behind_several(
-        self, calls: Sequence[Call], told: Sequence[str], tools: Sequence[Mapping[str, Any]]
+        self, calls: Sequence[ParsedCall], told: Sequence[str], tools: Sequence[Mapping[str, Any]]
     ) -> str:
         ids = [call.id or f"{CALL_ID[:-1]}{number % 10}" for number, call in enumerate(calls, 1)]
         results = [
@@ -318,7 +318,7 @@ class ChatTemplate:
         if missing:
             raise TemplateError(f"the chat template does not list the tool {missing[0]!r}")
         self._check_calls(names, tools)
-        behind = self.behind_calls([Call("", names[0], {})], [TOLD], tools)
+        behind = self.behind_calls([ParsedCall("", names[0], {})], [TOLD], tools)
         self._once(behind, "the result of a tool", TOLD)
         ids = self.encoded(behind)
         at = self._skip_blank(ids, 0)

@@ -19,14 +19,14 @@ from typing import Any, Literal
 
 from openenv.errors import CapacityError
 from openenv.reward import Score
-from openenv.rollouts.episode_sessions import Answer, Seat, Unfinished
+from openenv.rollouts.episode_sessions import ActionOutcome, EpisodeSession, Unfinished
 from openenv.rollouts.failures import TaskNotTaken
 from openenv.rollouts.interfaces import Interface
-from openenv.rollouts.policies.conversations import opening
-from openenv.rollouts.replies import ParsedReply, described, read_reply, thought_opened_by
-from openenv.rollouts.templates import ChatTemplate, TemplateError, Tokenizer
+from openenv.rollouts.policies.conversations import opening_messages
+from openenv.rollouts.replies import ParsedReply, describe_tools, opens_thought, read_reply
+from openenv.rollouts.templates import ChatTemplate, ChatTokenizer, TemplateError
 
-__all__ = ["Chat", "TokenRollout", "Tokenizer"]
+__all__ = ["Chat", "TokenRollout", "ChatTokenizer"]
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class Chat:
 
     def __init__(
         self,
-        tokenizer: Tokenizer,
+        tokenizer: ChatTokenizer,
         interface: Interface,
         told: Told | None = None,
         *,
@@ -97,8 +97,8 @@ class Chat:
         """
         words = ""
         if self.told != "tools" and self._describes:
-            words = described(self._interface, as_json=self.told == "json")
-        said = opening(messages, first, words)
+            words = describe_tools(self._interface, as_json=self.told == "json")
+        said = opening_messages(messages, first, words)
         text = self._template.opening(said, self._tools)
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
@@ -120,12 +120,12 @@ class Chat:
             str(self.tokenizer.decode(list(reply), skip_special_tokens=False)),
             self._interface,
             is_cut=is_cut,
-            in_thought=thought_opened_by(tail),
+            in_thought=opens_thought(tail),
             specials=getattr(self.tokenizer, "all_special_tokens", None)
             or [str(self.tokenizer.eos_token)],
         )
 
-    def after(self, reply: Sequence[int], parsed: ParsedReply, answer: Answer) -> list[int]:
+    def after(self, reply: Sequence[int], parsed: ParsedReply, answer: ActionOutcome) -> list[int]:
         """The tokens that come between a reply and the next: the end of its turn, what the model
         is told, and the beginning of the next turn.
 
@@ -195,7 +195,7 @@ class TokenRollout:
 
     def __init__(
         self,
-        seat: Seat,
+        seat: EpisodeSession,
         chat: Chat,
         *,
         max_turns: int = 32,
@@ -311,7 +311,7 @@ class TokenRollout:
         if not has_room:
             return False
         try:
-            answer: Answer = await self._seat.act_by(parsed)
+            answer: ActionOutcome = await self._seat.act_by(parsed)
         except Exception as error:
             if self._seat.failure is None:
                 raise

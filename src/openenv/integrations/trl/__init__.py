@@ -22,46 +22,17 @@ from typing import TYPE_CHECKING
 from openenv._internal.lazy import lazy
 
 if TYPE_CHECKING:
-    from openenv.integrations.trl.costs import EnvironmentCost
-    from openenv.integrations.trl.datasets import task_dataset, task_rows
-    from openenv.integrations.trl.environments import (
-        EnvironmentsFailing,
-        RolloutEnvironment,
-        ToolRefused,
-        environment_factory,
-    )
-    from openenv.integrations.trl.rewards import TrainingRefused, env_reward, skip_failures
-    from openenv.integrations.trl.rollout_funcs import rollout_func
-    from openenv.rollouts.beginnings import UnequalBeginnings
-
-__all__ = [
-    "EnvironmentCost",
-    "EnvironmentsFailing",
-    "RolloutEnvironment",
-    "ToolRefused",
-    "TrainingRefused",
-    "UnequalBeginnings",
-    "env_reward",
-    "environment_factory",
-    "rollout_func",
-    "skip_failures",
-    "task_dataset",
-    "task_rows",
-]
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "openenv.integrations.trl.costs": ["EnvironmentCost"],
-        "openenv.integrations.trl.datasets": ["task_dataset", "task_rows"],
-        "openenv.integrations.trl.environments": [
-            "EnvironmentsFailing",
-            "RolloutEnvironment",
-            "ToolRefused",
-            "environment_factory",
-        ],
-        "openenv.integrations.trl.rewards": ["TrainingRefused", "env_reward", "skip_failures"],
-        "openenv.integrations.trl.rollout_funcs": ["rollout_func"],
-        "openenv.rollouts.beginnings": ["UnequalBeginnings"],
-    },
-)
+    from openenv.integrations.trl.costs import EnvironmentCost as EnvironmentCost
+    from openenv.integrations.trl.datasets import task_dataset as task_dataset
+    from openenv.integrations.trl.datasets import task_rows as task_rows
+    from openenv.integrations.trl.environments import EnvironmentsFailing as EnvironmentsFailing
+    from openenv.integrations.trl.environments import RolloutEnvironment as RolloutEnvironment
+    from openenv.integrations.trl.environments import ToolRefused as ToolRefused
+    from openenv.integrations.trl.environments import environment_factory as environment_factory
+    from openenv.integrations.trl.rewards import TrainingRefused as TrainingRefused
+    from openenv.integrations.trl.rewards import env_reward as env_reward
+    from openenv.integrations.trl.rewards import skip_failures as skip_failures
+    from openenv.integrations.trl.rollout_funcs import rollout_func as rollout_func
+    from openenv.rollouts.beginnings import UnequalBeginnings as UnequalBeginnings
+else:
+    __getattr__, __dir__, __all__ = lazy(__name__)

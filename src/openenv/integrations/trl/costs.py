@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from openenv._internal.packages import needs
-from openenv.rollouts.meter import Meter, Reading, StepCost
+from openenv.rollouts.meter import Meter, MeterReading, StepCost
 
 with needs("openenv.integrations.trl", "pip install trl"):
     from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
@@ -37,7 +37,7 @@ class EnvironmentCost(TrainerCallback):  # type: ignore[misc,unused-ignore]
         self._every = every
         self._tell = tell or _to_stderr
         self._began: float | None = None
-        self._before = Reading()
+        self._before = MeterReading()
         self._tokens = 0
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -92,7 +92,7 @@ class EnvironmentCost(TrainerCallback):  # type: ignore[misc,unused-ignore]
             "failures"
         )
 
-    def _read(self) -> Reading:
+    def _read(self) -> MeterReading:
         readings = [meter.read() for meter in self._meters]
         total = readings[0]
         for one in readings[1:]:

@@ -36,10 +36,15 @@ from openenv.integrations.typed_tools import (
 )
 from openenv.reward import Score
 from openenv.rollouts.beginnings import Beginnings, digest_of
-from openenv.rollouts.engine import needless, reset_arguments
-from openenv.rollouts.episode_sessions import NoEpisode, Seat, Seats, Unfinished
+from openenv.rollouts.engine import ignorable_arguments, reset_arguments
+from openenv.rollouts.episode_sessions import (
+    EpisodeSession,
+    EpisodeSessions,
+    NoActiveEpisode,
+    Unfinished,
+)
 from openenv.rollouts.failures import EnvironmentsFailing, FailureStreak, TaskNotTaken
-from openenv.rollouts.interfaces import ActionTool
+from openenv.rollouts.interfaces import AgentTool
 from openenv.rollouts.jobs import derived_seed
 from openenv.rollouts.meter import Meter
 from openenv.tasks.task import Task
@@ -90,7 +95,7 @@ class _EnvironmentType(type):
     """
 
     _made_of: tuple[Any, dict[str, Any]]
-    seats: Seats
+    seats: EpisodeSessions
 
     def close(cls) -> None:
         """Give back every session; a program that ends does so too."""
@@ -119,12 +124,12 @@ class RolloutEnvironment(metaclass=_EnvironmentType):
     can be read at any time (TRL before 1.15 reads them all), or belongs to the metaclass.
     """
 
-    seats: ClassVar[Seats]
+    seats: ClassVar[EpisodeSessions]
     meter: ClassVar[Meter]
-    _terms: ClassVar[_Terms]
+    _terms: ClassVar[_FactoryConfig]
 
     def __init__(self) -> None:
-        self._seat: Seat | None = None
+        self._seat: EpisodeSession | None = None
         self._has_begun = False
         self._terms.places.add(self)
         if self._terms.is_elsewhere:
@@ -197,21 +202,21 @@ class RolloutEnvironment(metaclass=_EnvironmentType):
 
     def _get_reward(self) -> float | None:
         if self._seat is None:
-            raise NoEpisode(NOT_BEGUN)
+            raise NoActiveEpisode(NOT_BEGUN)
         return self.reward
 
     async def _call(
-        self, tool: ActionTool, parameters: Parameters, given: dict[str, Any]
+        self, tool: AgentTool, parameters: Parameters, given: dict[str, Any]
     ) -> Content:
         if self._seat is None:
-            raise NoEpisode(NOT_BEGUN)
+            raise NoActiveEpisode(NOT_BEGUN)
         answer = await self._seat.call(tool.name, parameters.arguments(given))
         if answer.is_refused:
             raise ToolRefused(answer.text.removeprefix("Error: "))
         return _content(answer.text, answer.pictures)
 
 
-class _Terms:
+class _FactoryConfig:
     """What holds of every instance of a class.
 
     Attributes:
@@ -375,14 +380,16 @@ def environment_factory(
         "equal_beginnings": equal_beginnings,
     }
     seats = background.run(
-        Seats.of(environment, retries=retries, shows=shows, shows_pictures=shows_pictures)
+        EpisodeSessions.of(environment, retries=retries, shows=shows, shows_pictures=shows_pictures)
     )
     beginnings = Beginnings(seats.name) if equal_beginnings else None
     methods: dict[str, Any] = {
         "seats": seats,
         "meter": seats.meter,
         "_made_of": (environment, options),
-        "_terms": _Terms(columns, unfinished, failures_in_a_row, seed, beginnings, seats.name),
+        "_terms": _FactoryConfig(
+            columns, unfinished, failures_in_a_row, seed, beginnings, seats.name
+        ),
         "__doc__": f"A rollout in {seats.name}.",
         "reset": _reset_method(),
     }
@@ -432,7 +439,7 @@ def episode_arguments(
     if written is None:
         return found, may_ignore
     task = Task.model_validate(read_json(written) if isinstance(written, str) else written)
-    return {**found, **reset_arguments(task, True)}, may_ignore | needless(task)
+    return {**found, **reset_arguments(task, True)}, may_ignore | ignorable_arguments(task)
 
 
 _left_out: set[str] = set()
@@ -476,7 +483,7 @@ def _reward_method() -> Callable[..., float | None]:
     return get_reward
 
 
-def _tool_method(word: str, tool: ActionTool, *, is_async: bool) -> Any:
+def _tool_method(word: str, tool: AgentTool, *, is_async: bool) -> Any:
     parameters = parameters_of(tool)
 
     def called(self: RolloutEnvironment, **given: Any) -> Content:

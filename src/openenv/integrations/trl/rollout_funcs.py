@@ -20,7 +20,7 @@ from openenv.integrations.trl.processes import SharedModel, gather_values
 from openenv.integrations.trl.rewards import TrainingRefused, check_reward_functions, env_reward
 from openenv.integrations.trl.trainers import BatchClock, clock_of, group_size, mode_of
 from openenv.integrations.trl.versions import WITH_NAN_LOGPROBS, check_trl, installed_trl
-from openenv.rollouts.batched import BatchPlayer, Start
+from openenv.rollouts.batched import BatchPlayer, EpisodeStart
 from openenv.rollouts.beginnings import Beginnings, digest_of
 from openenv.rollouts.episode_sessions import Unfinished
 from openenv.rollouts.failures import TaskNotTaken
@@ -103,7 +103,7 @@ def rollout_func(
 
 
 @dataclass
-class _Episode:
+class _PromptEpisode:
     """What the rows of one prompt say of its episode.
 
     Attributes:
@@ -117,7 +117,7 @@ class _Episode:
     seeds: list[Any] = field(default_factory=list)
 
 
-Known = dict[str, _Episode]
+Known = dict[str, _PromptEpisode]
 
 
 class RolloutFunc:
@@ -164,7 +164,7 @@ class RolloutFunc:
             check_reward_functions(trainer)
             self._trainer = weakref.ref(trainer)
         starts = [
-            Start(_messages(prompt), *reset)
+            EpisodeStart(_messages(prompt), *reset)
             for prompt, reset in zip(prompts, self._resets(prompts, trainer), strict=True)
         ]
         interface = self._player.seats.interface
@@ -247,7 +247,7 @@ class RolloutFunc:
         return known
 
     def _compare(
-        self, starts: Sequence[Start], played: Sequence[TokenRollout], processes: int
+        self, starts: Sequence[EpisodeStart], played: Sequence[TokenRollout], processes: int
     ) -> None:
         """Compare what the rollouts of each group were shown first, on all processes."""
         seen = [
@@ -358,7 +358,7 @@ def _key(prompt: Any) -> str:
     return json.dumps(_messages(prompt), sort_keys=True, default=str)
 
 
-def _found(known: Known, prompt: Any) -> _Episode:
+def _found(known: Known, prompt: Any) -> _PromptEpisode:
     found = known.get(_key(prompt))
     if found is None:
         raise ValueError(
@@ -380,7 +380,7 @@ def _by_prompt(rows: Iterable[Mapping[str, Any]], columns: Columns | None, of: s
         arguments, may_ignore = episode_arguments(row, columns)
         seed = arguments.pop("seed", None)
         key = _key(row["prompt"])
-        episode = found.setdefault(key, _Episode(arguments, may_ignore))
+        episode = found.setdefault(key, _PromptEpisode(arguments, may_ignore))
         if (episode.arguments, episode.may_ignore) != (arguments, may_ignore):
             raise ValueError(
                 f"row {number} of {of} has the prompt of an earlier row, and another episode: "

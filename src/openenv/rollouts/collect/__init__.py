@@ -15,57 +15,24 @@ from typing import TYPE_CHECKING
 from openenv._internal.lazy import lazy
 
 if TYPE_CHECKING:
-    from openenv.rollouts.collect.card import build_dataset_readme
-    from openenv.rollouts.collect.environments import Collected, collect, collect_async
-    from openenv.rollouts.collect.hub import HubError, push_to_hf_hub
-    from openenv.rollouts.collect.records import EpisodeRecord
-    from openenv.rollouts.collect.runner import CollectResult, CollectRunner
-    from openenv.rollouts.collect.serializer import (
-        METADATA_FILENAME,
-        README_FILENAME,
-        RESULTS_FILENAME,
-        RolloutSerializer,
-    )
-    from openenv.rollouts.collect.sft import SFTFilters, SFTSummary, sft_rows, write_sft
-    from openenv.rollouts.collect.teachers import ConversingPolicy, build_model_step
-
-__all__ = [
-    "METADATA_FILENAME",
-    "README_FILENAME",
-    "RESULTS_FILENAME",
-    "CollectResult",
-    "CollectRunner",
-    "Collected",
-    "ConversingPolicy",
-    "EpisodeRecord",
-    "HubError",
-    "RolloutSerializer",
-    "SFTFilters",
-    "SFTSummary",
-    "build_dataset_readme",
-    "build_model_step",
-    "collect",
-    "collect_async",
-    "push_to_hf_hub",
-    "sft_rows",
-    "write_sft",
-]
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "openenv.rollouts.collect.card": ["build_dataset_readme"],
-        "openenv.rollouts.collect.environments": ["Collected", "collect", "collect_async"],
-        "openenv.rollouts.collect.hub": ["HubError", "push_to_hf_hub"],
-        "openenv.rollouts.collect.records": ["EpisodeRecord"],
-        "openenv.rollouts.collect.runner": ["CollectResult", "CollectRunner"],
-        "openenv.rollouts.collect.serializer": [
-            "METADATA_FILENAME",
-            "README_FILENAME",
-            "RESULTS_FILENAME",
-            "RolloutSerializer",
-        ],
-        "openenv.rollouts.collect.sft": ["SFTFilters", "SFTSummary", "sft_rows", "write_sft"],
-        "openenv.rollouts.collect.teachers": ["ConversingPolicy", "build_model_step"],
-    },
-)
+    from openenv.rollouts.collect.card import build_dataset_readme as build_dataset_readme
+    from openenv.rollouts.collect.environments import Collected as Collected
+    from openenv.rollouts.collect.environments import collect as collect
+    from openenv.rollouts.collect.environments import collect_async as collect_async
+    from openenv.rollouts.collect.hub import DatasetHubError as DatasetHubError
+    from openenv.rollouts.collect.hub import push_to_hf_hub as push_to_hf_hub
+    from openenv.rollouts.collect.records import EpisodeRecord as EpisodeRecord
+    from openenv.rollouts.collect.runner import CollectResult as CollectResult
+    from openenv.rollouts.collect.runner import CollectRunner as CollectRunner
+    from openenv.rollouts.collect.serializer import METADATA_FILENAME as METADATA_FILENAME
+    from openenv.rollouts.collect.serializer import README_FILENAME as README_FILENAME
+    from openenv.rollouts.collect.serializer import RESULTS_FILENAME as RESULTS_FILENAME
+    from openenv.rollouts.collect.serializer import RolloutSerializer as RolloutSerializer
+    from openenv.rollouts.collect.sft import SFTFilters as SFTFilters
+    from openenv.rollouts.collect.sft import SFTSummary as SFTSummary
+    from openenv.rollouts.collect.sft import sft_rows as sft_rows
+    from openenv.rollouts.collect.sft import write_sft as write_sft
+    from openenv.rollouts.collect.teachers import ConversingPolicy as ConversingPolicy
+    from openenv.rollouts.collect.teachers import build_model_step as build_model_step
+else:
+    __getattr__, __dir__, __all__ = lazy(__name__)

@@ -18,8 +18,8 @@ from typing import Any
 from openenv._internal.redaction import redacted
 from openenv.client import background
 from openenv.rollouts.collect.card import statistics, write_card
-from openenv.rollouts.collect.interfaces import interface_of, kept
-from openenv.rollouts.collect.records import episode_id_of, record_of
+from openenv.rollouts.collect.interfaces import interface_from_json, interface_to_json
+from openenv.rollouts.collect.records import episode_id_of, make_record
 from openenv.rollouts.collect.serializer import (
     ROLLOUTS_FILENAME,
     RolloutSerializer,
@@ -32,11 +32,11 @@ from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.limits import RolloutLimits
 from openenv.rollouts.policies.functions import as_policy
 from openenv.rollouts.records import Rollout
-from openenv.rollouts.runs import rollout_async, waited_for
+from openenv.rollouts.runs import rollout_async, synchronous
 from openenv.rollouts.sessions import sessions_of
-from openenv.rollouts.summary import Progress, Summary
+from openenv.rollouts.summary import RolloutProgress, Summary
 
-__all__ = ["Collected", "collect", "collect_async", "look"]
+__all__ = ["Collected", "collect", "collect_async", "preview_collection"]
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ async def collect_async(
     retries: int = 2,
     error_budget: float = 0.1,
     metadata: Mapping[str, Any] | None = None,
-    progress: Callable[[Progress], Any] | None = None,
+    progress: Callable[[RolloutProgress], Any] | None = None,
 ) -> Collected:
     """Collect episodes of an environment as a dataset, and go on with one that was begun.
 
@@ -120,7 +120,7 @@ async def collect_async(
     """
     if num_episodes < 1:
         raise ValueError(f"num_episodes={num_episodes}: expected at least 1")
-    work = _Collecting(Path(output_dir), keep_losses, dict(metadata or {}))
+    work = _DatasetBuilder(Path(output_dir), keep_losses, dict(metadata or {}))
     who = ConversingPolicy(
         as_policy(policy, concurrency=concurrency),
         system_prompt=system_prompt,
@@ -150,11 +150,11 @@ async def collect_async(
         return work.end(run.summary(), {**settings, "policy": run.header.policy}, table=table)
 
 
-collect = waited_for(collect_async)
+collect = synchronous(collect_async)
 collect.__name__ = collect.__qualname__ = "collect"
 
 
-def look(
+def preview_collection(
     env: Any, policy: Any, output_dir: str | os.PathLike[str], num_episodes: int, *, resume: bool
 ) -> dict[str, Any]:
     """Say what collecting would do, having asked the environment how one acts there.
@@ -197,7 +197,7 @@ def _tasks(
         yield task if prompt is None else {**task, "prompt": prompt}
 
 
-class _Collecting:
+class _DatasetBuilder:
     """A dataset on its way."""
 
     def __init__(self, folder: Path, keep_losses: bool, metadata: dict[str, Any]) -> None:
@@ -222,7 +222,7 @@ class _Collecting:
         self.serializer.open()
         found = self.serializer.read_metadata() if resume else {}
         self._metadata = {**found, **self._metadata, "begun_at": found.get("begun_at", time.time())}
-        self._interface = interface_of(found.get("interface"))
+        self._interface = interface_from_json(found.get("interface"))
         self._ids = self.serializer.collected_episode_ids()
         played: set[str] = set()
         if self.rollouts.exists() and self.rollouts.stat().st_size:
@@ -238,7 +238,7 @@ class _Collecting:
     def note_interface(self, interface: Interface) -> None:
         """Write down how one acts, before there is an episode."""
         self._interface = interface
-        self._metadata["interface"] = kept(interface)
+        self._metadata["interface"] = interface_to_json(interface)
         self.serializer.write_metadata(redacted(self._metadata))
 
     def is_worth_it(self, rollout: Rollout) -> bool:
@@ -252,7 +252,7 @@ class _Collecting:
             self._dropped.add(episode_id)
         if not (rollout.is_scored and rollout.is_kept) or episode_id in self._ids:
             return
-        self.serializer.write_episode(record_of(rollout, self._interface, episode_id))
+        self.serializer.write_episode(make_record(rollout, self._interface, episode_id))
         self._ids.add(episode_id)
         self._new += 1
 

@@ -17,12 +17,12 @@ from openenv.rollouts.collect.serializer import (
 )
 from openenv.rollouts.collect.tables import TABLE_FILENAME, write_table
 
-__all__ = ["UPLOADED", "HubError", "check_uploads", "push_to_hf_hub", "secrets_in"]
+__all__ = ["UPLOADED", "DatasetHubError", "check_uploads", "push_to_hf_hub", "secrets_in"]
 
 UPLOADED = (RESULTS_FILENAME, METADATA_FILENAME, README_FILENAME, TABLE_FILENAME)
 
 
-class HubError(OpenEnvError, RuntimeError):
+class DatasetHubError(OpenEnvError, RuntimeError):
     """A dataset could not be put on the hub; the text says why, and what to do about it."""
 
 
@@ -58,8 +58,8 @@ def push_to_hf_hub(
 
     Raises:
         MissingPackage: huggingface_hub is not installed.
-        HubError: There is nothing to upload, a secret is in what would be uploaded, or the hub
-            refuses it or cannot be reached.
+        DatasetHubError: There is nothing to upload, a secret is in what would be uploaded, or the
+            Hub refuses it or cannot be reached.
         RolloutFileError: What is in the folder is damaged.
     """
     from openenv.hub.client import Hub
@@ -68,7 +68,9 @@ def push_to_hf_hub(
     folder = Path(output_dir)
     episodes = len(RolloutSerializer(folder).collected_episode_ids())
     if not episodes:
-        raise HubError(f"{folder} has no episode to upload; expected some in {RESULTS_FILENAME}")
+        raise DatasetHubError(
+            f"{folder} has no episode to upload; expected some in {RESULTS_FILENAME}"
+        )
     if (folder / TABLE_FILENAME).exists():  # which may be older than the episodes
         write_table(folder / RESULTS_FILENAME, folder / TABLE_FILENAME)
     write_card(folder)
@@ -76,7 +78,7 @@ def push_to_hf_hub(
     found = [name for name in UPLOADED if (folder / name).is_file()]
     for name in found:
         for line in secrets_in(folder / name):
-            raise HubError(
+            raise DatasetHubError(
                 f"{folder / name}, line {line} holds what looks like a secret of this machine; "
                 "nothing was uploaded: remove it there, and from where it came"
             )
@@ -85,7 +87,7 @@ def push_to_hf_hub(
         dataset = hub.make_dataset(repo_id, private=private)
         hub.upload(dataset, folder, found, message=message, kind="dataset")
     except Refused as error:
-        raise HubError(f"{error}; {error.hint}" if error.hint else str(error)) from error
+        raise DatasetHubError(f"{error}; {error.hint}" if error.hint else str(error)) from error
     return hub.page(dataset, "dataset")
 
 

@@ -8,25 +8,25 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from openenv.rollouts.episodes import plain
-from openenv.rollouts.interfaces import ActionTool, Interface
+from openenv.rollouts.episodes import to_json_value
+from openenv.rollouts.interfaces import AgentTool, Interface
 
-__all__ = ["as_functions", "call_of", "interface_of", "kept"]
+__all__ = ["as_functions", "call_of", "interface_from_json", "interface_to_json"]
 
 STEP = "step"  # what an action is called of which nobody knows the tool
 
 
-def kept(interface: Interface) -> dict[str, Any]:
+def interface_to_json(interface: Interface) -> dict[str, Any]:
     """An interface as JSON has it."""
     visible = None if interface.visible is None else sorted(interface.visible)
     return {"tools": [asdict(tool) for tool in interface.tools], "visible": visible}
 
 
-def interface_of(told: Mapping[str, Any] | None) -> Interface | None:
-    """What `kept` made; None where there is none."""
+def interface_from_json(told: Mapping[str, Any] | None) -> Interface | None:
+    """What `interface_to_json` made; None where there is none."""
     if not told:
         return None
-    tools = tuple(ActionTool(**tool) for tool in told["tools"])
+    tools = tuple(AgentTool(**tool) for tool in told["tools"])
     visible = told.get("visible")
     return Interface(None, tools, None if visible is None else frozenset(visible))
 
@@ -53,11 +53,11 @@ def call_of(action: Any, interface: Interface | None) -> tuple[str, dict[str, An
     return best.name, {name: value for name, value in fields.items() if name in _named(best)}
 
 
-def _named(tool: ActionTool) -> frozenset[str]:
+def _named(tool: AgentTool) -> frozenset[str]:
     return frozenset(tool.input_schema.get("properties", ()))
 
 
-def _makes(tool: ActionTool, fields: Mapping[str, Any]) -> bool:
+def _makes(tool: AgentTool, fields: Mapping[str, Any]) -> bool:
     if tool.is_call:
         return False
     required = set(tool.input_schema.get("required", ()))
@@ -70,9 +70,9 @@ def _fields(action: Any) -> dict[str, Any]:
     """The fields of an action that were given; metadata is not the model's."""
     if isinstance(action, BaseModel):
         given = action.model_fields_set | {"type", "tool_name", "arguments"}
-        fields = {name: value for name, value in plain(action).items() if name in given}
+        fields = {name: value for name, value in to_json_value(action).items() if name in given}
     else:
-        fields = plain(action)
+        fields = to_json_value(action)
     if not isinstance(fields, dict):
         return {"action": fields}
     return {name: value for name, value in fields.items() if name != "metadata"}

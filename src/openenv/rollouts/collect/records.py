@@ -15,7 +15,7 @@ from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.policies.views import view, visible_fields
 from openenv.rollouts.records import Rollout
 
-__all__ = ["EpisodeRecord", "episode_id_of", "record_of"]
+__all__ = ["EpisodeRecord", "episode_id_of", "make_record"]
 
 OVER = "the episode is over"
 
@@ -117,7 +117,7 @@ def episode_id_of(rollout_id: str) -> str:
     return rollout_id.removesuffix("#0")
 
 
-def record_of(rollout: Rollout, interface: Interface | None, episode_id: str) -> EpisodeRecord:
+def make_record(rollout: Rollout, interface: Interface | None, episode_id: str) -> EpisodeRecord:
     """The record of a rollout that was scored.
 
     Args:
@@ -143,7 +143,7 @@ def record_of(rollout: Rollout, interface: Interface | None, episode_id: str) ->
     }
     return EpisodeRecord(
         episode_id=episode_id,
-        messages=answered(rollout, interface),
+        messages=complete_conversation(rollout, interface),
         reward=rollout.reward,
         done=rollout.outcome in ("done", "truncated"),
         tool_trace=_trace(rollout, interface),
@@ -161,7 +161,7 @@ def record_of(rollout: Rollout, interface: Interface | None, episode_id: str) ->
     )
 
 
-def answered(rollout: Rollout, interface: Interface | None) -> list[dict[str, Any]]:
+def complete_conversation(rollout: Rollout, interface: Interface | None) -> list[dict[str, Any]]:
     """The conversation of a rollout, with an answer to every call: a policy is not asked again
     once the episode is over, so it is not shown what came of its last action.
     """

@@ -19,24 +19,24 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from openenv.rollouts.calls import Caller
+from openenv.rollouts.calls import UserCodeCaller
 from openenv.rollouts.collect.records import EpisodeRecord, episode_id_of
 from openenv.rollouts.collect.serializer import (
     FAILURES_FILENAME,
     RolloutSerializer,
     set_aside,
 )
-from openenv.rollouts.episodes import Terms
+from openenv.rollouts.episodes import EpisodeConfig
 from openenv.rollouts.failures import AttemptFailed, Place
 from openenv.rollouts.harness.loops import HarnessAdapter
 from openenv.rollouts.harness.results import HarnessRunLimits, ModelStep
 from openenv.rollouts.harness.rollout_func import play_session
 from openenv.rollouts.harness.sessions import ResourceSessionFactory
-from openenv.rollouts.jobs import Job
+from openenv.rollouts.jobs import RolloutJob
 from openenv.rollouts.lines import LineFile
-from openenv.rollouts.policies.base import Opening, Player
+from openenv.rollouts.policies.base import EpisodeOpening, PolicyPlayer
 from openenv.rollouts.records import Rollout
-from openenv.rollouts.runs import Options, RolloutRunner, run_to_end
+from openenv.rollouts.runs import RolloutOptions, RolloutRunner, run_to_end
 from openenv.rollouts.sessions import EpisodeSource
 from openenv.tasks.task import Task
 
@@ -166,7 +166,7 @@ class CollectRunner:
             def note(rollout: Rollout) -> None:
                 self._note(rollout, episodes.records.pop(rollout.id, None), counts, should_keep)
 
-            options = Options(
+            options = RolloutOptions(
                 concurrency=self._concurrency,
                 retries=self._retries,
                 error_budget=1.0,
@@ -232,7 +232,7 @@ class HarnessEpisodes(EpisodeSource):
         self._model_step = model_step
         self._limits = limits
         self._tasks: dict[str, Any] = {}
-        self._caller = Caller(concurrency)
+        self._caller = UserCodeCaller(concurrency)
 
     def tasks_of(self, paired: Iterable[tuple[str, Any]], without: Iterable[str]) -> Iterator[Task]:
         """Yield a task for each episode that is to be played; the harness is given the pair's."""
@@ -241,7 +241,7 @@ class HarnessEpisodes(EpisodeSource):
                 self._tasks[episode_id] = task
                 yield Task(id=episode_id)
 
-    def begin(self, opening: Opening) -> Player:
+    def begin(self, opening: EpisodeOpening) -> PolicyPlayer:
         """Refuse to play in a session of an environment.
 
         Raises:
@@ -257,7 +257,7 @@ class HarnessEpisodes(EpisodeSource):
         """Close nothing: each session is closed after its episode."""
 
     async def play(
-        self, session: Any, job: Job, terms: Terms, press: Callable[[str], None]
+        self, session: Any, job: RolloutJob, terms: EpisodeConfig, press: Callable[[str], None]
     ) -> tuple[Rollout, bool]:
         """Have the harness play an episode in a thread.
 

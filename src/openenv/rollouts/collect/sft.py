@@ -24,7 +24,7 @@ from pydantic_core import from_json, to_json
 
 from openenv._internal.json import read_json
 from openenv._internal.replacing import replacing
-from openenv.rollouts.collect.interfaces import as_functions, interface_of
+from openenv.rollouts.collect.interfaces import as_functions, interface_from_json
 from openenv.rollouts.collect.records import EpisodeRecord
 from openenv.rollouts.collect.serializer import (
     RESULTS_FILENAME,
@@ -100,7 +100,7 @@ class SFTSummary:
 
 
 @dataclass
-class _Episode:
+class _TrainingEpisode:
     id: str
     group: str
     messages: list[dict[str, Any]]
@@ -142,7 +142,7 @@ def read_episodes(source: Source) -> Iterator[tuple[Rollout | EpisodeRecord, Any
         found = read_rollouts(path)
     else:
         found = read_records(path)
-    interface = interface_of(RolloutSerializer(path.parent).read_metadata().get("interface"))
+    interface = interface_from_json(RolloutSerializer(path.parent).read_metadata().get("interface"))
     tools = None if interface is None else as_functions(interface)
     yield from ((one, tools) for one in found)
 
@@ -156,7 +156,7 @@ def _is_rollouts(path: Path) -> bool:
     return False
 
 
-def _episode(one: Rollout | EpisodeRecord, tools: Any, place: str) -> _Episode:
+def _episode(one: Rollout | EpisodeRecord, tools: Any, place: str) -> _TrainingEpisode:
     if isinstance(one, Rollout):
         refused = len(one.refused)
         refused += sum(len((step.policy or {}).get("refused", ())) for step in one.steps)
@@ -172,7 +172,7 @@ def _episode(one: Rollout | EpisodeRecord, tools: Any, place: str) -> _Episode:
         group = str(one.extra.get("group") or task)
         has_failed, is_kept = False, True
     messages = _cleaned(told)
-    return _Episode(
+    return _TrainingEpisode(
         id,
         f"{place}{group}",
         messages,
@@ -223,7 +223,7 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
 # ------------------------------------------------------------------ choosing
 
 
-class _Choice:
+class _EpisodeSelection:
     """Which episodes are taken; those that are not are counted by the reason."""
 
     def __init__(self, filters: SFTFilters) -> None:
@@ -232,7 +232,7 @@ class _Choice:
         self._best: set[int] | None = None
         self.left_out: Counter[str] = Counter()
 
-    def rank(self, episodes: Iterable[_Episode]) -> None:
+    def rank(self, episodes: Iterable[_TrainingEpisode]) -> None:
         """Find the best of each group."""
         groups: dict[str, list[tuple[float, int, int, int]]] = defaultdict(list)
         for number, one in enumerate(episodes):
@@ -241,7 +241,7 @@ class _Choice:
         best = self._filters.best_of
         self._best = {rank[-1] for ranks in groups.values() for rank in sorted(ranks)[:best]}
 
-    def takes(self, number: int, one: _Episode) -> bool:
+    def takes(self, number: int, one: _TrainingEpisode) -> bool:
         why = self._why_not(one)
         if why is None and self._best is not None and number not in self._best:
             why = "not among the best of its group"
@@ -253,7 +253,7 @@ class _Choice:
             self.left_out[why] += 1
         return why is None
 
-    def _why_not(self, one: _Episode) -> str | None:
+    def _why_not(self, one: _TrainingEpisode) -> str | None:
         filters = self._filters
         if one.has_failed:
             return "failed"
@@ -272,7 +272,7 @@ class _Choice:
         return None
 
 
-def _digest(one: _Episode) -> bytes:
+def _digest(one: _TrainingEpisode) -> bytes:
     """What a conversation says, without the ids of its calls."""
     said = []
     for message in one.messages:
@@ -315,7 +315,7 @@ def sft_rows(
     """
     if form not in FORMS:
         raise ValueError(f"form={form!r}: expected {' or '.join(FORMS)}")
-    choice = _Choice(filters)
+    choice = _EpisodeSelection(filters)
     given = None if tools is None else [dict(tool) for tool in tools]
     read = [one if isinstance(one, str | os.PathLike) else list(one) for one in sources]
     if filters.best_of is not None:
@@ -335,13 +335,13 @@ def sft_rows(
     told.mean_reward = sum(rewards) / len(rewards) if rewards else None
 
 
-def _read(sources: Iterable[Any], tools: list[dict[str, Any]] | None) -> Iterator[_Episode]:
+def _read(sources: Iterable[Any], tools: list[dict[str, Any]] | None) -> Iterator[_TrainingEpisode]:
     for number, source in enumerate(sources):
         for one, known in read_episodes(source):
             yield _episode(one, known if tools is None else tools, f"{number}/")
 
 
-def _rows(one: _Episode, form: str) -> Iterator[dict[str, Any]]:
+def _rows(one: _TrainingEpisode, form: str) -> Iterator[dict[str, Any]]:
     beside: dict[str, Any] = {"reward": one.reward, "episode_id": one.id}
     if one.tools is not None:
         beside = {"tools": one.tools, **beside}

@@ -12,9 +12,15 @@ from openenv.rewards.llm.client import LLMClient
 from openenv.rollouts.collect.interfaces import call_of
 from openenv.rollouts.harness.results import Message, ModelStep, ModelStepResult
 from openenv.rollouts.interfaces import Interface
-from openenv.rollouts.policies.base import Decision, Opening, Player, Policy, Turn
-from openenv.rollouts.policies.conversations import Conversation, Reply
-from openenv.rollouts.replies import Call
+from openenv.rollouts.policies.base import (
+    Decision,
+    EpisodeOpening,
+    Policy,
+    PolicyPlayer,
+    PolicyTurn,
+)
+from openenv.rollouts.policies.conversations import ModelConversation, ModelReply
+from openenv.rollouts.replies import ParsedCall
 from openenv.tools.types import Tool
 
 __all__ = ["ConversingPolicy", "build_model_step"]
@@ -72,24 +78,24 @@ class ConversingPolicy:
         if most is not None:
             self.max_concurrency = most
 
-    async def begin(self, opening: Opening) -> Player:
+    async def begin(self, opening: EpisodeOpening) -> PolicyPlayer:
         """Begin an episode."""
         told, self._on_interface = self._on_interface, None
         if told is not None and opening.interface is not None:
             told(opening.interface)
         begun = self._policy.begin(opening)
         player = await begun if inspect.isawaitable(begun) else begun
-        return _Told(player, _Telling(opening, system_prompt=self._system_prompt))
+        return _ToldPlayer(player, _ToldConversation(opening, system_prompt=self._system_prompt))
 
     async def aclose(self) -> None:
         """Release whatever the policy holds."""
         await self._policy.aclose()
 
 
-class _Told:
+class _ToldPlayer:
     """A player, whose own conversation counts where it holds one."""
 
-    def __init__(self, player: Player, telling: _Telling) -> None:
+    def __init__(self, player: PolicyPlayer, telling: _ToldConversation) -> None:
         self._player = player
         self._telling = telling
 
@@ -97,7 +103,7 @@ class _Told:
     def messages(self) -> list[dict[str, Any]]:
         return list(getattr(self._player, "messages", None) or self._telling.messages)
 
-    async def act(self, turn: Turn) -> Decision:
+    async def act(self, turn: PolicyTurn) -> Decision:
         self._telling.show(turn)
         acting = self._player.act(turn)
         decision = await acting if inspect.isawaitable(acting) else acting
@@ -105,15 +111,15 @@ class _Told:
         return decision
 
 
-class _Telling(Conversation):
+class _ToldConversation(ModelConversation):
     """The conversation of somebody else, as it goes on."""
 
     _said = 0
 
-    async def _ask(self, turn: Turn) -> Reply:
+    async def _ask(self, turn: PolicyTurn) -> ModelReply:
         raise NotImplementedError("it is told what was done, and asks nobody")
 
-    def show(self, turn: Turn) -> None:
+    def show(self, turn: PolicyTurn) -> None:
         """Tell what was seen, or why the last action was not taken."""
         self._show(turn)
 
@@ -126,7 +132,7 @@ class _Telling(Conversation):
             said = content or json.dumps(arguments, ensure_ascii=False)
             self.messages.append({"role": "assistant", "content": said})
             return
-        self._answering = Call(f"call_{self._said}", name, arguments)
+        self._answering = ParsedCall(f"call_{self._said}", name, arguments)
         self._said += 1
         function = {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}
         call = {"id": self._answering.id, "type": "function", "function": function}

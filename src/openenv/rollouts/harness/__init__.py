@@ -7,94 +7,33 @@ from typing import TYPE_CHECKING
 from openenv._internal.lazy import lazy
 
 if TYPE_CHECKING:
-    from openenv.rollouts.harness.bridge import SessionMCPBridge
-    from openenv.rollouts.harness.environments import EnvironmentSession, EnvironmentSessions
-    from openenv.rollouts.harness.loops import CLIHarnessAdapter, HarnessAdapter, MCPHarnessAdapter
-    from openenv.rollouts.harness.results import (
-        HarnessRolloutResult,
-        HarnessRunLimits,
-        Message,
-        ModelStep,
-        ModelStepResult,
-        RolloutEvent,
-        ToolResult,
-        ToolTraceEntry,
-        VerifyResult,
+    from openenv.rollouts.harness.bridge import SessionMCPBridge as SessionMCPBridge
+    from openenv.rollouts.harness.environments import EnvironmentSession as EnvironmentSession
+    from openenv.rollouts.harness.environments import EnvironmentSessions as EnvironmentSessions
+    from openenv.rollouts.harness.loops import CLIHarnessAdapter as CLIHarnessAdapter
+    from openenv.rollouts.harness.loops import HarnessAdapter as HarnessAdapter
+    from openenv.rollouts.harness.loops import MCPHarnessAdapter as MCPHarnessAdapter
+    from openenv.rollouts.harness.results import HarnessRolloutResult as HarnessRolloutResult
+    from openenv.rollouts.harness.results import HarnessRunLimits as HarnessRunLimits
+    from openenv.rollouts.harness.results import Message as Message
+    from openenv.rollouts.harness.results import ModelStep as ModelStep
+    from openenv.rollouts.harness.results import ModelStepResult as ModelStepResult
+    from openenv.rollouts.harness.results import RolloutEvent as RolloutEvent
+    from openenv.rollouts.harness.results import ToolResult as ToolResult
+    from openenv.rollouts.harness.results import ToolTraceEntry as ToolTraceEntry
+    from openenv.rollouts.harness.results import VerifyResult as VerifyResult
+    from openenv.rollouts.harness.rollout_func import (
+        build_harness_rollout_func as build_harness_rollout_func,
     )
-    from openenv.rollouts.harness.rollout_func import build_harness_rollout_func
-    from openenv.rollouts.harness.sessions import (
-        LoopOwningSession,
-        ResourceSession,
-        ResourceSessionFactory,
-        StepEnvSessionAdapter,
-        ToolCallRejected,
-        TraceEntry,
-        TrainableSession,
-        UnknownTool,
-    )
-    from openenv.rollouts.harness.training import TrainingTrace, TrainingTurn
-
-__all__ = [
-    "CLIHarnessAdapter",
-    "EnvironmentSession",
-    "EnvironmentSessions",
-    "HarnessAdapter",
-    "HarnessRolloutResult",
-    "HarnessRunLimits",
-    "LoopOwningSession",
-    "MCPHarnessAdapter",
-    "Message",
-    "ModelStep",
-    "ModelStepResult",
-    "ResourceSession",
-    "ResourceSessionFactory",
-    "RolloutEvent",
-    "SessionMCPBridge",
-    "StepEnvSessionAdapter",
-    "ToolCallRejected",
-    "ToolResult",
-    "ToolTraceEntry",
-    "TraceEntry",
-    "TrainableSession",
-    "TrainingTrace",
-    "TrainingTurn",
-    "UnknownTool",
-    "VerifyResult",
-    "build_harness_rollout_func",
-]
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "openenv.rollouts.harness.bridge": ["SessionMCPBridge"],
-        "openenv.rollouts.harness.environments": ["EnvironmentSession", "EnvironmentSessions"],
-        "openenv.rollouts.harness.loops": [
-            "CLIHarnessAdapter",
-            "HarnessAdapter",
-            "MCPHarnessAdapter",
-        ],
-        "openenv.rollouts.harness.results": [
-            "HarnessRolloutResult",
-            "HarnessRunLimits",
-            "Message",
-            "ModelStep",
-            "ModelStepResult",
-            "RolloutEvent",
-            "ToolResult",
-            "ToolTraceEntry",
-            "VerifyResult",
-        ],
-        "openenv.rollouts.harness.rollout_func": ["build_harness_rollout_func"],
-        "openenv.rollouts.harness.sessions": [
-            "LoopOwningSession",
-            "ResourceSession",
-            "ResourceSessionFactory",
-            "StepEnvSessionAdapter",
-            "ToolCallRejected",
-            "TraceEntry",
-            "TrainableSession",
-            "UnknownTool",
-        ],
-        "openenv.rollouts.harness.training": ["TrainingTrace", "TrainingTurn"],
-    },
-)
+    from openenv.rollouts.harness.sessions import LoopOwningSession as LoopOwningSession
+    from openenv.rollouts.harness.sessions import ResourceSession as ResourceSession
+    from openenv.rollouts.harness.sessions import ResourceSessionFactory as ResourceSessionFactory
+    from openenv.rollouts.harness.sessions import StepEnvSessionAdapter as StepEnvSessionAdapter
+    from openenv.rollouts.harness.sessions import ToolCallRejected as ToolCallRejected
+    from openenv.rollouts.harness.sessions import TraceEntry as TraceEntry
+    from openenv.rollouts.harness.sessions import TrainableSession as TrainableSession
+    from openenv.rollouts.harness.sessions import UnknownSessionTool as UnknownSessionTool
+    from openenv.rollouts.harness.training import TrainingTrace as TrainingTrace
+    from openenv.rollouts.harness.training import TrainingTurn as TrainingTurn
+else:
+    __getattr__, __dir__, __all__ = lazy(__name__)

@@ -13,7 +13,7 @@ from openenv.tools.types import RESERVED_TOOL_NAMES, JsonRpcErrorCode
 __all__ = ["SessionMCPBridge"]
 
 
-class _Refused(Exception):
+class _JsonRpcRefusal(Exception):
     """The request is answered by an error."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -41,40 +41,42 @@ class SessionMCPBridge:
         answer: dict[str, Any] = {"jsonrpc": "2.0", "id": number}
         try:
             return {**answer, "result": self._result(request)}
-        except _Refused as refused:
+        except _JsonRpcRefusal as refused:
             code, message = refused.code, str(refused)
         return {**answer, "error": {"code": code, "message": message, "data": None}}
 
     def _result(self, request: Any) -> dict[str, Any]:
         if not isinstance(request, Mapping) or request.get("jsonrpc") != "2.0":
-            raise _Refused(JsonRpcErrorCode.INVALID_REQUEST.value, "Invalid Request")
+            raise _JsonRpcRefusal(JsonRpcErrorCode.INVALID_REQUEST.value, "Invalid Request")
         method = request.get("method")
         if method == "tools/list":
             return {"tools": [_shown(tool) for tool in self.session.list_tools()]}
         if method == "tools/call":
             return self._called(request.get("params"))
-        raise _Refused(JsonRpcErrorCode.METHOD_NOT_FOUND.value, "Method not found")
+        raise _JsonRpcRefusal(JsonRpcErrorCode.METHOD_NOT_FOUND.value, "Method not found")
 
     def _called(self, params: Any) -> dict[str, Any]:
         params = params if isinstance(params, Mapping) else {}
         name, arguments = params.get("name"), params.get("arguments")
         invalid = JsonRpcErrorCode.INVALID_PARAMS.value
         if not isinstance(name, str) or not name:
-            raise _Refused(invalid, "Missing tool name")
+            raise _JsonRpcRefusal(invalid, "Missing tool name")
         if name in RESERVED_TOOL_NAMES:
-            raise _Refused(invalid, f"Reserved orchestration tool: {name}")
+            raise _JsonRpcRefusal(invalid, f"Reserved orchestration tool: {name}")
         if arguments is not None and not isinstance(arguments, Mapping):
-            raise _Refused(invalid, f"arguments of {name}: expected an object, not {arguments!r}")
+            raise _JsonRpcRefusal(
+                invalid, f"arguments of {name}: expected an object, not {arguments!r}"
+            )
         try:
             result = self.session.call_tool(name, dict(arguments or {}))
         except KeyError as error:
             words = str(error.args[0]) if error.args else str(error)
-            raise _Refused(JsonRpcErrorCode.METHOD_NOT_FOUND.value, words) from error
+            raise _JsonRpcRefusal(JsonRpcErrorCode.METHOD_NOT_FOUND.value, words) from error
         except ValueError as error:
-            raise _Refused(invalid, str(error)) from error
+            raise _JsonRpcRefusal(invalid, str(error)) from error
         except Exception as error:
             words = str(error) or type(error).__name__
-            raise _Refused(JsonRpcErrorCode.INTERNAL_ERROR.value, words) from error
+            raise _JsonRpcRefusal(JsonRpcErrorCode.INTERNAL_ERROR.value, words) from error
         plain: dict[str, Any] = to_jsonable_python(result, bytes_mode="base64", fallback=str)
         return plain
 

@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from openenv.client import background
-from openenv.rollouts.engine import needless, reset_arguments
-from openenv.rollouts.episode_sessions import Seat, Seats, Unfinished
+from openenv.rollouts.engine import ignorable_arguments, reset_arguments
+from openenv.rollouts.episode_sessions import EpisodeSession, EpisodeSessions, Unfinished
 from openenv.rollouts.harness.results import Message, ToolResult, VerifyResult
-from openenv.rollouts.harness.sessions import ResourceSession, ResourceSessionFactory, UnknownTool
-from openenv.rollouts.policies.conversations import opening
-from openenv.rollouts.replies import no_such_tool
+from openenv.rollouts.harness.sessions import (
+    ResourceSession,
+    ResourceSessionFactory,
+    UnknownSessionTool,
+)
+from openenv.rollouts.policies.conversations import opening_messages
+from openenv.rollouts.replies import describe_unknown_tool
 from openenv.tasks.task import Task
 from openenv.tools.types import Tool
 
@@ -21,7 +25,13 @@ __all__ = ["EnvironmentSession", "EnvironmentSessions"]
 class EnvironmentSession(ResourceSession):
     """One episode in an environment. Made by `EnvironmentSessions`."""
 
-    def __init__(self, seats: Seats, seat: Seat, messages: list[Message], unfinished: Unfinished):
+    def __init__(
+        self,
+        seats: EpisodeSessions,
+        seat: EpisodeSession,
+        messages: list[Message],
+        unfinished: Unfinished,
+    ):
         self._seats = seats
         self._seat = seat
         self._messages = messages
@@ -51,7 +61,7 @@ class EnvironmentSession(ResourceSession):
             UnknownTool: There is no such tool.
         """
         if self._seats.interface.tool(name) is None:
-            raise UnknownTool(no_such_tool(name, self._seats.interface))
+            raise UnknownSessionTool(describe_unknown_tool(name, self._seats.interface))
         try:
             answer = background.run(self._seat.call(name, arguments))
         except Exception:
@@ -105,7 +115,7 @@ class EnvironmentSessions(ResourceSessionFactory[EnvironmentSession]):
         unfinished: Unfinished = "earned",
         retries: int = 2,
     ) -> None:
-        self._seats = background.run(Seats.of(environment, retries=retries))
+        self._seats = background.run(EpisodeSessions.of(environment, retries=retries))
         self._system_prompt = system_prompt
         self._unfinished: Unfinished = unfinished
         self.meter = self._seats.meter
@@ -140,7 +150,7 @@ class EnvironmentSessions(ResourceSessionFactory[EnvironmentSession]):
         prompt = found
         if isinstance(found, Task):
             prompt, arguments = found.prompt, reset_arguments(found, True)
-            may_ignore |= needless(found)
+            may_ignore |= ignorable_arguments(found)
         for name, value in (("seed", seed), ("episode_id", episode_id)):
             if value is not None:
                 arguments.setdefault(name, value)
@@ -160,4 +170,4 @@ def _messages(system_prompt: str | None, prompt: Any, first: str) -> list[Messag
         found.append({"role": "system", "content": system_prompt})
     if isinstance(prompt, str):
         found.append({"role": "user", "content": prompt})
-    return opening([*found, *(() if isinstance(prompt, str) else prompt or ())], first)
+    return opening_messages([*found, *(() if isinstance(prompt, str) else prompt or ())], first)

@@ -20,14 +20,14 @@ from openenv.rollouts.harness.results import (
     ToolResult,
     ToolTraceEntry,
 )
-from openenv.rollouts.harness.sessions import ResourceSession, ToolCallRejected, UnknownTool
+from openenv.rollouts.harness.sessions import ResourceSession, ToolCallRejected, UnknownSessionTool
 
 __all__ = ["CLIHarnessAdapter", "HarnessAdapter", "MCPHarnessAdapter"]
 
 Runner = Callable[[SessionMCPBridge, ResourceSession, HarnessRunLimits], HarnessRolloutResult]
 
 # Mistakes of the model that are seen before the environment is asked.
-_MISTAKES = (UnknownTool, ToolCallRejected, InvalidActionError)
+_MISTAKES = (UnknownSessionTool, ToolCallRejected, InvalidActionError)
 
 
 class HarnessAdapter(ABC):

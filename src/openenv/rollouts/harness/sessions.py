@@ -22,7 +22,7 @@ __all__ = [
     "ToolCallRejected",
     "TraceEntry",
     "TrainableSession",
-    "UnknownTool",
+    "UnknownSessionTool",
 ]
 
 ActionBuilder = Callable[[str, dict[str, Any]], Any]
@@ -31,7 +31,7 @@ ResultBuilder = Callable[[str, dict[str, Any], StepResult[Any], Any], ToolResult
 VerifyBuilder = Callable[[list[Message], Any, "StepResult[Any] | None", Any], VerifyResult]
 
 
-class UnknownTool(OpenEnvError, KeyError):
+class UnknownSessionTool(OpenEnvError, KeyError):
     """There is no tool of this name."""
 
     def __str__(self) -> str:
@@ -211,9 +211,11 @@ class StepEnvSessionAdapter(ResourceSession):
             ToolCallRejected: The arguments make no action.
         """
         if name in RESERVED_TOOL_NAMES:
-            raise UnknownTool(f"{name} is reserved for who drives the episode")
+            raise UnknownSessionTool(f"{name} is reserved for who drives the episode")
         if name not in self._tools:
-            raise UnknownTool(f"Unknown tool: {name}; there is {', '.join(self._tools) or 'none'}")
+            raise UnknownSessionTool(
+                f"Unknown tool: {name}; there is {', '.join(self._tools) or 'none'}"
+            )
         try:
             action = self._action(name, arguments)
         except (KeyError, TypeError, ValueError) as error:

@@ -5,19 +5,19 @@ The plainest one is a function, plain or ``async def``:
     def policy(observation):
         return {"message": "hello"}
 
-It may name what else it wants to know, fields of `Turn`: ``def policy(observation, task, step)``;
-or ask for all of it: ``def policy(turn)``.
+It may name further fields of `PolicyTurn`, as in ``def policy(observation, task)``; or take the
+whole turn: ``def policy(turn)``.
 
 A class with a method `act` is made anew for each episode, so that it may remember:
 
     class Patient:
-        def reset(self, task): ...         # may be left out; fields of `Opening` by their names
+        def reset(self, task): ...         # optional; takes fields of `EpisodeOpening` by name
         def act(self, observation): ...
 
 An object with `act`, but without `reset`, is shared by all episodes that are played at once. What a
 policy returns is the action, or a `Decision`, which tells how it came about.
 
-`Policy` and `Player` are the contract that all of these are brought to.
+`Policy` and `PolicyPlayer` are the contract that all of these are brought to.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Decision",
     "InvalidReply",
-    "Opening",
-    "Player",
+    "EpisodeOpening",
+    "PolicyPlayer",
     "Policy",
     "PolicyError",
     "PolicyStopped",
-    "Turn",
+    "PolicyTurn",
 ]
 
 
@@ -60,7 +60,7 @@ class PolicyStopped(OpenEnvError):
 
 
 @dataclass
-class Opening:
+class EpisodeOpening:
     """What a policy knows of an episode that begins.
 
     Attributes:
@@ -78,7 +78,7 @@ class Opening:
 
 
 @dataclass
-class Turn:
+class PolicyTurn:
     """What a policy is asked with.
 
     Attributes:
@@ -134,10 +134,10 @@ class InvalidReply(OpenEnvError, ValueError):
         super().__init__(why)
 
 
-class Player(Protocol):
+class PolicyPlayer(Protocol):
     """A policy in one episode. It may have `messages`: the conversation, in OpenAI's form."""
 
-    def act(self, turn: Turn) -> Decision | Awaitable[Decision]:
+    def act(self, turn: PolicyTurn) -> Decision | Awaitable[Decision]:
         """Say what to do.
 
         Raises:
@@ -164,7 +164,7 @@ class Policy(Protocol):
     needs_interface: bool
     wants_refusals: bool
 
-    def begin(self, opening: Opening) -> Player | Awaitable[Player]:
+    def begin(self, opening: EpisodeOpening) -> PolicyPlayer | Awaitable[PolicyPlayer]:
         """Begin an episode."""
         ...
 

@@ -7,10 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from openenv.rollouts.interfaces import ActionTool, Interface, resolved
-from openenv.rollouts.policies.base import Decision, Opening, Player, PolicyError, Turn
+from openenv.rollouts.interfaces import AgentTool, Interface, resolve_reference
+from openenv.rollouts.policies.base import (
+    Decision,
+    EpisodeOpening,
+    PolicyError,
+    PolicyPlayer,
+    PolicyTurn,
+)
 
-__all__ = ["RandomPolicy", "sampled"]
+__all__ = ["RandomPolicy", "sample_value"]
 
 # Fields of observations in which environments say what can be done.
 LEGAL = ("legal_actions", "legal_moves", "available_actions", "valid_actions")
@@ -33,27 +39,27 @@ class RandomPolicy:
     needs_interface = True
     wants_refusals = True
 
-    def begin(self, opening: Opening) -> Player:
+    def begin(self, opening: EpisodeOpening) -> PolicyPlayer:
         """Begin an episode."""
         assert opening.interface is not None
-        return _Dice(opening.interface, Random(opening.seed))  # nosec B311  # a game
+        return _RandomPlayer(opening.interface, Random(opening.seed))  # nosec B311  # a game
 
     async def aclose(self) -> None:
         """Nothing is held."""
 
 
-class _Dice:
+class _RandomPlayer:
     def __init__(self, interface: Interface, chance: Random) -> None:
         self._tools = interface.tools
         self._chance = chance
 
-    def act(self, turn: Turn) -> Decision:
+    def act(self, turn: PolicyTurn) -> Decision:
         tool = self._chance.choice(self._tools)
         legal = _legal(turn.observation)
         field = _only_field(tool)
         if legal and field is not None:
             return Decision(tool.action({field: self._chance.choice(legal)}))
-        return Decision(tool.action(sampled(tool.input_schema, self._chance)))
+        return Decision(tool.action(sample_value(tool.input_schema, self._chance)))
 
 
 def _legal(observation: Any) -> Sequence[Any]:
@@ -68,13 +74,13 @@ def _legal(observation: Any) -> Sequence[Any]:
     return ()
 
 
-def _only_field(tool: ActionTool) -> str | None:
+def _only_field(tool: AgentTool) -> str | None:
     properties = tool.input_schema.get("properties", {})
     required = tool.input_schema.get("required") or list(properties)
     return str(required[0]) if len(required) == 1 else None
 
 
-def sampled(schema: Mapping[str, Any], chance: Random) -> Any:
+def sample_value(schema: Mapping[str, Any], chance: Random) -> Any:
     """A value that a JSON schema allows.
 
     Raises:
@@ -84,7 +90,7 @@ def sampled(schema: Mapping[str, Any], chance: Random) -> Any:
 
 
 def _value(schema: dict[str, Any], root: dict[str, Any], chance: Random, depth: int) -> Any:
-    schema = resolved(schema, root)
+    schema = resolve_reference(schema, root)
     if "const" in schema:
         return schema["const"]
     if "enum" in schema:
@@ -96,7 +102,7 @@ def _value(schema: dict[str, Any], root: dict[str, Any], chance: Random, depth: 
     if "allOf" in schema:
         merged: dict[str, Any] = {}
         for one in schema["allOf"]:
-            merged |= resolved(one, root)
+            merged |= resolve_reference(one, root)
         return _value(merged, root, chance, depth)
     kind = schema.get("type", "object" if "properties" in schema else "null")
     if isinstance(kind, list):

@@ -15,11 +15,23 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from openenv.rollouts.interfaces import Interface
-from openenv.rollouts.policies.base import Decision, InvalidReply, Opening, PolicyError, Turn
-from openenv.rollouts.policies.views import View, look_at, view
-from openenv.rollouts.replies import ActBy, Call, described, no_such_tool, read_reply
+from openenv.rollouts.policies.base import (
+    Decision,
+    EpisodeOpening,
+    InvalidReply,
+    PolicyError,
+    PolicyTurn,
+)
+from openenv.rollouts.policies.views import ObservationView, look_at, view
+from openenv.rollouts.replies import (
+    ActBy,
+    ParsedCall,
+    describe_tools,
+    describe_unknown_tool,
+    read_reply,
+)
 
-__all__ = ["NOT_DONE", "Conversation", "Reply", "checked_act_by", "opening"]
+__all__ = ["NOT_DONE", "ModelConversation", "ModelReply", "checked_act_by", "opening_messages"]
 
 NOT_DONE = "not carried out, since a call before it was not"
 
@@ -37,7 +49,7 @@ def checked_act_by(act_by: str) -> ActBy:
 
 
 @dataclass
-class Reply:
+class ModelReply:
     """What a model has said.
 
     Attributes:
@@ -53,7 +65,7 @@ class Reply:
     """
 
     text: str
-    calls: Sequence[Call] = ()
+    calls: Sequence[ParsedCall] = ()
     message: dict[str, Any] | None = None
     record: dict[str, Any] = field(default_factory=dict)
     prompt_tokens: int = 0
@@ -63,7 +75,7 @@ class Reply:
     specials: Sequence[str] = ()
 
 
-class Conversation(ABC):
+class ModelConversation(ABC):
     """Plays an episode by talking. Subclass it and write `_ask`.
 
     Args:
@@ -79,7 +91,7 @@ class Conversation(ABC):
 
     def __init__(
         self,
-        opening: Opening,
+        opening: EpisodeOpening,
         *,
         system_prompt: str | None = None,
         act_by: ActBy = "auto",
@@ -92,10 +104,10 @@ class Conversation(ABC):
         self._interface: Interface = opening.interface
         self._act_by: ActBy = act_by
         self._sees = sees
-        self._left: deque[Call] = deque()
+        self._left: deque[ParsedCall] = deque()
         self._problem: str | None = None  # with what comes after these calls
-        self._answering: Call | None = None  # what the next observation is the result of
-        words = described(self._interface, as_json=act_by not in ("auto", "text"))
+        self._answering: ParsedCall | None = None  # what the next observation is the result of
+        words = describe_tools(self._interface, as_json=act_by not in ("auto", "text"))
         system = "\n\n".join(
             part for part in (system_prompt, words if describes_tools else None) if part
         )
@@ -104,14 +116,14 @@ class Conversation(ABC):
         self.messages += _prompt(opening.task)
 
     @abstractmethod
-    async def _ask(self, turn: Turn) -> Reply:
+    async def _ask(self, turn: PolicyTurn) -> ModelReply:
         """Have the model reply to the messages.
 
         Raises:
             InvalidReply: It said nothing that can be read.
         """
 
-    async def act(self, turn: Turn) -> Decision:
+    async def act(self, turn: PolicyTurn) -> Decision:
         """Show the model what has come of its last action, and have it act again."""
         self._show(turn)
         if self._left:
@@ -135,7 +147,7 @@ class Conversation(ABC):
         self._left, self._problem = deque(calls), problem
         return self._decided(self._left.popleft(), cost)
 
-    def _read(self, reply: Reply) -> tuple[Sequence[Call], str | None]:
+    def _read(self, reply: ModelReply) -> tuple[Sequence[ParsedCall], str | None]:
         """The calls of a reply, and why what comes after them is not carried out."""
         if reply.calls and not reply.is_cut and self._act_by in ("auto", "tools"):
             return reply.calls, None
@@ -150,7 +162,7 @@ class Conversation(ABC):
 
     # ------------------------------------------------------------------ what it is shown
 
-    def _show(self, turn: Turn) -> None:
+    def _show(self, turn: PolicyTurn) -> None:
         if turn.refusal is not None:
             self._answer(f"Error: {turn.refusal}")
             for call in self._left:
@@ -195,18 +207,18 @@ class Conversation(ABC):
 
     # ------------------------------------------------------------------ what it says
 
-    def _decided(self, call: Call, decision: Decision) -> Decision:
+    def _decided(self, call: ParsedCall, decision: Decision) -> Decision:
         """The action of a call; it is the one whose result comes next."""
         self._answering = call
         tool = self._interface.tool(call.name)
         if tool is None:
-            raise InvalidReply(no_such_tool(call.name, self._interface), decision)
+            raise InvalidReply(describe_unknown_tool(call.name, self._interface), decision)
         decision.action = tool.action(call.arguments)
         return decision
 
 
-def _read(observation: Any, visible: frozenset[str] | None) -> View:
-    return View(view(observation, visible))
+def _read(observation: Any, visible: frozenset[str] | None) -> ObservationView:
+    return ObservationView(view(observation, visible))
 
 
 def _prompt(task: Mapping[str, Any] | None) -> list[dict[str, Any]]:
@@ -222,16 +234,16 @@ def _joined(content: Any, text: str) -> Any:
     return [*content, {"type": "text", "text": text}]
 
 
-def opening(
+def opening_messages(
     messages: Sequence[Mapping[str, Any]], first: str, words: str = ""
 ) -> list[dict[str, Any]]:
     """The messages that a model's first reply comes behind.
 
     Args:
         messages: The task.
-        first: What the environment shows first; it comes behind the user's last words.
-        words: How to act, as `openenv.rollouts.replies.described` says it; empty where the model is
-            told otherwise.
+        first: The first observation as text; it follows the user's last words.
+        words: A description of the tools, by `openenv.rollouts.replies.describe_tools`; empty if
+            the model is given the tools in another way.
     """
     said = [dict(message) for message in messages]
     if words and said and said[0]["role"] == "system":

@@ -9,12 +9,19 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from openenv.rollouts.calls import Caller
-from openenv.rollouts.policies.base import Decision, Opening, Player, Policy, PolicyError, Turn
+from openenv.rollouts.calls import UserCodeCaller
+from openenv.rollouts.policies.base import (
+    Decision,
+    EpisodeOpening,
+    Policy,
+    PolicyError,
+    PolicyPlayer,
+    PolicyTurn,
+)
 
 __all__ = ["FunctionPolicy", "PerEpisode", "as_policy"]
 
-TURN = frozenset(one.name for one in fields(Turn)) | {"turn"}
+TURN = frozenset(one.name for one in fields(PolicyTurn)) | {"turn"}
 
 
 def as_policy(given: Any, *, concurrency: int = 1) -> Policy:
@@ -60,7 +67,7 @@ class FunctionPolicy:
     """A function that is asked for each action; the same one in all episodes.
 
     Args:
-        function: Takes the observation, and by their names other fields of `Turn`.
+        function: Takes the observation, and by their names other fields of `PolicyTurn`.
         name: What the records call it; by default what it is called.
         wants_refusals: Ask it again, with `refusal`, where the environment refuses its action. By
             default where it takes an argument of that name.
@@ -76,12 +83,12 @@ class FunctionPolicy:
         wants_refusals: bool | None = None,
     ) -> None:
         self.name = name or _name(function)
-        self._caller = Caller()
-        self._player = _Player(function, self._caller)
+        self._caller = UserCodeCaller()
+        self._player = _FunctionPlayer(function, self._caller)
         says_so = self._player.takes("refusal")
         self.wants_refusals = says_so if wants_refusals is None else wants_refusals
 
-    def begin(self, opening: Opening) -> Player:
+    def begin(self, opening: EpisodeOpening) -> PolicyPlayer:
         """Begin an episode; nothing is remembered of it."""
         return self._player
 
@@ -95,7 +102,7 @@ class PerEpisode:
 
     Args:
         make: Makes one: a class, say, whose `act` is asked as a function is. Its `reset`, if it has
-            one, is called with what it takes of the fields of `Opening`.
+            one, is called with what it takes of the fields of `EpisodeOpening`.
         name: What the records call it; by default what `make` is called.
     """
 
@@ -104,11 +111,13 @@ class PerEpisode:
     def __init__(self, make: Callable[[], Any], *, name: str | None = None) -> None:
         self.name = name or _name(make)
         act = getattr(make, "act", None)
-        self.wants_refusals = act is not None and _Player(act, Caller()).takes("refusal")
+        self.wants_refusals = act is not None and _FunctionPlayer(act, UserCodeCaller()).takes(
+            "refusal"
+        )
         self._make = make
-        self._maker, self._caller = Caller(), Caller()
+        self._maker, self._caller = UserCodeCaller(), UserCodeCaller()
 
-    async def begin(self, opening: Opening) -> Player:
+    async def begin(self, opening: EpisodeOpening) -> PolicyPlayer:
         """Make one for an episode."""
         made = await self._maker(self._make)
         if not hasattr(made, "act"):
@@ -117,7 +126,7 @@ class PerEpisode:
             known = {**vars(opening), "opening": opening}
             wanted = {name: known[name] for name in _named(made.reset) if name in known}
             await self._maker(made.reset, **wanted)
-        return _Player(made.act, self._caller, made)
+        return _FunctionPlayer(made.act, self._caller, made)
 
     async def aclose(self) -> None:
         """End its threads."""
@@ -125,10 +134,12 @@ class PerEpisode:
         self._caller.close()
 
 
-class _Player:
+class _FunctionPlayer:
     """A function that is asked for actions: with the observation, or with the whole turn."""
 
-    def __init__(self, function: Callable[..., Any], caller: Caller, made: Any = None) -> None:
+    def __init__(
+        self, function: Callable[..., Any], caller: UserCodeCaller, made: Any = None
+    ) -> None:
         self._function = function
         self._caller = caller
         self._made = made
@@ -144,7 +155,7 @@ class _Player:
     def messages(self) -> list[dict[str, Any]]:
         return list(getattr(self._made, "messages", ()))
 
-    async def act(self, turn: Turn) -> Decision:
+    async def act(self, turn: PolicyTurn) -> Decision:
         shown = turn if self._takes_turn else turn.observation
         wanted = {name: turn if name == "turn" else getattr(turn, name) for name in self._wanted}
         found = await self._caller(self._function, shown, **wanted)

@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from openenv._internal.packages import needs
-from openenv.rollouts.policies.base import Opening, Player, Turn
-from openenv.rollouts.policies.conversations import Conversation, Reply, checked_act_by
+from openenv.rollouts.policies.base import EpisodeOpening, PolicyPlayer, PolicyTurn
+from openenv.rollouts.policies.conversations import ModelConversation, ModelReply, checked_act_by
 from openenv.rollouts.replies import ActBy
 
 __all__ = ["TransformersPolicy"]
@@ -84,14 +84,14 @@ class TransformersPolicy:
         self._torch = torch
         self._thread = ThreadPoolExecutor(1, "openenv-policy")
 
-    def begin(self, opening: Opening) -> Player:
+    def begin(self, opening: EpisodeOpening) -> PolicyPlayer:
         """Begin an episode."""
-        return _Spoken(opening, self)
+        return _LocalConversation(opening, self)
 
     async def aclose(self) -> None:
         """Nothing but its thread is held, which ends with the program."""
 
-    async def reply(self, messages: list[dict[str, Any]], seed: int, max_tokens: int) -> Reply:
+    async def reply(self, messages: list[dict[str, Any]], seed: int, max_tokens: int) -> ModelReply:
         """Go on with a conversation.
 
         Args:
@@ -102,7 +102,7 @@ class TransformersPolicy:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._reply, messages, seed, max_tokens)
 
-    def _reply(self, messages: list[dict[str, Any]], seed: int, max_tokens: int) -> Reply:
+    def _reply(self, messages: list[dict[str, Any]], seed: int, max_tokens: int) -> ModelReply:
         torch, prompt = self._torch, self._prompt(messages)
         given = torch.tensor([prompt], device=self.model.device)
         is_sampled = self.temperature > 0
@@ -127,7 +127,7 @@ class TransformersPolicy:
         ]
         ends = self.model.generation_config.eos_token_id
         ends = {ends} if isinstance(ends, int) else {self.tokenizer.eos_token_id, *(ends or ())}
-        return Reply(
+        return ModelReply(
             self.tokenizer.decode(written, skip_special_tokens=True),
             record={
                 "prompt_token_ids": prompt,
@@ -154,8 +154,8 @@ class TransformersPolicy:
         return [int(token) for token in found]
 
 
-class _Spoken(Conversation):
-    def __init__(self, opening: Opening, policy: TransformersPolicy) -> None:
+class _LocalConversation(ModelConversation):
+    def __init__(self, opening: EpisodeOpening, policy: TransformersPolicy) -> None:
         super().__init__(
             opening,
             system_prompt=policy.system_prompt,
@@ -165,7 +165,7 @@ class _Spoken(Conversation):
         self._policy = policy
         self._replies = 0
 
-    async def _ask(self, turn: Turn) -> Reply:
+    async def _ask(self, turn: PolicyTurn) -> ModelReply:
         left = turn.tokens_left
         most = self._policy.max_tokens if left is None else min(left, self._policy.max_tokens)
         self._replies += 1

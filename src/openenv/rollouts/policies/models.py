@@ -5,9 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from openenv.rewards.llm.client import InvalidToolCall, LLMClient, LLMResponse
-from openenv.rollouts.policies.base import Decision, InvalidReply, Opening, Player, Turn
-from openenv.rollouts.policies.conversations import Conversation, Reply, checked_act_by
-from openenv.rollouts.replies import ActBy, Call
+from openenv.rollouts.policies.base import (
+    Decision,
+    EpisodeOpening,
+    InvalidReply,
+    PolicyPlayer,
+    PolicyTurn,
+)
+from openenv.rollouts.policies.conversations import ModelConversation, ModelReply, checked_act_by
+from openenv.rollouts.replies import ActBy, ParsedCall
 
 __all__ = ["LLMPolicy"]
 
@@ -51,17 +57,17 @@ class LLMPolicy:
         self.sees = sees
         self.options = options
 
-    def begin(self, opening: Opening) -> Player:
+    def begin(self, opening: EpisodeOpening) -> PolicyPlayer:
         """Begin an episode."""
-        return _Asked(opening, self)
+        return _LLMConversation(opening, self)
 
     async def aclose(self) -> None:
         """Close the client's connections on this event loop."""
         await self.client.aclose()
 
 
-class _Asked(Conversation):
-    def __init__(self, opening: Opening, policy: LLMPolicy) -> None:
+class _LLMConversation(ModelConversation):
+    def __init__(self, opening: EpisodeOpening, policy: LLMPolicy) -> None:
         by_tools = policy.act_by in ("auto", "tools")
         super().__init__(
             opening,
@@ -73,7 +79,7 @@ class _Asked(Conversation):
         self._policy = policy
         self._tools = [tool.as_tool() for tool in self._interface.tools] if by_tools else []
 
-    async def _ask(self, turn: Turn) -> Reply:
+    async def _ask(self, turn: PolicyTurn) -> ModelReply:
         options = dict(self._policy.options)
         if turn.tokens_left is not None:
             most = options.get("max_tokens") or getattr(self._policy.client, "max_tokens", None)
@@ -89,16 +95,16 @@ class _Asked(Conversation):
         return _reply(response)
 
 
-def _reply(response: LLMResponse) -> Reply:
+def _reply(response: LLMResponse) -> ModelReply:
     usage = response.usage
     record: dict[str, Any] = {}
     if response.finish_reason is not None:
         record["finish_reason"] = response.finish_reason
     if response.tool_calls:
         record["calls"] = [{"name": one.name, "arguments": one.args} for one in response.tool_calls]
-    return Reply(
+    return ModelReply(
         response.content,
-        [Call(one.id, one.name, one.args) for one in response.tool_calls],
+        [ParsedCall(one.id, one.name, one.args) for one in response.tool_calls],
         response.to_message_dict(),
         record,
         0 if usage is None else usage.prompt_tokens,

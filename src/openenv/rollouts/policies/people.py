@@ -11,14 +11,14 @@ from typing import Any
 
 from openenv._internal.json import read_json
 from openenv._internal.quoting import printable
-from openenv.rollouts.interfaces import ActionTool, Interface, resolved
+from openenv.rollouts.interfaces import AgentTool, Interface, resolve_reference
 from openenv.rollouts.policies.base import (
     Decision,
+    EpisodeOpening,
     InvalidReply,
-    Opening,
-    Player,
+    PolicyPlayer,
     PolicyStopped,
-    Turn,
+    PolicyTurn,
 )
 from openenv.rollouts.policies.views import instructions, view
 
@@ -44,25 +44,25 @@ class HumanPolicy:
     def __init__(
         self, ask: Callable[[str], str] | None = None, tell: Callable[[str], None] | None = None
     ) -> None:
-        self._lines = _Lines()
+        self._lines = _TerminalLines()
         self._ask = ask or self._lines.ask
         self._tell = tell or _tell
 
-    def begin(self, opening: Opening) -> Player:
+    def begin(self, opening: EpisodeOpening) -> PolicyPlayer:
         """Begin an episode."""
         assert opening.interface is not None
         self._lines.is_left = False
         self._tell(f"\n--- {opening.rollout_id} ---")
         if opening.task is not None and (said := instructions(opening.task)):
             self._tell(said)
-        return _Person(opening.interface, self._ask, self._tell)
+        return _TerminalPlayer(opening.interface, self._ask, self._tell)
 
     async def aclose(self) -> None:
         """Wait no more for a line that was asked for."""
         self._lines.is_left = True
 
 
-class _Lines:
+class _TerminalLines:
     """Lines of the standard input. They are waited for in a thread, which the end of the program
     would wait for, as long as it takes to type one: so it looks up now and then.
 
@@ -102,7 +102,7 @@ def _tell(text: str) -> None:
     sys.stderr.write(f"{printable(text)}\n")  # it may be the environment's
 
 
-class _Person:
+class _TerminalPlayer:
     def __init__(
         self, interface: Interface, ask: Callable[[str], str], tell: Callable[[str], None]
     ) -> None:
@@ -110,7 +110,7 @@ class _Person:
         self._ask = ask
         self._tell = tell
 
-    async def act(self, turn: Turn) -> Decision:
+    async def act(self, turn: PolicyTurn) -> Decision:
         if turn.refusal is not None:
             self._tell(f"not taken: {turn.refusal}")
         else:
@@ -129,12 +129,12 @@ class _Person:
         arguments = {}
         for name, field in schema.get("properties", {}).items():
             is_required = name in schema.get("required", ())
-            answer = self._ask(_question(name, resolved(field, schema), is_required))
+            answer = self._ask(_question(name, resolve_reference(field, schema), is_required))
             if answer or is_required:
-                arguments[name] = _read(answer, resolved(field, schema))
+                arguments[name] = _read(answer, resolve_reference(field, schema))
         return Decision(tool.action(arguments))
 
-    def _chosen(self) -> ActionTool:
+    def _chosen(self) -> AgentTool:
         tools = self._interface.tools
         if len(tools) == 1:
             return tools[0]

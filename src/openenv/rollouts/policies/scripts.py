@@ -10,11 +10,11 @@ from pydantic_core import from_json
 
 from openenv.rollouts.policies.base import (
     Decision,
-    Opening,
-    Player,
+    EpisodeOpening,
     PolicyError,
+    PolicyPlayer,
     PolicyStopped,
-    Turn,
+    PolicyTurn,
 )
 
 __all__ = ["ScriptedPolicy"]
@@ -68,28 +68,28 @@ class ScriptedPolicy:
             by_task[task_id] = actions
         return cls(by_task, name=name)
 
-    def begin(self, opening: Opening) -> Player:
+    def begin(self, opening: EpisodeOpening) -> PolicyPlayer:
         """Begin an episode.
 
         Raises:
             PolicyError: Nothing is written down for its task.
         """
         if self._actions is not None:
-            return _Reader(self._actions)
+            return _ScriptPlayer(self._actions)
         task_id = (opening.task or {}).get("id", opening.rollout_id.rpartition("#")[0])
         if task_id not in self._by_task:
             raise PolicyError(f"{self.name} has no actions for the task {task_id!r}")
-        return _Reader(self._by_task[task_id])
+        return _ScriptPlayer(self._by_task[task_id])
 
     async def aclose(self) -> None:
         """Nothing is held."""
 
 
-class _Reader:
+class _ScriptPlayer:
     def __init__(self, actions: Iterable[Any]) -> None:
         self._left = iter(actions)
 
-    def act(self, turn: Turn) -> Decision:
+    def act(self, turn: PolicyTurn) -> Decision:
         for action in self._left:
             return Decision(action)
         raise PolicyStopped("the script is at its end")

@@ -16,7 +16,14 @@ from openenv.errors import NotSupported
 from openenv.tools.results import block_of, is_dump, text_in
 from openenv.types import public_view
 
-__all__ = ["View", "instructions", "look_at", "not_shown", "view", "visible_fields"]
+__all__ = [
+    "ObservationView",
+    "instructions",
+    "look_at",
+    "unknown_fields_error",
+    "view",
+    "visible_fields",
+]
 
 # How the base64 of PNG, JPEG and GIF begins: clients that know no models have pictures as text.
 ENCODED = ("iVBORw0KGgo", "/9j/", "R0lGOD")
@@ -45,7 +52,7 @@ def visible_fields(observation: Any, visible: frozenset[str] | None) -> dict[str
 
 
 @dataclass(frozen=True)
-class View:
+class ObservationView:
     """An observation as its agent sees it.
 
     Attributes:
@@ -83,7 +90,7 @@ def look_at(
     observation: Any,
     visible: frozenset[str] | None = None,
     shows: Sequence[str] | None = None,
-) -> View:
+) -> ObservationView:
     """What an agent sees of an observation: its text, where that is all; else JSON; and pictures.
 
     Arrays of pixels (uint8, at least 8 along each side), the bytes of image files, and base64 of
@@ -101,7 +108,7 @@ def look_at(
     if shows is not None:
         chosen = {name: fields[name] for name in shows if name in fields}
         if not chosen:
-            raise not_shown(shows, fields)
+            raise unknown_fields_error(shows, fields)
         fields = chosen
     if "tool_name" in fields and fields.keys() & {"result", "error"}:
         return _of_call(fields)
@@ -117,8 +124,8 @@ def look_at(
     if len(shown) == 1:
         (only,) = shown.values()
         if isinstance(only, str):
-            return View(only, tuple(pictures))
-    return View(_as_json(shown), tuple(pictures))
+            return ObservationView(only, tuple(pictures))
+    return ObservationView(_as_json(shown), tuple(pictures))
 
 
 def _picture_of(value: Any) -> dict[str, Any] | None:
@@ -145,23 +152,23 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else repr(value)
 
 
-def not_shown(shows: Iterable[str], known: Iterable[str]) -> ValueError:
+def unknown_fields_error(shows: Iterable[str], known: Iterable[str]) -> ValueError:
     """The error of showing fields that observations do not have."""
     return ValueError(f"shows={list(shows)}; expected one or more of {sorted(known)}")
 
 
-def _of_call(fields: Mapping[str, Any]) -> View:
+def _of_call(fields: Mapping[str, Any]) -> ObservationView:
     error, result = fields.get("error"), fields.get("result")
     if error:
         said = error.get("message") if isinstance(error, Mapping) else error
-        return View(f"Error: {said}")
+        return ObservationView(f"Error: {said}")
     if is_dump(result):
         blocks = [block for block in result["content"] if block.get("type") == "image"]
         named = [f"[picture {number}]" for number, _ in enumerate(blocks, 1)]
         pictures = [{key: one[key] for key in ("type", "data", "mimeType")} for one in blocks]
         text = "\n".join(part for part in (text_in(result), *named) if part)
-        return View(text, tuple(pictures))
-    return View(result if isinstance(result, str) else _as_json(result))
+        return ObservationView(text, tuple(pictures))
+    return ObservationView(result if isinstance(result, str) else _as_json(result))
 
 
 def instructions(task: Mapping[str, Any]) -> str:

@@ -5,10 +5,10 @@ A server writes them (``openenv serve --record DIRECTORY``, `openenv.execution.r
 
 from openenv.execution.recording import RecordingOptions
 from openenv.rollouts.replays.reading import (
-    Episode,
-    Event,
-    Header,
+    RecordedEpisode,
     RecordedError,
+    RecordedEvent,
+    RecordingHeader,
     count_events,
     read,
     read_header,
@@ -17,9 +17,9 @@ from openenv.rollouts.replays.replaying import Divergence, ReplayReport, replay
 
 __all__ = [
     "Divergence",
-    "Episode",
-    "Event",
-    "Header",
+    "RecordedEpisode",
+    "RecordedEvent",
+    "RecordingHeader",
     "RecordedError",
     "RecordingOptions",
     "ReplayReport",

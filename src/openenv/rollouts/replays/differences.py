@@ -12,12 +12,12 @@ from openenv.protocol.records import json_value
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["MISSING", "Difference", "first_difference"]
+__all__ = ["MISSING", "ValueDifference", "first_difference"]
 
 MISSING = "<missing>"
 
 
-class Difference(NamedTuple):
+class ValueDifference(NamedTuple):
     """Where two values part, as a JSON path, and what stands there in each."""
 
     path: str
@@ -27,7 +27,7 @@ class Difference(NamedTuple):
 
 def first_difference(
     expected: Any, got: Any, tolerance: float = 0.0, path: str = "$"
-) -> Difference | None:
+) -> ValueDifference | None:
     """Find where `got` is not what was expected; None if it is.
 
     Args:
@@ -42,7 +42,7 @@ def first_difference(
         return _between_objects(expected, got, tolerance, path)
     if isinstance(expected, list) and isinstance(got, list):
         return _between_lists(expected, got, tolerance, path)
-    return None if _is_same(expected, got, tolerance) else Difference(path, expected, got)
+    return None if _is_same(expected, got, tolerance) else ValueDifference(path, expected, got)
 
 
 def _is_same(expected: Any, got: Any, tolerance: float) -> bool:
@@ -64,11 +64,11 @@ def _is_close(expected: float, got: float, tolerance: float) -> bool:
 
 def _between_objects(
     expected: dict[str, Any], got: dict[str, Any], tolerance: float, path: str
-) -> Difference | None:
+) -> ValueDifference | None:
     for name in [*expected, *(name for name in got if name not in expected)]:
         here = f"{path}.{name}" if re.fullmatch(r"\w+", name) else f"{path}[{name!r}]"
         if name not in got or name not in expected:
-            return Difference(here, expected.get(name, MISSING), got.get(name, MISSING))
+            return ValueDifference(here, expected.get(name, MISSING), got.get(name, MISSING))
         found = first_difference(expected[name], got[name], tolerance, here)
         if found is not None:
             return found
@@ -77,7 +77,7 @@ def _between_objects(
 
 def _between_lists(
     expected: list[Any], got: list[Any], tolerance: float, path: str
-) -> Difference | None:
+) -> ValueDifference | None:
     for index, (one, other) in enumerate(zip(expected, got, strict=False)):
         found = first_difference(one, other, tolerance, f"{path}[{index}]")
         if found is not None:
@@ -86,7 +86,7 @@ def _between_lists(
         return None
     shorter = min(len(expected), len(got))
     ends = [values[shorter] if shorter < len(values) else MISSING for values in (expected, got)]
-    return Difference(f"{path}[{shorter}]", *ends)
+    return ValueDifference(f"{path}[{shorter}]", *ends)
 
 
 # ------------------------------------------------------------------ arrays
@@ -96,7 +96,7 @@ ARRAY_KEYS = {"dtype", "shape", "data"}
 
 def _between_arrays(
     expected: dict[str, Any], got: Any, tolerance: float, path: str
-) -> Difference | None:
+) -> ValueDifference | None:
     if expected == got:
         return None
     one, other = _array(expected), _array(got)
@@ -105,10 +105,10 @@ def _between_arrays(
     if one is None or other is None:
         if isinstance(got, dict):
             return _between_objects(expected, got, tolerance, path)
-        return Difference(path, expected, got)
+        return ValueDifference(path, expected, got)
     for name in ("dtype", "shape"):
         if expected[name] != got[name]:
-            return Difference(f"{path}.{name}", expected[name], got[name])
+            return ValueDifference(f"{path}.{name}", expected[name], got[name])
     return first_difference(one.tolist(), other.tolist(), tolerance, path)
 
 

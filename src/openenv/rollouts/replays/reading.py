@@ -16,9 +16,9 @@ from openenv.errors import RecordingError
 from openenv.execution.recording import FORMAT, FORMAT_VERSION, SUFFIX
 
 __all__ = [
-    "Episode",
-    "Event",
-    "Header",
+    "RecordedEpisode",
+    "RecordedEvent",
+    "RecordingHeader",
     "RecordedError",
     "count_events",
     "read",
@@ -29,7 +29,7 @@ CHUNK_BYTES = 2**20
 
 
 @dataclass(frozen=True)
-class Header:
+class RecordingHeader:
     """What the first line of a recording says.
 
     Attributes:
@@ -61,7 +61,7 @@ class RecordedError:
 
 
 @dataclass(frozen=True)
-class Event:
+class RecordedEvent:
     """One reset, step or restore. Values are those of JSON.
 
     Attributes:
@@ -120,7 +120,7 @@ class Event:
 
 
 @dataclass
-class Episode:
+class RecordedEpisode:
     """What was recorded between one reset, or restore, and the next.
 
     Attributes:
@@ -128,13 +128,13 @@ class Episode:
         events: In their order; the first one begins the episode, where `has_beginning`. There are
             none where all that came before the next episode, or the end, is missing.
         lost: How many events are missing after the last one. What comes after them is another
-            `Episode`, often of the same number.
+            `RecordedEpisode`, often of the same number.
         is_torn: The recording breaks off here, and does not say that its session has ended: its
             server was killed, its disk stayed full to the end, or the session goes on.
     """
 
     number: int
-    events: list[Event] = field(default_factory=list)
+    events: list[RecordedEvent] = field(default_factory=list)
     lost: int = 0
     is_torn: bool = False
 
@@ -167,7 +167,7 @@ class Episode:
         return sum(event.reward or 0 for event in self.events)
 
 
-def read(path: str | os.PathLike[str]) -> Iterator[Episode]:
+def read(path: str | os.PathLike[str]) -> Iterator[RecordedEpisode]:
     """Read the episodes of a recording, those in its further parts (``.1``, ``.2``) too.
 
     Raises:
@@ -175,30 +175,30 @@ def read(path: str | os.PathLike[str]) -> Iterator[Episode]:
         RecordingError: It is no recording, or is damaged. That its last line is cut off is no
             damage: its server was killed.
     """
-    episode: Episode | None = None
+    episode: RecordedEpisode | None = None
     latest = 0
     for event in _events(Path(path)):
         if event is None:
             if episode is None:
-                episode = Episode(latest)
+                episode = RecordedEpisode(latest)
             episode.is_torn = True
         elif isinstance(event, _Gap):
             if episode is None:
-                episode = Episode(latest)
+                episode = RecordedEpisode(latest)
             episode.lost += event.lost
         else:
             if episode is not None and (event.begins or episode.lost):
                 yield episode
                 episode = None
             if episode is None:
-                episode = Episode(event.episode)
+                episode = RecordedEpisode(event.episode)
             episode.events.append(event)
             latest = event.episode
     if episode is not None:
         yield episode
 
 
-def read_header(path: str | os.PathLike[str]) -> Header:
+def read_header(path: str | os.PathLike[str]) -> RecordingHeader:
     """Read what a recording says of itself.
 
     Raises:
@@ -238,7 +238,7 @@ def _parts(path: Path) -> Iterator[Path]:
         number += 1
 
 
-def _events(path: Path) -> Iterator[Event | _Gap | None]:
+def _events(path: Path) -> Iterator[RecordedEvent | _Gap | None]:
     """The events and gaps of all parts; None at last, where nothing says that it is the end."""
     parts = list(_parts(path))
     has_ended = False
@@ -264,7 +264,7 @@ def _events(path: Path) -> Iterator[Event | _Gap | None]:
         yield None
 
 
-def _line(path: Path, number: int, line: bytes) -> Event | _Gap | None:
+def _line(path: Path, number: int, line: bytes) -> RecordedEvent | _Gap | None:
     """What a line says; None for the end of a session."""
     try:
         found = from_json(line)
@@ -276,7 +276,7 @@ def _line(path: Path, number: int, line: bytes) -> Event | _Gap | None:
         raise RecordingError(str(path), number, _damage(error)) from error
 
 
-def _header(path: Path, line: bytes) -> Header:
+def _header(path: Path, line: bytes) -> RecordingHeader:
     try:
         found = from_json(line)
         if not isinstance(found, dict) or found.get("format") != FORMAT:
@@ -306,4 +306,8 @@ class _Gap:
     lost: int
 
 
-_HEADERS, _EVENTS, _GAPS = TypeAdapter(Header), TypeAdapter(Event), TypeAdapter(_Gap)
+_HEADERS, _EVENTS, _GAPS = (
+    TypeAdapter(RecordingHeader),
+    TypeAdapter(RecordedEvent),
+    TypeAdapter(_Gap),
+)
