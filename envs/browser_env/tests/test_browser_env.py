@@ -24,6 +24,7 @@ from anyio import fail_after, move_on_after, sleep
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 from pydantic import TypeAdapter, ValidationError
 from support import rewards
+from support.memory import MIB, kept_below
 from support.servers import serving
 
 from browser_env.client import BrowserEnv
@@ -64,8 +65,10 @@ from browser_env.server.chromium import (
     Lease,
 )
 from browser_env.server.hosts import AllowedHosts
-from browser_env.server.sites import SiteRequest
+from browser_env.server.observing import MAX_TITLE
+from browser_env.server.sites import MAX_FILE, MAX_FORM, Folder, SiteRequest
 from browser_env.server.tasks import BUNDLED_TASKS, Task
+from browser_env.server.window import MAX_EVENTS
 from openenv.errors import ExecutionFailed, Refused, StepTimeout, ValidationFailed
 from openenv.testing import check_environment
 
@@ -300,6 +303,11 @@ PAGES = {
         draw(); setInterval(() => { draw(); p.textContent += "."; }, 1000);</script>""",
     "dialogs": """<button onclick="document.title = confirm('Sure?') + ' ' + prompt('Who?', 'x')">
         ask</button><button onclick="for (;;) alert('again')">storm</button>""",
+    "storm": """<button onclick="for (let n = 0; n < 30; n++)
+        new Image().src = `https://h${n}.example/`; document.title = 'x'.repeat(5000)">others
+        </button><button onclick="Promise.all([...Array(10).keys()].map((n) =>
+        fetch(`/second.html?${n}`).then(() => 1, () => 0))).then((all) =>
+        document.title = all.reduce((a, b) => a + b) + ' of 10')">own</button>""",
     "hang": "<button onclick='for (;;);'>hang</button><h1>here</h1>",
     "crash": """<button onclick="const all = []; for (;;) all.push(new Array(1e6).fill(0.5))">
         crash</button>""",
@@ -1220,3 +1228,48 @@ def test_the_client_side_does_not_import_playwright() -> None:
 def test_actions_that_say_too_little_or_too_much_are_invalid(fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         TypeAdapter(AnyAction).validate_python(fields)
+
+
+# ------------------------------------------------------------------------- too much of a page
+
+
+async def test_what_a_page_asks_for_is_bounded_and_counted(
+    home: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hosts that are named, events and a title; the next page is as ever."""
+    monkeypatch.setattr("browser_env.server.window.MAX_HOSTS", 10)
+    async with at(home, "storm") as (env, _):
+        seen = await do(env, button("others"))
+        assert len(env.state.blocked_hosts) == 10
+        assert (len(seen.events), seen.events_left_out) == (MAX_EVENTS, 30 - MAX_EVENTS)
+        assert len(seen.title) == MAX_TITLE
+        seen = await do(env, Navigate(url=f"{HOME}second.html"))
+        assert seen.title == "Second" and seen.events == []
+
+
+async def test_requests_of_a_step_have_an_end(
+    home: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("browser_env.server.window.MAX_REQUESTS", 5)
+    async with at(home, "storm") as (env, _):
+        seen = await do(env, button("own"))
+        assert seen.title == "5 of 10"
+        assert "(over 5 requests in a step)" in seen.events[0].text
+        assert (await do(env, Navigate(url=f"{HOME}second.html"))).title == "Second"
+
+
+def test_a_form_and_a_file_of_a_site_have_bounds(tmp_path: Path) -> None:
+    def posted(size: int) -> str:
+        return SiteRequest.of("POST", "http://a/", "", b"a=" + b"x" * size).posted("a")
+
+    assert posted(MAX_FORM) == "" and len(posted(MAX_FORM - 2)) == MAX_FORM - 2
+    many = "&".join(f"f{n}=1" for n in range(1001))
+    assert SiteRequest.of("POST", "http://a/", "", many.encode()).form == {}
+    with (tmp_path / "large.txt").open("wb") as file:
+        file.truncate(MAX_FILE + 1)
+    (tmp_path / "small.txt").write_text("small")
+    site = Folder(tmp_path)
+    with kept_below(8 * MIB):
+        refused = site.answer(SiteRequest("GET", "/large.txt"))
+    assert (refused.status, refused.body) == (413, f"more than {MAX_FILE} bytes")
+    assert site.answer(SiteRequest("GET", "/small.txt")).body == b"small"

@@ -26,6 +26,7 @@ __all__ = ["OpponentFailed", "UciEngine"]
 
 _QUIT_TIMEOUT_S = 2.0
 _READ_BYTES = 65536
+_LONGEST_LINE = 2**20
 
 
 class OpponentFailed(Refused):
@@ -131,6 +132,11 @@ class UciEngine:
                     self._read = b"\n".join([*lines[number + 1 :], self._read])
                     return words
             self._read += self._more(deadline)
+            if len(self._read) > _LONGEST_LINE:
+                raise OpponentFailed(
+                    f"the opponent's engine {self.name!r} wrote more than {_LONGEST_LINE} bytes "
+                    "without an end of a line; the position is as it was"
+                )
 
     def _more(self, deadline: float) -> bytes:
         assert self._process is not None and self._process.stdout is not None

@@ -155,6 +155,7 @@ FAULTS = {
     "says a null move": 'move = "0000"',
     "says no move": 'move = "(none)"',
     "says nothing": 'move = ""',
+    "says a line without an end": 'print("x" * 2**22, end="", flush=True)',
 }
 
 

@@ -15,7 +15,7 @@ from coding_env import CodeAction
 from coding_env.server import spares as module
 from coding_env.server.engines import pool
 from coding_env.server.python_codeact_env import PythonCodeActEnv
-from coding_env.server.spares import LEAST, LEAST_BYTES, Spares, private_bytes
+from coding_env.server.spares import LEAST, LEAST_BYTES, MAX_RETIRED, Spares, private_bytes
 from openenv.sandbox import SandboxPolicy
 
 AMPLE = 2**40
@@ -238,3 +238,23 @@ def test_a_batch_of_resets_finds_fresh_sandboxes_ready() -> None:
             env.close()
         ready.close()
     wait_until(lambda: ready._used == 0)
+
+
+def test_of_many_that_are_retired_at_once_their_callers_end_some(
+    make: Maker, closing: list[Spares[Thing]]
+) -> None:
+    """So that there are never more than so many that wait to be ended."""
+    spares = Spares(make, 64, AMPLE)
+    closing.append(spares)
+    taken = [spares.take() for _ in range(MAX_RETIRED + 10)]
+    make.go_on.clear()  # who makes them ahead ends them too, and waits
+    wait_until(lambda: spares._makers > 0)
+    for one in taken:
+        spares.retire(one)
+        assert len(spares._retired) <= MAX_RETIRED
+    ended = [one.is_closed for one in taken]
+    make.go_on.set()
+    wait_until(lambda: all(one.is_closed for one in taken))
+    assert any(ended), "at once, by who retired it"
+    with spares.lent() as next_one:
+        assert not next_one.is_closed

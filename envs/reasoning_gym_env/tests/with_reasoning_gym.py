@@ -344,6 +344,21 @@ def test_what_is_no_formula_is_not_read(text: str) -> None:
         guard.check_formula(text)
 
 
+@pytest.mark.parametrize(
+    ("formula", "largest", "words"),
+    [
+        ("x+" + "1" * 9 + " " * 1990, "x+" + "1" * 9 + " " * 1989, "at most 2000 characters"),
+        ("x**10001", "x**10000", "exponents are too large"),
+        ("(x**200)**51", "(x**200)**50", "exponents are too large"),
+        (str(10**50 + 1), str(10**50), "a number is too large"),
+    ],
+)
+def test_a_formula_has_bounds(formula: str, largest: str, words: str) -> None:
+    with pytest.raises(guard.FormulaError, match=words):
+        guard.check_formula(formula)
+    guard.check_formula(largest)
+
+
 def test_the_guarded_modules_are_those_that_evaluate_answers() -> None:
     """Looks at the source of the library: another version may evaluate elsewhere, too."""
     pattern = re.compile(r"(?<![\w.])eval\((?:answer|entry)|parse_expr\(answer")

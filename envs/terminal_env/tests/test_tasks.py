@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 from support import rewards
+from support.memory import MIB, kept_below
 
 from openenv import Refused
 from openenv.reward import REWARD_INFO
 
 from .. import TerminalAction, TerminalEnv
 from ..server.bundled import bundled_tasks
+from ..server.grading import MAX_COPIED_BYTES, MAX_COPIED_FILES, MAX_FILE_BYTES
 from ..server.settings import Settings
 from ..server.tasks import Check, FileCheck, RunCheck, Task, TaskSet
 from ..server.terminal_environment import TerminalEnvironment
@@ -307,3 +309,26 @@ def test_a_check_that_cannot_be_prepared_leaves_no_score(make: Make) -> None:
     last = submit(env)
     assert (last.done, last.reward) == (True, None)
     assert "'false' failed" in last.metadata[REWARD_INFO]["unscored"]
+
+
+def test_what_is_too_large_to_be_looked_at_fails_its_check_and_no_other(make: Make) -> None:
+    """A file whose text is wanted, the bytes of copies, and the number of them."""
+    checks: list[Check] = [
+        FileCheck(file="large", matches="x"),
+        RunCheck(run="true", copies={"large": "large"}),
+        RunCheck(run="true", copies={"many": "many"}),
+        FileCheck(file="small", matches="x"),
+        RunCheck(run="test -e here", copies={"small": "here"}),
+    ]
+    env = make(Task(id="a", instruction="-", checks=checks))
+    env.reset(task="a")
+    size = max(MAX_FILE_BYTES, MAX_COPIED_BYTES) + 1
+    run(
+        env,
+        f"echo x > small; cp small large; truncate -s {size} large; "
+        f"mkdir many; cd many; seq {MAX_COPIED_FILES + 1} | xargs touch",
+    )
+    with kept_below(96 * MIB):
+        submit(env)
+    assert env.state.checks is not None
+    assert list(env.state.checks.values()) == [False, False, False, True, True]

@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 from pydantic import ValidationError
+from support.memory import kept_below
 from support.servers import serving
 
 from openenv import Refused, create_app
@@ -22,8 +23,9 @@ from openenv.types import public_view
 
 from .. import TerminalAction, TerminalEnv, TerminalObservation, TerminalState
 from ..server.settings import Settings, settings_of
+from ..server.shell import SHOWN_BYTES
 from ..server.tasks import FileCheck, Task
-from ..server.terminal_environment import TerminalEnvironment
+from ..server.terminal_environment import MAX_FILE_BYTES, TerminalEnvironment
 from .conftest import THERE, Make, run, submit
 
 STUBBORN = "trap '' INT; while true; do sleep 1; done"
@@ -343,6 +345,24 @@ def test_a_long_file_is_cut_in_the_middle_and_says_so(make: Make) -> None:
     assert seen.left_out == 3893 - 1000 and seen.output.endswith("\n1000\n")
     seen = do(env, "read_file", path="f", encoding="base64")
     assert (len(base64.b64decode(seen.output)), seen.left_out) == (1000, 2893)
+
+
+def test_a_file_of_more_than_16_mebibytes_is_not_read(env: TerminalEnvironment) -> None:
+    run(env, f"truncate -s {MAX_FILE_BYTES + 1} large; echo small > small")
+    with kept_below(64 * MIB):
+        seen = do(env, "read_file", path="large")
+    assert (
+        seen.exit_code == 1 and seen.output == f"large: it has more than {MAX_FILE_BYTES} bytes\n"
+    )
+    assert do(env, "read_file", path="small").output == "small\n"
+
+
+def test_of_what_a_terminal_was_sent_the_end_is_kept(env: TerminalEnvironment) -> None:
+    with kept_below(32 * MIB):
+        seen = run(env, "head -c 4000000 /dev/zero | tr '\\0' x")
+    assert seen.left_out > 3_000_000 and seen.exit_code == 0
+    assert env._warm is not None and len(env._warm.shell._shown) <= SHOWN_BYTES
+    assert run(env, "echo next").output == "next\n"
 
 
 # ------------------------------------------------------------------ seeds

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from ..keys import bytes_of_key
-from ..server.marks import Back, Began, Marks, Ready
+from ..server.marks import _MAX_LENGTH, Back, Began, Marks, Ready
 from ..server.text import Excerpt, plain
 
 
@@ -110,3 +110,18 @@ def test_keys_are_sent_as_terminals_do(name: str, sent: bytes) -> None:
 def test_a_key_that_is_none_is_told_with_one_that_is() -> None:
     with pytest.raises(ValueError, match="did you mean 'PageDown'"):
         bytes_of_key("PgDown")
+
+
+def test_a_mark_without_an_end_is_text_beyond_so_many_bytes() -> None:
+    """What it holds back is bounded, and the next mark is one."""
+    marks = Marks()
+    begin = marks._begin
+    seen = list(marks.split(begin + b"back;"))
+    for _ in range(100):
+        seen += marks.split(b"x" * 1000)
+        assert len(marks._rest) <= _MAX_LENGTH
+    seen += marks.split(begin + b"ready\x07")
+    assert seen[-1] == Ready()
+    assert (
+        b"".join(one for one in seen if isinstance(one, bytes)) == begin + b"back;" + b"x" * 100_000
+    )
