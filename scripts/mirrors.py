@@ -145,25 +145,18 @@ def _leaf(mirror: Mirror) -> str:
 
 
 def _package(mirror: Mirror) -> str:
-    sources: dict[str, list[str]] = {}
-    for name in mirror.names:
-        sources.setdefault(name.source, []).append(name.alias)
-    rows = [_list(f'            "{source}": ', names) + ",\n" for source, names in sources.items()]
-    table = "{\n" + "".join(rows) + "        }" if rows else "{}"
     typed = "".join(f"    {_wrapped(name, 4)}\n" for name in mirror.names)
     for submodule in mirror.submodules:
         if submodule[0] != "_":
             typed += f"    from {mirror.module} import {submodule} as {submodule}\n"
+    private = [submodule for submodule in mirror.submodules if submodule[0] == "_"]
+    arguments = "__name__" + (f", submodules={private!r}".replace("'", '"') if private else "")
     return _joined(
         _docstring(mirror),
         "from typing import TYPE_CHECKING",
         "from openenv._internal.lazy import lazy",
         _all(mirror),
-        f"if TYPE_CHECKING:\n{typed}else:\n"
-        "    __getattr__, __dir__ = lazy(\n"
-        "        __name__,\n"
-        f"        {table},\n" + _list("        submodules=", mirror.submodules) + ",\n"
-        "    )",
+        f"if TYPE_CHECKING:\n{typed}else:\n    __getattr__, __dir__, _ = lazy({arguments})",
     )
 
 

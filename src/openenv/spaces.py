@@ -56,7 +56,7 @@ else:
     spaces = lazy_module("gymnasium.spaces")
     utils = lazy_module("gymnasium.vector.utils")
     _choices = lazy_module("openenv._internal.choices")
-    __getattr__, _ = lazy(__name__, {"openenv._internal.choices": ("AnyOf", "AnyText", "Choice")})
+    __getattr__, _, _ = lazy(__name__)
 
 __all__ = ["AnyOf", "AnyText", "Choice", "annotation_of", "from_plain", "space_of", "to_plain"]
 

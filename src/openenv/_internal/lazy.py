@@ -1,38 +1,56 @@
-"""What is imported when it is first asked for: names of packages (PEP 562), whole modules."""
+"""Imports on first use: the names of a package (PEP 562), and whole modules.
+
+A package lists its names once, in the imports that type checkers read:
+
+    if TYPE_CHECKING:
+        from openenv.tasks.load import load_tasks as load_tasks
+    else:
+        __getattr__, __dir__, __all__ = lazy(__name__)
+
+Python compiles the imports under ``TYPE_CHECKING`` and never executes them, so `lazy` reads the
+names from the compiled module. The source need not be there. ``as`` tells type checkers that the
+name is public.
+"""
 
 from __future__ import annotations
 
+import dis
 import importlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
+from collections.abc import Callable, Iterator, Sequence
+from types import CodeType, ModuleType
 from typing import Any
 
 __all__ = ["lazy", "lazy_module"]
 
 
 def lazy(
-    package: str, names: Mapping[str, Sequence[str]], submodules: Sequence[str] = ()
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Make `__getattr__` and `__dir__` for a package.
+    package: str, submodules: Sequence[str] = ()
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Make `__getattr__`, `__dir__` and `__all__` for the package that calls this.
 
     Args:
-        package: Its name.
-        names: For each module, the names that come from it.
-        submodules: Modules of the package that can be reached as its attributes.
+        package: The package's name.
+        submodules: Modules of the package that are reached as its attributes, beside its names.
     """
-    sources = {name: module for module, listed in names.items() for name in listed}
+    root = package.partition(".")[0]
+    frame = sys._getframe(1)
+    sources = {
+        name: (module, attribute)
+        for module, attribute, name in _imports_of(frame.f_code)
+        if module.partition(".")[0] == root and name not in frame.f_globals
+    }
 
     def __getattr__(name: str) -> Any:
-        if name in sources:
-            value = getattr(importlib.import_module(sources[name]), name)
-        elif name in submodules:
-            value = importlib.import_module(f"{package}.{name}")
+        module, attribute = sources.get(name, (package, name))
+        if name in submodules or (name in sources and module == package):
+            value: Any = importlib.import_module(f"{package}.{name}")
+        elif name in sources:
+            value = getattr(importlib.import_module(module), attribute)
         else:
             import difflib
 
-            known = [*sources, *submodules]
-            close = difflib.get_close_matches(name, known, n=1)
+            close = difflib.get_close_matches(name, [*sources, *submodules], n=1)
             hint = f" Did you mean {close[0]!r}?" if close else ""
             raise AttributeError(f"module {package!r} has no attribute {name!r}.{hint}")
         setattr(sys.modules[package], name, value)
@@ -42,11 +60,24 @@ def lazy(
         own = vars(sys.modules[package])
         return sorted({*sources, *submodules, *own, *own.get("__all__", ())})
 
-    return __getattr__, __dir__
+    return __getattr__, __dir__, sorted(sources)
+
+
+def _imports_of(code: CodeType) -> Iterator[tuple[str, str, str]]:
+    """Give the module, the attribute and the new name of each ``from`` import in compiled code."""
+    module = attribute = ""
+    for step in dis.get_instructions(code):
+        if step.opname == "IMPORT_NAME":
+            module = step.argval
+        elif step.opname == "IMPORT_FROM":
+            attribute = step.argval
+        elif step.opname == "STORE_NAME" and attribute:
+            yield module, attribute, step.argval
+            attribute = ""
 
 
 def lazy_module(name: str) -> Any:
-    """Stand for a module that is imported when one of its attributes is first read.
+    """Return a stand-in for a module that is imported when an attribute of it is first read.
 
     It is what ``lazy import`` will be in Python 3.15 (PEP 810).
     """

@@ -7,99 +7,34 @@ from typing import TYPE_CHECKING
 from openenv._internal.lazy import lazy
 
 if TYPE_CHECKING:
-    from openenv.agents.adapter import AgenticHarnessAdapter, response_of
-    from openenv.agents.bridge import HarnessMCPBridge, build_bridge_server
-    from openenv.agents.cli import CLIHarnessAgent
-    from openenv.agents.config import HarnessConfig, HarnessTransport
-    from openenv.agents.environment import HarnessAction, HarnessEnvironment
-    from openenv.agents.errors import (
-        HarnessBusyError,
-        HarnessCrashedError,
-        HarnessError,
-        HarnessNotRunningError,
-        HarnessOutputError,
-        HarnessOutputTooLarge,
-        HarnessStartupError,
-        HarnessTurnError,
-        HarnessTurnTimeoutError,
-    )
-    from openenv.agents.events import (
-        HarnessClientMessage,
-        HarnessEvent,
-        HarnessEventType,
-        HarnessProtocolError,
-        HarnessResponse,
-        events_to_metadata,
-    )
-    from openenv.agents.process import HarnessProcess
-    from openenv.agents.running import ProcessAdapter
-    from openenv.agents.served import MCPHarnessAgent
-    from openenv.agents.stdio import StdioHarnessAdapter
-    from openenv.agents.tools import resolve_tool_conflicts
-
-__all__ = [
-    "AgenticHarnessAdapter",
-    "CLIHarnessAgent",
-    "HarnessAction",
-    "HarnessBusyError",
-    "HarnessClientMessage",
-    "HarnessConfig",
-    "HarnessCrashedError",
-    "HarnessEnvironment",
-    "HarnessError",
-    "HarnessEvent",
-    "HarnessEventType",
-    "HarnessMCPBridge",
-    "HarnessNotRunningError",
-    "HarnessOutputError",
-    "HarnessOutputTooLarge",
-    "HarnessProcess",
-    "HarnessProtocolError",
-    "HarnessResponse",
-    "HarnessStartupError",
-    "HarnessTransport",
-    "HarnessTurnError",
-    "HarnessTurnTimeoutError",
-    "MCPHarnessAgent",
-    "ProcessAdapter",
-    "StdioHarnessAdapter",
-    "build_bridge_server",
-    "events_to_metadata",
-    "resolve_tool_conflicts",
-    "response_of",
-]
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "openenv.agents.adapter": ["AgenticHarnessAdapter", "response_of"],
-        "openenv.agents.bridge": ["HarnessMCPBridge", "build_bridge_server"],
-        "openenv.agents.cli": ["CLIHarnessAgent"],
-        "openenv.agents.config": ["HarnessConfig", "HarnessTransport"],
-        "openenv.agents.environment": ["HarnessAction", "HarnessEnvironment"],
-        "openenv.agents.errors": [
-            "HarnessBusyError",
-            "HarnessCrashedError",
-            "HarnessError",
-            "HarnessNotRunningError",
-            "HarnessOutputError",
-            "HarnessOutputTooLarge",
-            "HarnessStartupError",
-            "HarnessTurnError",
-            "HarnessTurnTimeoutError",
-        ],
-        "openenv.agents.events": [
-            "HarnessClientMessage",
-            "HarnessEvent",
-            "HarnessEventType",
-            "HarnessProtocolError",
-            "HarnessResponse",
-            "events_to_metadata",
-        ],
-        "openenv.agents.process": ["HarnessProcess"],
-        "openenv.agents.running": ["ProcessAdapter"],
-        "openenv.agents.served": ["MCPHarnessAgent"],
-        "openenv.agents.stdio": ["StdioHarnessAdapter"],
-        "openenv.agents.tools": ["resolve_tool_conflicts"],
-    },
-)
+    from openenv.agents.adapter import AgenticHarnessAdapter as AgenticHarnessAdapter
+    from openenv.agents.adapter import response_of as response_of
+    from openenv.agents.bridge import HarnessMCPBridge as HarnessMCPBridge
+    from openenv.agents.bridge import build_bridge_server as build_bridge_server
+    from openenv.agents.cli import CLIHarnessAgent as CLIHarnessAgent
+    from openenv.agents.config import HarnessConfig as HarnessConfig
+    from openenv.agents.config import HarnessTransport as HarnessTransport
+    from openenv.agents.environment import HarnessAction as HarnessAction
+    from openenv.agents.environment import HarnessEnvironment as HarnessEnvironment
+    from openenv.agents.errors import HarnessBusyError as HarnessBusyError
+    from openenv.agents.errors import HarnessCrashedError as HarnessCrashedError
+    from openenv.agents.errors import HarnessError as HarnessError
+    from openenv.agents.errors import HarnessNotRunningError as HarnessNotRunningError
+    from openenv.agents.errors import HarnessOutputError as HarnessOutputError
+    from openenv.agents.errors import HarnessOutputTooLarge as HarnessOutputTooLarge
+    from openenv.agents.errors import HarnessStartupError as HarnessStartupError
+    from openenv.agents.errors import HarnessTurnError as HarnessTurnError
+    from openenv.agents.errors import HarnessTurnTimeoutError as HarnessTurnTimeoutError
+    from openenv.agents.events import HarnessClientMessage as HarnessClientMessage
+    from openenv.agents.events import HarnessEvent as HarnessEvent
+    from openenv.agents.events import HarnessEventType as HarnessEventType
+    from openenv.agents.events import HarnessProtocolError as HarnessProtocolError
+    from openenv.agents.events import HarnessResponse as HarnessResponse
+    from openenv.agents.events import events_to_metadata as events_to_metadata
+    from openenv.agents.process import HarnessProcess as HarnessProcess
+    from openenv.agents.running import ProcessAdapter as ProcessAdapter
+    from openenv.agents.served import MCPHarnessAgent as MCPHarnessAgent
+    from openenv.agents.stdio import StdioHarnessAdapter as StdioHarnessAdapter
+    from openenv.agents.tools import resolve_tool_conflicts as resolve_tool_conflicts
+else:
+    __getattr__, __dir__, __all__ = lazy(__name__)

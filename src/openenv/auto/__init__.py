@@ -12,17 +12,8 @@ from typing import TYPE_CHECKING
 
 from openenv._internal.lazy import lazy
 
-__all__ = ["AutoAction", "AutoEnv"]
-
 if TYPE_CHECKING:
     from openenv.auto.auto_action import AutoAction as AutoAction
     from openenv.auto.auto_env import AutoEnv as AutoEnv
 else:
-    __getattr__, __dir__ = lazy(
-        __name__,
-        {
-            "openenv.auto.auto_action": ["AutoAction"],
-            "openenv.auto.auto_env": ["AutoEnv"],
-        },
-        submodules=["auto_action", "auto_env"],
-    )
+    __getattr__, __dir__, __all__ = lazy(__name__, submodules=["auto_action", "auto_env"])

@@ -12,95 +12,36 @@ from typing import TYPE_CHECKING
 from openenv._internal.lazy import lazy
 
 if TYPE_CHECKING:
-    from openenv.capture.detection import APIType, detect
-    from openenv.capture.export import (
-        Rollout,
-        export_session,
-        measure_retokenization_skew,
-        retokenized,
-        to_rollouts,
-        to_trace_entries,
-        to_training_trace,
-        to_trl,
-        to_turn_records,
-        to_verifiers,
-    )
-    from openenv.capture.files import Recorder, read_sessions
-    from openenv.capture.graph import RolloutGraph, TrainingSequence, TurnNode
-    from openenv.capture.probing import LLMReport, require_llm, validate_llm
-    from openenv.capture.programs import (
-        AgentFailed,
-        ProgramSession,
-        ProgramSessionFactory,
-        run_program,
-    )
-    from openenv.capture.runner import CaptureServer
-    from openenv.capture.server import create_app
-    from openenv.capture.sessions import FailedCall, Session, SessionRegistry
-    from openenv.capture.upstream import InferenceClient, UpstreamError
-
-__all__ = [
-    "APIType",
-    "AgentFailed",
-    "CaptureServer",
-    "FailedCall",
-    "InferenceClient",
-    "LLMReport",
-    "ProgramSession",
-    "ProgramSessionFactory",
-    "Recorder",
-    "Rollout",
-    "RolloutGraph",
-    "Session",
-    "SessionRegistry",
-    "TrainingSequence",
-    "TurnNode",
-    "UpstreamError",
-    "create_app",
-    "detect",
-    "export_session",
-    "measure_retokenization_skew",
-    "read_sessions",
-    "require_llm",
-    "retokenized",
-    "run_program",
-    "to_rollouts",
-    "to_trace_entries",
-    "to_training_trace",
-    "to_trl",
-    "to_turn_records",
-    "to_verifiers",
-    "validate_llm",
-]
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "openenv.capture.detection": ["APIType", "detect"],
-        "openenv.capture.export": [
-            "Rollout",
-            "export_session",
-            "measure_retokenization_skew",
-            "retokenized",
-            "to_rollouts",
-            "to_trace_entries",
-            "to_training_trace",
-            "to_trl",
-            "to_turn_records",
-            "to_verifiers",
-        ],
-        "openenv.capture.files": ["Recorder", "read_sessions"],
-        "openenv.capture.graph": ["RolloutGraph", "TrainingSequence", "TurnNode"],
-        "openenv.capture.programs": [
-            "AgentFailed",
-            "ProgramSession",
-            "ProgramSessionFactory",
-            "run_program",
-        ],
-        "openenv.capture.runner": ["CaptureServer"],
-        "openenv.capture.server": ["create_app"],
-        "openenv.capture.sessions": ["FailedCall", "Session", "SessionRegistry"],
-        "openenv.capture.upstream": ["InferenceClient", "UpstreamError"],
-        "openenv.capture.probing": ["LLMReport", "require_llm", "validate_llm"],
-    },
-)
+    from openenv.capture.detection import APIType as APIType
+    from openenv.capture.detection import detect as detect
+    from openenv.capture.export import Rollout as Rollout
+    from openenv.capture.export import export_session as export_session
+    from openenv.capture.export import measure_retokenization_skew as measure_retokenization_skew
+    from openenv.capture.export import retokenized as retokenized
+    from openenv.capture.export import to_rollouts as to_rollouts
+    from openenv.capture.export import to_trace_entries as to_trace_entries
+    from openenv.capture.export import to_training_trace as to_training_trace
+    from openenv.capture.export import to_trl as to_trl
+    from openenv.capture.export import to_turn_records as to_turn_records
+    from openenv.capture.export import to_verifiers as to_verifiers
+    from openenv.capture.files import Recorder as Recorder
+    from openenv.capture.files import read_sessions as read_sessions
+    from openenv.capture.graph import RolloutGraph as RolloutGraph
+    from openenv.capture.graph import TrainingSequence as TrainingSequence
+    from openenv.capture.graph import TurnNode as TurnNode
+    from openenv.capture.probing import LLMReport as LLMReport
+    from openenv.capture.probing import require_llm as require_llm
+    from openenv.capture.probing import validate_llm as validate_llm
+    from openenv.capture.programs import AgentFailed as AgentFailed
+    from openenv.capture.programs import ProgramSession as ProgramSession
+    from openenv.capture.programs import ProgramSessionFactory as ProgramSessionFactory
+    from openenv.capture.programs import run_program as run_program
+    from openenv.capture.runner import CaptureServer as CaptureServer
+    from openenv.capture.server import create_app as create_app
+    from openenv.capture.sessions import FailedCall as FailedCall
+    from openenv.capture.sessions import Session as Session
+    from openenv.capture.sessions import SessionRegistry as SessionRegistry
+    from openenv.capture.upstream import InferenceClient as InferenceClient
+    from openenv.capture.upstream import UpstreamError as UpstreamError
+else:
+    __getattr__, __dir__, __all__ = lazy(__name__)

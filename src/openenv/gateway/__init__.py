@@ -7,15 +7,9 @@ from typing import TYPE_CHECKING
 from openenv._internal.lazy import lazy
 
 if TYPE_CHECKING:
-    from openenv.gateway.gateway import Gateway
-    from openenv.gateway.servers import Server, Servers, route_of
-
-__all__ = ["Gateway", "Server", "Servers", "route_of"]
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "openenv.gateway.gateway": ["Gateway"],
-        "openenv.gateway.servers": ["Server", "Servers", "route_of"],
-    },
-)
+    from openenv.gateway.gateway import Gateway as Gateway
+    from openenv.gateway.servers import Server as Server
+    from openenv.gateway.servers import Servers as Servers
+    from openenv.gateway.servers import route_of as route_of
+else:
+    __getattr__, __dir__, __all__ = lazy(__name__)

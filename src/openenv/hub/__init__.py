@@ -16,32 +16,6 @@ from typing import TYPE_CHECKING
 
 from openenv._internal.lazy import lazy
 
-__all__ = [
-    "AccessError",
-    "HubCommit",
-    "SecretFinding",
-    "Hub",
-    "HubError",
-    "RepositoryNotFoundError",
-    "QuotaError",
-    "SpaceRevision",
-    "SecretsFoundError",
-    "SpaceSettings",
-    "SpaceStage",
-    "StagedSpace",
-    "StructureError",
-    "RepositoryExistsError",
-    "HubUnreachableError",
-    "check_secrets",
-    "check_structure",
-    "publish",
-    "find_secrets",
-    "full_space_name",
-    "stage_space",
-    "merge_variables",
-    "wait_until_running",
-]
-
 if TYPE_CHECKING:
     from openenv.hub.client import Hub as Hub
     from openenv.hub.client import HubCommit as HubCommit
@@ -67,34 +41,6 @@ if TYPE_CHECKING:
     from openenv.hub.staging import merge_variables as merge_variables
     from openenv.hub.staging import stage_space as stage_space
 else:
-    __getattr__, __dir__ = lazy(
-        __name__,
-        {
-            "openenv.hub.client": ["HubCommit", "Hub", "SpaceRevision", "SpaceStage"],
-            "openenv.hub.errors": [
-                "AccessError",
-                "HubError",
-                "RepositoryNotFoundError",
-                "QuotaError",
-                "SecretsFoundError",
-                "StructureError",
-                "RepositoryExistsError",
-                "HubUnreachableError",
-            ],
-            "openenv.hub.names": ["full_space_name"],
-            "openenv.hub.publishing": [
-                "SpaceSettings",
-                "check_secrets",
-                "publish",
-                "wait_until_running",
-            ],
-            "openenv.hub.secrets": ["SecretFinding", "find_secrets"],
-            "openenv.hub.staging": [
-                "StagedSpace",
-                "check_structure",
-                "stage_space",
-                "merge_variables",
-            ],
-        },
-        submodules=["client", "errors", "names", "publishing", "secrets", "staging"],
+    __getattr__, __dir__, __all__ = lazy(
+        __name__, submodules=["client", "errors", "names", "publishing", "secrets", "staging"]
     )

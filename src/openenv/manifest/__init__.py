@@ -23,31 +23,17 @@ if TYPE_CHECKING:
     from openenv.manifest.model import manifest_schema as manifest_schema
     from openenv.manifest.problems import ManifestProblem as ManifestProblem
 else:
-    __getattr__, __dir__ = lazy(
-        __name__,
-        {
-            "openenv.manifest.checking": ["ManifestCheck", "check_manifest"],
-            "openenv.manifest.migrating": ["migrate_manifest"],
-            "openenv.manifest.model": ["Manifest", "manifest_schema"],
-            "openenv.manifest.problems": ["ManifestProblem"],
-        },
-    )
+    __getattr__, __dir__, __all__ = lazy(__name__)
+    __all__ += [
+        "MANIFEST",
+        "SPEC_VERSION",
+        "ManifestError",
+        "image_name",
+        "package_name",
+        "read_manifest",
+        "short_name",
+    ]
 
-__all__ = [
-    "MANIFEST",
-    "SPEC_VERSION",
-    "ManifestCheck",
-    "Manifest",
-    "ManifestError",
-    "ManifestProblem",
-    "check_manifest",
-    "image_name",
-    "manifest_schema",
-    "migrate_manifest",
-    "package_name",
-    "read_manifest",
-    "short_name",
-]
 
 MANIFEST = "openenv.yaml"
 

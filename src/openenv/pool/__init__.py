@@ -7,15 +7,11 @@ from typing import TYPE_CHECKING
 from openenv._internal.lazy import lazy
 
 if TYPE_CHECKING:
-    from openenv.pool.control import Load, Scaler, Starts, Window
-    from openenv.pool.pool import EnvPool, PoolStats
-
-__all__ = ["EnvPool", "Load", "PoolStats", "Scaler", "Starts", "Window"]
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "openenv.pool.control": ["Load", "Scaler", "Starts", "Window"],
-        "openenv.pool.pool": ["EnvPool", "PoolStats"],
-    },
-)
+    from openenv.pool.control import Load as Load
+    from openenv.pool.control import Scaler as Scaler
+    from openenv.pool.control import Starts as Starts
+    from openenv.pool.control import Window as Window
+    from openenv.pool.pool import EnvPool as EnvPool
+    from openenv.pool.pool import PoolStats as PoolStats
+else:
+    __getattr__, __dir__, __all__ = lazy(__name__)

@@ -7,51 +7,22 @@ from typing import TYPE_CHECKING
 from openenv._internal.lazy import lazy
 
 if TYPE_CHECKING:
-    from openenv.rewards.containers import Gate, RubricDict, RubricList, Sequential, WeightedSum
-    from openenv.rewards.credit import credit_named, discounted, terminal, uniform
-    from openenv.rewards.delayed import Trajectory, TrajectoryScorer
-    from openenv.rewards.judge import LLMJudge
-    from openenv.rewards.rubric import Rubric
+    from openenv.rewards.containers import Gate as Gate
+    from openenv.rewards.containers import RubricDict as RubricDict
+    from openenv.rewards.containers import RubricList as RubricList
+    from openenv.rewards.containers import Sequential as Sequential
+    from openenv.rewards.containers import WeightedSum as WeightedSum
+    from openenv.rewards.credit import credit_named as credit_named
+    from openenv.rewards.credit import discounted as discounted
+    from openenv.rewards.credit import terminal as terminal
+    from openenv.rewards.credit import uniform as uniform
+    from openenv.rewards.delayed import Trajectory as Trajectory
+    from openenv.rewards.delayed import TrajectoryScorer as TrajectoryScorer
+    from openenv.rewards.judge import LLMJudge as LLMJudge
+    from openenv.rewards.rubric import Rubric as Rubric
     from openenv.rewards.trajectory import (
-        ExponentialDiscountingTrajectoryRubric,
-        TrajectoryRubric,
+        ExponentialDiscountingTrajectoryRubric as ExponentialDiscountingTrajectoryRubric,
     )
-
-__all__ = [
-    "ExponentialDiscountingTrajectoryRubric",
-    "Gate",
-    "LLMJudge",
-    "Rubric",
-    "RubricDict",
-    "RubricList",
-    "Sequential",
-    "Trajectory",
-    "TrajectoryRubric",
-    "TrajectoryScorer",
-    "WeightedSum",
-    "credit_named",
-    "discounted",
-    "terminal",
-    "uniform",
-]
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "openenv.rewards.containers": [
-            "Gate",
-            "RubricDict",
-            "RubricList",
-            "Sequential",
-            "WeightedSum",
-        ],
-        "openenv.rewards.credit": ["credit_named", "discounted", "terminal", "uniform"],
-        "openenv.rewards.delayed": ["Trajectory", "TrajectoryScorer"],
-        "openenv.rewards.judge": ["LLMJudge"],
-        "openenv.rewards.rubric": ["Rubric"],
-        "openenv.rewards.trajectory": [
-            "ExponentialDiscountingTrajectoryRubric",
-            "TrajectoryRubric",
-        ],
-    },
-)
+    from openenv.rewards.trajectory import TrajectoryRubric as TrajectoryRubric
+else:
+    __getattr__, __dir__, __all__ = lazy(__name__)

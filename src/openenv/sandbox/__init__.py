@@ -17,50 +17,21 @@ from typing import TYPE_CHECKING
 from openenv._internal.lazy import lazy
 
 if TYPE_CHECKING:
-    from openenv.errors import (
-        SandboxEnded,
-        SandboxError,
-        SandboxFileError,
-        SandboxUnavailable,
-    )
-    from openenv.sandbox.interpreter import Execution, Interpreter
-    from openenv.sandbox.kinds import Kind, Offer, kinds_of_this_machine, strongest
-    from openenv.sandbox.policy import Guarantee, SandboxPolicy
-    from openenv.sandbox.pool import Pool
-    from openenv.sandbox.sandbox import Completed, Running, Sandbox
-
-__all__ = [
-    "Completed",
-    "Execution",
-    "Guarantee",
-    "Interpreter",
-    "Kind",
-    "Offer",
-    "Pool",
-    "Running",
-    "Sandbox",
-    "SandboxEnded",
-    "SandboxError",
-    "SandboxFileError",
-    "SandboxPolicy",
-    "SandboxUnavailable",
-    "kinds_of_this_machine",
-    "strongest",
-]
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "openenv.errors": [
-            "SandboxEnded",
-            "SandboxError",
-            "SandboxFileError",
-            "SandboxUnavailable",
-        ],
-        "openenv.sandbox.interpreter": ["Execution", "Interpreter"],
-        "openenv.sandbox.kinds": ["Kind", "Offer", "kinds_of_this_machine", "strongest"],
-        "openenv.sandbox.policy": ["Guarantee", "SandboxPolicy"],
-        "openenv.sandbox.pool": ["Pool"],
-        "openenv.sandbox.sandbox": ["Completed", "Running", "Sandbox"],
-    },
-)
+    from openenv.errors import SandboxEnded as SandboxEnded
+    from openenv.errors import SandboxError as SandboxError
+    from openenv.errors import SandboxFileError as SandboxFileError
+    from openenv.errors import SandboxUnavailable as SandboxUnavailable
+    from openenv.sandbox.interpreter import Execution as Execution
+    from openenv.sandbox.interpreter import Interpreter as Interpreter
+    from openenv.sandbox.kinds import Kind as Kind
+    from openenv.sandbox.kinds import Offer as Offer
+    from openenv.sandbox.kinds import kinds_of_this_machine as kinds_of_this_machine
+    from openenv.sandbox.kinds import strongest as strongest
+    from openenv.sandbox.policy import Guarantee as Guarantee
+    from openenv.sandbox.policy import SandboxPolicy as SandboxPolicy
+    from openenv.sandbox.pool import Pool as Pool
+    from openenv.sandbox.sandbox import Completed as Completed
+    from openenv.sandbox.sandbox import Running as Running
+    from openenv.sandbox.sandbox import Sandbox as Sandbox
+else:
+    __getattr__, __dir__, __all__ = lazy(__name__)

@@ -17,61 +17,22 @@ from typing import TYPE_CHECKING
 from openenv._internal.lazy import lazy
 
 if TYPE_CHECKING:
-    from openenv.tasks.api import TaskAPIClient
-    from openenv.tasks.curriculum import CurriculumSampler
-    from openenv.tasks.errors import TasksetError
-    from openenv.tasks.load import load_splits, load_tasks
-    from openenv.tasks.provider import LoadsTasks, TaskProvider
-    from openenv.tasks.samplers import (
-        Sampler,
-        SequentialSampler,
-        ShuffledSampler,
-        TaskSampler,
-        UniformSampler,
-        WeightedSampler,
-    )
-    from openenv.tasks.served import ServedTasks
-    from openenv.tasks.task import Task
-    from openenv.tasks.taskset import Taskset, TaskStream
-
-__all__ = [
-    "CurriculumSampler",
-    "LoadsTasks",
-    "Sampler",
-    "SequentialSampler",
-    "ServedTasks",
-    "ShuffledSampler",
-    "Task",
-    "TaskAPIClient",
-    "TaskProvider",
-    "TaskSampler",
-    "TaskStream",
-    "Taskset",
-    "TasksetError",
-    "UniformSampler",
-    "WeightedSampler",
-    "load_splits",
-    "load_tasks",
-]
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "openenv.tasks.api": ["TaskAPIClient"],
-        "openenv.tasks.curriculum": ["CurriculumSampler"],
-        "openenv.tasks.errors": ["TasksetError"],
-        "openenv.tasks.load": ["load_splits", "load_tasks"],
-        "openenv.tasks.provider": ["LoadsTasks", "TaskProvider"],
-        "openenv.tasks.samplers": [
-            "Sampler",
-            "SequentialSampler",
-            "ShuffledSampler",
-            "TaskSampler",
-            "UniformSampler",
-            "WeightedSampler",
-        ],
-        "openenv.tasks.served": ["ServedTasks"],
-        "openenv.tasks.task": ["Task"],
-        "openenv.tasks.taskset": ["TaskStream", "Taskset"],
-    },
-)
+    from openenv.tasks.api import TaskAPIClient as TaskAPIClient
+    from openenv.tasks.curriculum import CurriculumSampler as CurriculumSampler
+    from openenv.tasks.errors import TasksetError as TasksetError
+    from openenv.tasks.load import load_splits as load_splits
+    from openenv.tasks.load import load_tasks as load_tasks
+    from openenv.tasks.provider import LoadsTasks as LoadsTasks
+    from openenv.tasks.provider import TaskProvider as TaskProvider
+    from openenv.tasks.samplers import Sampler as Sampler
+    from openenv.tasks.samplers import SequentialSampler as SequentialSampler
+    from openenv.tasks.samplers import ShuffledSampler as ShuffledSampler
+    from openenv.tasks.samplers import TaskSampler as TaskSampler
+    from openenv.tasks.samplers import UniformSampler as UniformSampler
+    from openenv.tasks.samplers import WeightedSampler as WeightedSampler
+    from openenv.tasks.served import ServedTasks as ServedTasks
+    from openenv.tasks.task import Task as Task
+    from openenv.tasks.taskset import Taskset as Taskset
+    from openenv.tasks.taskset import TaskStream as TaskStream
+else:
+    __getattr__, __dir__, __all__ = lazy(__name__)

@@ -14,29 +14,12 @@ from typing import TYPE_CHECKING
 from openenv._internal.lazy import lazy
 
 if TYPE_CHECKING:
-    from openenv.web.about import load_environment_metadata
-    from openenv.web.app import create_web_interface_app
-    from openenv.web.episode import ActionLog, EpisodeState, WebInterfaceManager
-    from openenv.web.pages import add_web_page
-    from openenv.web.quick_start import get_quick_start_markdown
-
-__all__ = [
-    "ActionLog",
-    "EpisodeState",
-    "WebInterfaceManager",
-    "add_web_page",
-    "create_web_interface_app",
-    "get_quick_start_markdown",
-    "load_environment_metadata",
-]
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "openenv.web.describe_page": ["load_environment_metadata"],
-        "openenv.web.app": ["create_web_interface_app"],
-        "openenv.web.episode": ["ActionLog", "EpisodeState", "WebInterfaceManager"],
-        "openenv.web.pages": ["add_web_page"],
-        "openenv.web.quick_start": ["get_quick_start_markdown"],
-    },
-)
+    from openenv.web.about import load_environment_metadata as load_environment_metadata
+    from openenv.web.app import create_web_interface_app as create_web_interface_app
+    from openenv.web.episode import ActionLog as ActionLog
+    from openenv.web.episode import EpisodeState as EpisodeState
+    from openenv.web.episode import WebInterfaceManager as WebInterfaceManager
+    from openenv.web.pages import add_web_page as add_web_page
+    from openenv.web.quick_start import get_quick_start_markdown as get_quick_start_markdown
+else:
+    __getattr__, __dir__, __all__ = lazy(__name__)

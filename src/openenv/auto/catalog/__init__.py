@@ -25,36 +25,4 @@ if TYPE_CHECKING:
     from openenv.auto.catalog.snapshots import load_catalog as load_catalog
     from openenv.auto.catalog.snapshots import write_catalog as write_catalog
 else:
-    __getattr__, __dir__ = lazy(
-        __name__,
-        {
-            "openenv.auto.catalog.building": ["build_catalog"],
-            "openenv.auto.catalog.cards": [
-                "PROFILE_VERSION",
-                "CatalogChanges",
-                "CatalogError",
-                "CatalogSnapshot",
-                "EnvironmentCard",
-                "SearchMatch",
-            ],
-            "openenv.auto.catalog.searching": ["resolve_entry", "search_catalog"],
-            "openenv.auto.catalog.site": ["write_site"],
-            "openenv.auto.catalog.snapshots": ["compare_catalogs", "load_catalog", "write_catalog"],
-        },
-    )
-
-__all__ = [
-    "PROFILE_VERSION",
-    "CatalogChanges",
-    "CatalogError",
-    "CatalogSnapshot",
-    "EnvironmentCard",
-    "SearchMatch",
-    "build_catalog",
-    "compare_catalogs",
-    "load_catalog",
-    "resolve_entry",
-    "search_catalog",
-    "write_catalog",
-    "write_site",
-]
+    __getattr__, __dir__, __all__ = lazy(__name__)

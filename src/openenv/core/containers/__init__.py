@@ -7,8 +7,4 @@ from openenv._internal.lazy import lazy
 if TYPE_CHECKING:
     from openenv.core.containers import runtime as runtime
 else:
-    __getattr__, __dir__ = lazy(
-        __name__,
-        {},
-        submodules=["runtime"],
-    )
+    __getattr__, __dir__, _ = lazy(__name__)

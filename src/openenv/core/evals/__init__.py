@@ -15,12 +15,4 @@ if TYPE_CHECKING:
     from openenv.core.evals import inspect_harness as inspect_harness
     from openenv.core.evals import types as types
 else:
-    __getattr__, __dir__ = lazy(
-        __name__,
-        {
-            "openenv.evals.base": ["EvalHarness"],
-            "openenv.evals.inspect_harness": ["InspectAIHarness"],
-            "openenv.evals.types": ["EvalConfig", "EvalResult"],
-        },
-        submodules=["base", "inspect_harness", "types"],
-    )
+    __getattr__, __dir__, _ = lazy(__name__)

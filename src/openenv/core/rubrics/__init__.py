@@ -33,22 +33,4 @@ if TYPE_CHECKING:
     from openenv.core.rubrics import llm_judge as llm_judge
     from openenv.core.rubrics import trajectory as trajectory
 else:
-    __getattr__, __dir__ = lazy(
-        __name__,
-        {
-            "openenv.rewards.containers": [
-                "Gate",
-                "RubricDict",
-                "RubricList",
-                "Sequential",
-                "WeightedSum",
-            ],
-            "openenv.rewards.judge": ["LLMJudge"],
-            "openenv.rewards.rubric": ["Rubric"],
-            "openenv.rewards.trajectory": [
-                "ExponentialDiscountingTrajectoryRubric",
-                "TrajectoryRubric",
-            ],
-        },
-        submodules=["base", "containers", "llm_judge", "trajectory"],
-    )
+    __getattr__, __dir__, _ = lazy(__name__)

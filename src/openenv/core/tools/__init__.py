@@ -13,11 +13,4 @@ if TYPE_CHECKING:
     from openenv.core.tools import git_server_client as git_server_client
     from openenv.core.tools import local_python_executor as local_python_executor
 else:
-    __getattr__, __dir__ = lazy(
-        __name__,
-        {
-            "openenv.sandbox.git_server": ["GitServerClient", "RepoInfo"],
-            "openenv.sandbox.py_executor": ["PyExecutor"],
-        },
-        submodules=["git_server_client", "local_python_executor"],
-    )
+    __getattr__, __dir__, _ = lazy(__name__)

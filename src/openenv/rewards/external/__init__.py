@@ -27,79 +27,35 @@ from typing import TYPE_CHECKING
 from openenv._internal.lazy import lazy
 
 if TYPE_CHECKING:
-    from openenv.rewards.external.cache import DirectoryCache, MemoryCache, ScoreCache
-    from openenv.rewards.external.command import command_scorer, score_stdin
-    from openenv.rewards.external.conversation import (
-        ChatAction,
-        ChatObservation,
-        as_messages,
-        as_text,
-        from_messages,
-        task_of,
-    )
-    from openenv.rewards.external.fields import Fields
-    from openenv.rewards.external.http import http_scorer, scoring_app
-    from openenv.rewards.external.inspect_ai import from_inspect, to_inspect
-    from openenv.rewards.external.limits import bounded, is_temporary
-    from openenv.rewards.external.reasoning_gym import from_reasoning_gym, to_reasoning_gym
-    from openenv.rewards.external.rubrics import from_rubric, to_rubric
-    from openenv.rewards.external.scorers import Temporary
-    from openenv.rewards.external.trl import from_trl, to_trl
-    from openenv.rewards.external.verifiers import from_verifiers, to_verifiers
+    from openenv.rewards.external.cache import DirectoryCache as DirectoryCache
+    from openenv.rewards.external.cache import MemoryCache as MemoryCache
+    from openenv.rewards.external.cache import ScoreCache as ScoreCache
+    from openenv.rewards.external.command import command_scorer as command_scorer
+    from openenv.rewards.external.command import score_stdin as score_stdin
+    from openenv.rewards.external.conversation import ChatAction as ChatAction
+    from openenv.rewards.external.conversation import ChatObservation as ChatObservation
+    from openenv.rewards.external.conversation import as_messages as as_messages
+    from openenv.rewards.external.conversation import as_text as as_text
+    from openenv.rewards.external.conversation import from_messages as from_messages
+    from openenv.rewards.external.conversation import task_of as task_of
+    from openenv.rewards.external.fields import Fields as Fields
+    from openenv.rewards.external.http import http_scorer as http_scorer
+    from openenv.rewards.external.http import scoring_app as scoring_app
+    from openenv.rewards.external.inspect_ai import from_inspect as from_inspect
+    from openenv.rewards.external.inspect_ai import to_inspect as to_inspect
+    from openenv.rewards.external.limits import bounded as bounded
+    from openenv.rewards.external.limits import is_temporary as is_temporary
+    from openenv.rewards.external.reasoning_gym import from_reasoning_gym as from_reasoning_gym
+    from openenv.rewards.external.reasoning_gym import to_reasoning_gym as to_reasoning_gym
+    from openenv.rewards.external.rubrics import from_rubric as from_rubric
+    from openenv.rewards.external.rubrics import to_rubric as to_rubric
+    from openenv.rewards.external.scorers import Temporary as Temporary
+    from openenv.rewards.external.trl import from_trl as from_trl
+    from openenv.rewards.external.trl import to_trl as to_trl
+    from openenv.rewards.external.verifiers import from_verifiers as from_verifiers
+    from openenv.rewards.external.verifiers import to_verifiers as to_verifiers
+else:
+    __getattr__, __dir__, __all__ = lazy(__name__)
 
-__all__ = [
-    "ChatAction",
-    "ChatObservation",
-    "DirectoryCache",
-    "Fields",
-    "MemoryCache",
-    "ScoreCache",
-    "Temporary",
-    "as_messages",
-    "as_text",
-    "bounded",
-    "command_scorer",
-    "from_inspect",
-    "from_messages",
-    "from_reasoning_gym",
-    "from_rubric",
-    "from_trl",
-    "from_verifiers",
-    "http_scorer",
-    "is_temporary",
-    "score_stdin",
-    "scoring_app",
-    "task_of",
-    "to_inspect",
-    "to_reasoning_gym",
-    "to_rubric",
-    "to_trl",
-    "to_verifiers",
-]
 
 _HERE = "openenv.rewards.external"
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        f"{_HERE}.limits": ["bounded", "is_temporary"],
-        f"{_HERE}.cache": ["DirectoryCache", "MemoryCache", "ScoreCache"],
-        f"{_HERE}.command": ["command_scorer", "score_stdin"],
-        f"{_HERE}.conversation": [
-            "ChatAction",
-            "ChatObservation",
-            "as_messages",
-            "as_text",
-            "from_messages",
-            "task_of",
-        ],
-        f"{_HERE}.fields": ["Fields"],
-        f"{_HERE}.http": ["http_scorer", "scoring_app"],
-        f"{_HERE}.inspect_ai": ["from_inspect", "to_inspect"],
-        f"{_HERE}.reasoning_gym": ["from_reasoning_gym", "to_reasoning_gym"],
-        f"{_HERE}.rubrics": ["from_rubric", "to_rubric"],
-        f"{_HERE}.scorers": ["Temporary"],
-        f"{_HERE}.trl": ["from_trl", "to_trl"],
-        f"{_HERE}.verifiers": ["from_verifiers", "to_verifiers"],
-    },
-)

@@ -27,21 +27,4 @@ if TYPE_CHECKING:
     from openenv.core.containers.runtime import providers as providers
     from openenv.core.containers.runtime import uv_provider as uv_provider
 else:
-    __getattr__, __dir__ = lazy(
-        __name__,
-        {
-            "openenv.providers.base": ["ContainerProvider", "RuntimeProvider"],
-            "openenv.providers.docker": ["LocalDockerProvider"],
-            "openenv.providers.kubernetes": ["KubernetesProvider"],
-            "openenv.providers.swarm": ["DockerSwarmProvider"],
-            "openenv.providers.uv": ["UVProvider"],
-        },
-        submodules=[
-            "aca_provider",
-            "daytona_provider",
-            "hf_sandbox_provider",
-            "modal_provider",
-            "providers",
-            "uv_provider",
-        ],
-    )
+    __getattr__, __dir__, _ = lazy(__name__)

@@ -46,30 +46,4 @@ if TYPE_CHECKING:
     from openenv.core.harness.capture import upstream as upstream
     from openenv.core.harness.capture import validate as validate
 else:
-    __getattr__, __dir__ = lazy(
-        __name__,
-        {
-            "openenv.capture.detection": ["APIType", "detect"],
-            "openenv.capture.export": [
-                "measure_retokenization_skew",
-                "to_trace_entries",
-                "to_training_trace",
-                "to_turn_records",
-            ],
-            "openenv.capture.graph": ["RolloutGraph", "TurnNode"],
-            "openenv.capture.probing": ["LLMReport", "require_llm", "validate_llm"],
-            "openenv.capture.runner": ["CaptureServer"],
-            "openenv.capture.upstream": ["InferenceClient", "UpstreamError"],
-        },
-        submodules=[
-            "contract",
-            "detection",
-            "export",
-            "graph",
-            "runner",
-            "server",
-            "sessions",
-            "upstream",
-            "validate",
-        ],
-    )
+    __getattr__, __dir__, _ = lazy(__name__)
