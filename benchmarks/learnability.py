@@ -35,7 +35,6 @@ from openenv.environment import scored
 from openenv.providers.process import ProcessProvider
 from openenv.reward import RewardSpec, Score
 from openenv.validation.actions import ActionSpace
-from openenv.validation.collector import fetch
 from openenv.validation.learner import (
     Candidates,
     LearningReport,
@@ -43,7 +42,8 @@ from openenv.validation.learner import (
     learn,
     schema_candidates,
 )
-from openenv.validation.probes import View
+from openenv.validation.probes import ProbeView
+from openenv.validation.wire import fetch_page
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "pictures" / "learnability.svg"
@@ -85,7 +85,7 @@ PROGRAMS = (
 )
 
 
-def programs(view: View) -> Sequence[dict[str, Any]]:
+def programs(view: ProbeView) -> Sequence[dict[str, Any]]:
     """What is chosen from in coding."""
     return [{"code": program, "submit": True} for program in PROGRAMS]
 
@@ -149,7 +149,7 @@ def measured(subject: Subject, seed: int) -> LearningReport:
     variables = {"CODING_REQUIRE": os.environ.get("CODING_REQUIRE", "process")}
     with ProcessProvider(subject.target, env_vars=variables).launch() as server:
         server.wait_for_ready()
-        space = ActionSpace(fetch(server.url, "/schema").object["action"])
+        space = ActionSpace(fetch_page(server.url, "/schema").object["action"])
         candidates = subject.candidates or schema_candidates(space)
         return asyncio.run(learn(server.url, candidates, subject.settings, seed=seed))
 

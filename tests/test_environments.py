@@ -20,12 +20,12 @@ from openenv import GenericEnvClient, check_environment, create_app
 from openenv.execution.spec import EnvironmentSpec
 from openenv.images.context import read_build_context
 from openenv.reward import RewardSpec
-from openenv.validation.wire import RawSession, play
-from openenv.validation.evidence import Transcript, worth
+from openenv.validation.evidence import Transcript, episode_reward
 from openenv.validation.manifest import NormalizedManifestV2
 from openenv.validation.oracle import read_oracle
 from openenv.validation.parsers.openenv_yaml import OpenEnvYamlParser
-from openenv.validation.probes import Policy, read_plan, scripted
+from openenv.validation.probes import Policy, read_plan, script_policy
+from openenv.validation.wire import RawSession, play_episode
 
 pytestmark = pytest.mark.slow
 
@@ -223,15 +223,15 @@ def test_its_oracle_gets_the_highest_reward_and_idleness_does_not(
     app = importlib.import_module(f"{name}.server.app").app
     with read_oracle(manifest.capabilities.oracle, root, plan) as oracle, serving(app) as url:
         assert oracle.program is not None
-        probe = played(url, plan.reset, scripted(plan.actions or ()))
+        probe = played(url, plan.reset, script_policy(plan.actions or ()))
         assert not probe.errors
         for episode in oracle.episodes:
             solved = played(url, episode.reset, oracle.program.policy("oracle"))
             assert not solved.errors
             tolerated = manifest.reward.oracle_tolerance * (high - low) + 1e-9
-            assert worth(solved) == pytest.approx(high, abs=tolerated)
+            assert episode_reward(solved) == pytest.approx(high, abs=tolerated)
             idle = played(url, episode.reset, oracle.program.policy("do_nothing"))
-            assert (worth(idle) or 0.0) <= high - manifest.reward.floor_margin
+            assert (episode_reward(idle) or 0.0) <= high - manifest.reward.floor_margin
             rewards = [m.reward for t in (probe, solved, idle) for m in t.steps]
             assert all(reward is None or low <= reward <= high for reward in rewards)
 
@@ -239,6 +239,6 @@ def test_its_oracle_gets_the_highest_reward_and_idleness_does_not(
 def played(url: str, reset: Mapping[str, Any], policy: Policy) -> Transcript:
     async def one() -> Transcript:
         async with RawSession(url) as session:
-            return await play(session, reset, policy, max_steps=100)
+            return await play_episode(session, reset, policy, max_steps=100)
 
     return asyncio.run(one())

@@ -17,11 +17,17 @@ from support.validated import replace, write_package
 from support.waiting import wait_until
 
 from openenv.validation import leaderboard
-from openenv.validation.leaderboard import Entry, Leaderboard, Settings, rank, targets_of
-from openenv.validation.targets import NoPackage, find_package, packages_in
+from openenv.validation.leaderboard import (
+    Leaderboard,
+    LeaderboardEntry,
+    LeaderboardSettings,
+    expand_targets,
+    rank_environments,
+)
+from openenv.validation.targets import PackageNotFound, find_package, list_packages
 from openenv.validation.types import Level, Severity
 
-STATIC = Settings(Level.STATIC, skip_build=True, provider="process")
+STATIC = LeaderboardSettings(Level.STATIC, skip_build=True, provider="process")
 
 
 @pytest.fixture
@@ -36,20 +42,20 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_packages_of_a_folder_are_found(folder: Path) -> None:
-    assert [path.name for path in packages_in(folder)] == ["good_env", "late_env", "odd_env"]
-    assert targets_of([str(folder), str(folder / "good_env")]) == [
-        str(path) for path in packages_in(folder)
+    assert [path.name for path in list_packages(folder)] == ["good_env", "late_env", "odd_env"]
+    assert expand_targets([str(folder), str(folder / "good_env")]) == [
+        str(path) for path in list_packages(folder)
     ]
-    assert targets_of(["http://127.0.0.1:1"]) == ["http://127.0.0.1:1"]
+    assert expand_targets(["http://127.0.0.1:1"]) == ["http://127.0.0.1:1"]
 
 
 def test_what_is_no_package_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NoPackage):
-        targets_of([str(tmp_path)])
-    with pytest.raises(NoPackage, match="did you mean"):
+    with pytest.raises(PackageNotFound):
+        expand_targets([str(tmp_path)])
+    with pytest.raises(PackageNotFound, match="did you mean"):
         (tmp_path / "chess_env").mkdir()
         find_package(str(tmp_path / "ches_env"))
-    with pytest.raises(NoPackage, match="is a file"):
+    with pytest.raises(PackageNotFound, match="is a file"):
         (tmp_path / "file").touch()
         find_package(str(tmp_path / "file"))
 
@@ -57,7 +63,7 @@ def test_what_is_no_package_is_refused(tmp_path: Path) -> None:
 @pytest.mark.extended("starts validations; other tests show the table")
 @pytest.mark.slow
 def test_one_that_fails_stops_no_other_and_comes_last(folder: Path, tmp_path: Path) -> None:
-    board = rank(targets_of([str(folder)]), tmp_path / "out", STATIC)
+    board = rank_environments(expand_targets([str(folder)]), tmp_path / "out", STATIC)
     assert [Path(one.target).name for one in board.entries] == ["good_env", "late_env", "odd_env"]
     good, late, odd = board.entries
     assert good.total is not None and late.total is not None and good.total > late.total
@@ -68,43 +74,47 @@ def test_one_that_fails_stops_no_other_and_comes_last(folder: Path, tmp_path: Pa
 @pytest.mark.extended("starts validations; other tests show the table")
 @pytest.mark.slow("validates environments")
 def test_what_has_not_changed_is_not_done_again(folder: Path, tmp_path: Path) -> None:
-    targets, out = targets_of([str(folder)])[:2], tmp_path / "out"
-    first = rank(targets, out, STATIC)
-    again = Settings(Level.STATIC, skip_build=True, provider="process", resume=True)
-    second = rank(targets, out, again)
+    targets, out = expand_targets([str(folder)])[:2], tmp_path / "out"
+    first = rank_environments(targets, out, STATIC)
+    again = LeaderboardSettings(Level.STATIC, skip_build=True, provider="process", resume=True)
+    second = rank_environments(targets, out, again)
     assert [one.is_resumed for one in second.entries] == [True, True]
     assert [one.total for one in second.entries] == [one.total for one in first.entries]
     (Path(targets[0]) / "README.md").write_text("# Another\n")
-    third = rank(targets, out, again)
+    third = rank_environments(targets, out, again)
     assert {one.target: one.is_resumed for one in third.entries} == {
         targets[0]: False,
         targets[1]: True,
     }
-    assert not any(one.is_resumed for one in rank(targets[:1], out, STATIC).entries)
-    other = Settings(Level.STATIC, "v2", skip_build=True, provider="process", resume=True)
-    assert not any(one.is_resumed for one in rank(targets[:1], out, other).entries)
+    assert not any(one.is_resumed for one in rank_environments(targets[:1], out, STATIC).entries)
+    other = LeaderboardSettings(
+        Level.STATIC, "v2", skip_build=True, provider="process", resume=True
+    )
+    assert not any(one.is_resumed for one in rank_environments(targets[:1], out, other).entries)
 
 
 @pytest.mark.extended("starts validations; other tests show the table")
 @pytest.mark.slow
 def test_a_report_that_was_cut_off_is_done_again(folder: Path, tmp_path: Path) -> None:
-    targets, out = targets_of([str(folder / "good_env")]), tmp_path / "out"
-    rank(targets, out, STATIC)
+    targets, out = expand_targets([str(folder / "good_env")]), tmp_path / "out"
+    rank_environments(targets, out, STATIC)
     (report,) = (file for file in (out / "reports").glob("*.json") if "made-of" not in file.name)
     report.write_text(report.read_text()[:100])
-    again = Settings(Level.STATIC, skip_build=True, provider="process", resume=True)
-    (entry,) = rank(targets, out, again).entries
+    again = LeaderboardSettings(Level.STATIC, skip_build=True, provider="process", resume=True)
+    (entry,) = rank_environments(targets, out, again).entries
     assert not entry.is_resumed and entry.verdict == "warn"
 
 
 def test_one_that_takes_too_long_is_ended(folder: Path, tmp_path: Path) -> None:
-    quick = Settings(Level.STATIC, skip_build=True, provider="process", timeout_s=0.001)
-    (entry,) = rank(targets_of([str(folder / "good_env")]), tmp_path / "out", quick).entries
+    quick = LeaderboardSettings(Level.STATIC, skip_build=True, provider="process", timeout_s=0.001)
+    (entry,) = rank_environments(
+        expand_targets([str(folder / "good_env")]), tmp_path / "out", quick
+    ).entries
     assert entry.total is None and "0.001 s" in entry.why
 
 
 def test_tables_escape_what_environments_say() -> None:
-    entry = Entry("t", "a_env", None, "error", why="<script> | pipe")
+    entry = LeaderboardEntry("t", "a_env", None, "error", why="<script> | pipe")
     board = Leaderboard((entry,), STATIC)
     assert "\\| pipe" in board.markdown()
     assert "<script>" not in board.html() and "&lt;script&gt;" in board.html()
@@ -124,7 +134,7 @@ def test_the_command_ranks_and_writes_tables(folder: Path, tmp_path: Path) -> No
 
 
 def test_a_server_is_ranked_by_its_routes(tmp_path: Path) -> None:
-    (entry,) = rank(["http://127.0.0.1:1"], tmp_path, STATIC).entries
+    (entry,) = rank_environments(["http://127.0.0.1:1"], tmp_path, STATIC).entries
     assert (entry.total, entry.verdict) == (0.0, "fail")
 
 
@@ -136,15 +146,18 @@ def test_an_interrupted_ranking_ends_what_runs_and_can_be_resumed(
     class Interrupted(Exception):
         """Stands for Ctrl-C."""
 
-    def stop(entry: Entry, done: int, total: int) -> None:
+    def stop(entry: LeaderboardEntry, done: int, total: int) -> None:
         raise Interrupted
 
-    targets, out = targets_of([str(folder)])[:2], tmp_path / "out"
+    targets, out = expand_targets([str(folder)])[:2], tmp_path / "out"
     with pytest.raises(Interrupted):
-        rank(targets, out, STATIC, stop)
+        rank_environments(targets, out, STATIC, stop)
     assert not (out / "leaderboard.json").exists()
-    again = Settings(Level.STATIC, skip_build=True, provider="process", resume=True)
-    assert sorted(one.is_resumed for one in rank(targets, out, again).entries) == [False, True]
+    again = LeaderboardSettings(Level.STATIC, skip_build=True, provider="process", resume=True)
+    assert sorted(one.is_resumed for one in rank_environments(targets, out, again).entries) == [
+        False,
+        True,
+    ]
 
 
 # ------------------------------------------------------------------ validations that go wrong
@@ -165,12 +178,12 @@ leaderboard.rank([target], pathlib.Path(out), leaderboard.Settings(leaderboard.L
 
 def ranked_by(
     program: str | list[str], monkeypatch: pytest.MonkeyPatch, folder: Path, **how: Any
-) -> Entry:
+) -> LeaderboardEntry:
     """What is said of a package whose validation is a program of ours."""
     command = [sys.executable, "-c", program] if isinstance(program, str) else program
     monkeypatch.setattr(leaderboard, "_command", lambda *_: command)
-    settings = Settings(Level.STATIC, **how)
-    (entry,) = rank([str(folder / "good_env")], folder / "out", settings).entries
+    settings = LeaderboardSettings(Level.STATIC, **how)
+    (entry,) = rank_environments([str(folder / "good_env")], folder / "out", settings).entries
     assert (entry.total, entry.verdict) == (None, "error")
     return entry
 
@@ -247,11 +260,11 @@ def test_what_validate_is_told_is_handed_on_and_part_of_what_a_report_stands_for
     folder: Path,
 ) -> None:
     target, report = str(folder / "good_env"), folder / "report.json"
-    told = Settings(Level.STATIC, base="b:1", network="none", ca_file=Path("ca.pem"))
+    told = LeaderboardSettings(Level.STATIC, base="b:1", network="none", ca_file=Path("ca.pem"))
     command = " ".join(leaderboard._command(target, report, told))
     assert "--base b:1 --network none --ca-file ca.pem" in command
-    plain = Settings(Level.STATIC)
-    made = [leaderboard._made_of(target, how, how.severity) for how in (told, plain)]
+    plain = LeaderboardSettings(Level.STATIC)
+    made = [leaderboard._cache_key(target, how, how.severity) for how in (told, plain)]
     assert made[0] != made[1]
 
 
@@ -261,14 +274,16 @@ def test_a_policy_of_ones_own_ranks_too(folder: Path, tmp_path: Path) -> None:
     own = tmp_path / "own.json"
     policy = STATIC.severity.model_copy(update={"policy_version": "own"})
     own.write_text(policy.model_dump_json())
-    how = Settings(Level.STATIC, str(own), skip_build=True, provider="process", resume=True)
+    how = LeaderboardSettings(
+        Level.STATIC, str(own), skip_build=True, provider="process", resume=True
+    )
     targets = [str(folder / "good_env")]
-    board = rank(targets, tmp_path / "out", how)
+    board = rank_environments(targets, tmp_path / "out", how)
     assert (board.entries[0].verdict, board.as_data()["policy_version"]) == ("warn", "own")
-    assert rank(targets, tmp_path / "out", how).entries[0].is_resumed
+    assert rank_environments(targets, tmp_path / "out", how).entries[0].is_resumed
     entries = [
         *policy.entries[1:],
         policy.entries[0].model_copy(update={"severity": Severity.ADVISORY}),
     ]
     own.write_text(policy.model_copy(update={"entries": entries}).model_dump_json())
-    assert not rank(targets, tmp_path / "out", how).entries[0].is_resumed
+    assert not rank_environments(targets, tmp_path / "out", how).entries[0].is_resumed

@@ -19,7 +19,7 @@ from openenv.gateway.servers import Server
 from openenv.integrations._sources import schemas_of
 from openenv.rollouts import RolloutLimits, rollout
 from openenv.tasks import TaskAPIClient, load_tasks
-from openenv.validation.url import inspect_server
+from openenv.validation.server_criteria import inspect_server
 
 PASTED: tuple[str, ...] = (
     "http://{}",

@@ -24,28 +24,28 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 from openenv.testing.trainers import (
-    Played,
-    PlayedRollout,
-    Run,
     ScriptedReply,
     TrainerCase,
-    case_in,
+    TrainerResult,
+    TrainerRollout,
+    TrainerRun,
+    find_case,
 )
 
 END = "<|im_end|>"
 
 
-def raised(error: BaseException) -> PlayedRollout:
-    return PlayedRollout(error=f"{type(error).__name__}: {error}")
+def raised(error: BaseException) -> TrainerRollout:
+    return TrainerRollout(error=f"{type(error).__name__}: {error}")
 
 
 async def side_by_side(
-    run: Run, play: Callable[[TrainerCase], Any]
-) -> dict[str, list[PlayedRollout]]:
+    run: TrainerRun, play: Callable[[TrainerCase], Any]
+) -> dict[str, list[TrainerRollout]]:
     """The rollouts of every case, all at the same time; what one raises, it alone has raised."""
     cases = [case for case in run.cases for _ in range(case.rollouts)]
     played = await asyncio.gather(*map(play, cases), return_exceptions=True)
-    found: dict[str, list[PlayedRollout]] = defaultdict(list)
+    found: dict[str, list[TrainerRollout]] = defaultdict(list)
     for case, one in zip(cases, played, strict=True):
         found[case.name].append(raised(one) if isinstance(one, BaseException) else one)
     return found
@@ -58,7 +58,7 @@ def reply_to(text: str, opens: str) -> ScriptedReply:
         text: The prompt, in words.
         opens: How a turn of the model begins in it.
     """
-    return case_in(text).reply(text.count(opens) - 1)
+    return find_case(text).reply(text.count(opens) - 1)
 
 
 def written(reply: ScriptedReply, tokenizer: Any) -> list[int]:
@@ -74,7 +74,7 @@ def learnt(ids: list[int], mask: list[int], tokenizer: Any) -> str:
 # ------------------------------------------------------------------ SkyRL
 
 
-def skyrl(run: Run) -> Played:
+def skyrl(run: TrainerRun) -> TrainerResult:
     """As its generator plays: `init`, `step` and `close` by a pool of threads."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -84,7 +84,7 @@ def skyrl(run: Run) -> Played:
     name = f"planted{run.address.rpartition(':')[2]}"
     register(name, environment=run.address, retries=0)
 
-    async def play(case: TrainerCase) -> PlayedRollout:
+    async def play(case: TrainerCase) -> TrainerRollout:
         loop = asyncio.get_running_loop()
         extras = {**case.row, "max_turns": run.max_turns, "data_source": "planted"}
         prompt = extras.pop("prompt")
@@ -97,16 +97,16 @@ def skyrl(run: Run) -> Played:
             reward, ends, turn = reward + step["reward"], step["done"], turn + 1
             shown += "".join(f"\n{one['content']}" for one in step["observations"])
         await loop.run_in_executor(pool, env.close)
-        return PlayedRollout(reward, True, shown)
+        return TrainerRollout(reward, True, shown)
 
     with ThreadPoolExecutor(8) as pool:
-        return Played(asyncio.run(side_by_side(run, play)))
+        return TrainerResult(asyncio.run(side_by_side(run, play)))
 
 
 # ------------------------------------------------------------------ verl
 
 
-def verl(run: Run) -> Played:
+def verl(run: TrainerRun) -> TrainerResult:
     """As its worker plays: an agent loop that hydra makes for each sample."""
     import hydra  # type: ignore[import-not-found]
     import numpy as np
@@ -137,7 +137,7 @@ def verl(run: Run) -> Played:
             ids = written(reply, tokenizer)
             return TokenOutput(token_ids=ids, log_probs=[-0.5] * len(ids))
 
-    async def play(case: TrainerCase) -> PlayedRollout:
+    async def play(case: TrainerCase) -> TrainerRollout:
         loop = hydra.utils.instantiate(
             config=registered,
             trainer_config=DictConfigWrap(config=config),
@@ -152,14 +152,14 @@ def verl(run: Run) -> Played:
         row = dict(case.row)
         prompt = np.array(row.pop("prompt"), dtype=object)
         output = await loop.run({"temperature": 1.0}, raw_prompt=prompt, **row)
-        return PlayedRollout(
+        return TrainerRollout(
             output.reward_score,
             any(output.response_mask),
             tokenizer.decode(output.prompt_ids + output.response_ids),
             learnt(output.response_ids, output.response_mask, tokenizer),
         )
 
-    return Played(asyncio.run(side_by_side(run, play)))
+    return TrainerResult(asyncio.run(side_by_side(run, play)))
 
 
 # ------------------------------------------------------------------ TRL
@@ -214,7 +214,7 @@ class Noted:
         return [float(place % self.of_each) ** 2 for place in range(len(given["prompts"]))]
 
 
-def trl(run: Run, by: str) -> Played:
+def trl(run: TrainerRun, by: str) -> TrainerResult:
     """A step of GRPOTrainer, in which each case is a group."""
     import tempfile
 
@@ -274,10 +274,10 @@ def trl(run: Run, by: str) -> Played:
 
         trainer._generate_and_score_completions = watched
         trainer.train()
-    return Played(rollouts_of(run, noted, seen[0], tokenizer))
+    return TrainerResult(rollouts_of(run, noted, seen[0], tokenizer))
 
 
-def by_oumi(run: Run) -> dict[str, Any]:
+def by_oumi(run: TrainerRun) -> dict[str, Any]:
     """What Oumi finds by names in its configuration, and gives to its trainer, which is TRL's."""
     from oumi.builders import (  # type: ignore[import-not-found]
         build_reward_functions,
@@ -299,9 +299,9 @@ def by_oumi(run: Run) -> dict[str, Any]:
 
 
 def rollouts_of(
-    run: Run, noted: Noted, batch: dict[str, Any], tokenizer: Any
-) -> dict[str, list[PlayedRollout]]:
-    found: dict[str, list[PlayedRollout]] = defaultdict(list)
+    run: TrainerRun, noted: Noted, batch: dict[str, Any], tokenizer: Any
+) -> dict[str, list[TrainerRollout]]:
+    found: dict[str, list[TrainerRollout]] = defaultdict(list)
     given = noted.given
     mask = batch["completion_mask"] * batch["tool_mask"]
     for place in range(len(given["prompts"])):
@@ -312,7 +312,7 @@ def rollouts_of(
             reward = given["environments"][place].reward
             shown = [*given["prompts"][place], *given["completions"][place]]
         found[case.name].append(
-            PlayedRollout(
+            TrainerRollout(
                 reward,
                 bool(batch["advantages"][place] != 0),
                 json.dumps(shown),
@@ -325,7 +325,7 @@ def rollouts_of(
 # ------------------------------------------------------------------ Lightning Fabric
 
 
-def lightning(run: Run) -> Played:
+def lightning(run: TrainerRun) -> TrainerResult:
     """A step of GRPO, in which each case is a group."""
     import torch
     from lightning.fabric import Fabric  # type: ignore[import-not-found]
@@ -365,19 +365,19 @@ def lightning(run: Run) -> Played:
     grpo._learn = learned  # type: ignore[method-assign]
     with grpo:
         grpo.step()
-    found: dict[str, list[PlayedRollout]] = defaultdict(list)
+    found: dict[str, list[TrainerRollout]] = defaultdict(list)
     for place, one in enumerate(rollouts):
         weight = batches[0].weight[place] if batches else torch.zeros(1)
         ids = batches[0].ids[place][1:][weight > 0].tolist() if batches else []
-        found[case_in(one.messages[0]["content"]).name].append(
-            PlayedRollout(
+        found[find_case(one.messages[0]["content"]).name].append(
+            TrainerRollout(
                 one.score.value,
                 bool(weight.sum() > 0),
                 json.dumps(one.messages),
                 tokenizer.decode(ids),
             )
         )
-    return Played(found)
+    return TrainerResult(found)
 
 
 # ------------------------------------------------------------------ by a server of models
@@ -389,7 +389,7 @@ def row_of(case: TrainerCase) -> tuple[str, dict[str, Any]]:
     return row.pop("prompt")[0]["content"], row
 
 
-def art(run: Run, acts: str = "tools") -> Played:
+def art(run: TrainerRun, acts: str = "tools") -> TrainerResult:
     """As ART gathers: a group for each case, whose exceptions are left out."""
     gatherer = importlib.import_module("art")
     from openenv.integrations.art import rollout
@@ -416,19 +416,19 @@ def art(run: Run, acts: str = "tools") -> Played:
             [group(case) for case in run.cases], max_exceptions=1000, pbar_desc=None
         )
 
-    found: dict[str, list[PlayedRollout]] = {}
+    found: dict[str, list[TrainerRollout]] = {}
     for case, its in zip(run.cases, asyncio.run(gathered()), strict=True):
         found[case.name] = [
-            PlayedRollout(one.reward, True, json.dumps(one.messages(), default=str))
+            TrainerRollout(one.reward, True, json.dumps(one.messages(), default=str))
             for one in its.trajectories
         ]
         found[case.name] += [
-            PlayedRollout(error=f"{one.type}: {one.message}") for one in its.exceptions
+            TrainerRollout(error=f"{one.type}: {one.message}") for one in its.exceptions
         ]
-    return Played(found)
+    return TrainerResult(found)
 
 
-def verifiers(run: Run, acts: str = "tools") -> Played:
+def verifiers(run: TrainerRun, acts: str = "tools") -> TrainerResult:
     """As it evaluates, and prime-rl trains: episodes with an error are left out."""
     import tempfile
 
@@ -439,20 +439,20 @@ def verifiers(run: Run, acts: str = "tools") -> Played:
     client = vf.EvalClientConfig(base_url=f"{sys.argv[2]}/v1", api_key_var="NO_KEY")
     model = vf.ModelContext("toy", client)
 
-    async def play(config: dict[str, Any]) -> list[tuple[str, PlayedRollout]]:
+    async def play(config: dict[str, Any]) -> list[tuple[str, TrainerRollout]]:
         env = loaders.load_environment(loaders.resolve_env_config(config))
         async with env.serving():
             slots = [slot for task in env.taskset for slot in env.slots(task)]
             episodes = await asyncio.gather(*(env.run_slot(slot, model) for slot in slots))
         return [(one.task.data.name.partition("-")[0], told(one)) for one in episodes]
 
-    def told(episode: Any) -> PlayedRollout:
+    def told(episode: Any) -> TrainerRollout:
         if not episode.ok:
-            return PlayedRollout(error="; ".join(f"{e.type}: {e.message}" for e in episode.errors))
+            return TrainerRollout(error="; ".join(f"{e.type}: {e.message}" for e in episode.errors))
         (trace,) = episode.traces
         rewards = {name: one.score for name, one in trace.rewards.items()}
         shown = "\n".join(str(one.content) for one in trace.messages)
-        return PlayedRollout(rewards.get("environment"), True, shown)
+        return TrainerRollout(rewards.get("environment"), True, shown)
 
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
         for case in run.cases:
@@ -464,13 +464,13 @@ def verifiers(run: Run, acts: str = "tools") -> Played:
         taskset = {"id": "verifiers_buttons", "environment": run.address, "tasks": file.name}
         config = {"taskset": taskset, "agent": {"max_turns": run.max_turns}, "acts": acts}
         played = asyncio.run(play({**config, "reset_retries": 0}))
-    found: dict[str, list[PlayedRollout]] = defaultdict(list)
+    found: dict[str, list[TrainerRollout]] = defaultdict(list)
     for name, one in played:
         found[name].append(one)
-    return Played(found)
+    return TrainerResult(found)
 
 
-def nemo_gym(run: Run) -> Played:
+def nemo_gym(run: TrainerRun) -> TrainerResult:
     """As `gym eval run` collects, with failures set aside; any other failure ends its run."""
     from trainers import nemo_gym_play
 
@@ -497,21 +497,21 @@ def nemo_gym(run: Run) -> Played:
         asked = {"model": sys.argv[2], "server": "ours", "env": env, "rows": await rows(cases)}
         return await nemo_gym_play.main(asked)
 
-    found: dict[str, list[PlayedRollout]] = defaultdict(list)
+    found: dict[str, list[TrainerRollout]] = defaultdict(list)
     error = None
     for case, told in zip(cases, asyncio.run(play()), strict=True):
         body = told["body"]
         if told["status"] != 200:
             error = error or f"status {told['status']}: {body}"
         elif "_ng_failure_class" in body:
-            found[case.name].append(PlayedRollout(error=body["failure"]))
+            found[case.name].append(TrainerRollout(error=body["failure"]))
         else:
             said = json.dumps([told["row"]["responses_create_params"]["input"], body["response"]])
-            found[case.name].append(PlayedRollout(body["reward"], True, said))
-    return Played(found, error)
+            found[case.name].append(TrainerRollout(body["reward"], True, said))
+    return TrainerResult(found, error)
 
 
-WAYS: dict[str, Callable[[Run], Played]] = {
+WAYS: dict[str, Callable[[TrainerRun], TrainerResult]] = {
     "art": art,
     "art by words": functools.partial(art, acts="words"),
     "environment_factory": functools.partial(trl, by="environment_factory"),
@@ -531,10 +531,10 @@ def main(way: str, *_: str) -> None:
     sys.stdout = sys.stderr  # where trainers may print what they like
     for line in sys.stdin:
         try:
-            played = WAYS[way](Run.from_data(json.loads(line)))
+            played = WAYS[way](TrainerRun.from_data(json.loads(line)))
         except Exception as error:
             traceback.print_exc()
-            played = Played(error=f"{type(error).__name__}: {error}")
+            played = TrainerResult(error=f"{type(error).__name__}: {error}")
         answers.write(json.dumps(played.as_data()) + "\n")
         answers.flush()
 

@@ -36,7 +36,14 @@ from trainers.test_verl import python as python_of_verl  # noqa: F401
 
 from openenv.integrations.torchforge import rollout
 from openenv.testing import IntegrationFailed, check_integration
-from openenv.testing.trainers import CASES, Played, PlayedRollout, Run, TrainerCase, case_in
+from openenv.testing.trainers import (
+    CASES,
+    TrainerCase,
+    TrainerResult,
+    TrainerRollout,
+    TrainerRun,
+    find_case,
+)
 
 pytestmark = [pytest.mark.trainers, pytest.mark.slow("imports trainers"), pytest.mark.timeout(900)]
 
@@ -66,14 +73,14 @@ def player(python: str, way: str, *arguments: str) -> Iterator[Any]:
     assert process.stdin is not None
     assert process.stdout is not None
 
-    def play(run: Run) -> Played:
+    def play(run: TrainerRun) -> TrainerResult:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(json.dumps(run.as_data()) + "\n")
         process.stdin.flush()
         line = process.stdout.readline()
         assert line, "the program has ended"
-        return Played.from_data(json.loads(line))
+        return TrainerResult.from_data(json.loads(line))
 
     try:
         yield play
@@ -105,7 +112,7 @@ def answer(asked: Asked) -> Reply:
     """What the model says that a server of the OpenAI API stands for."""
     text = "\n".join(str(one.get("content")) for one in asked.messages)
     turn = sum(one["role"] == "assistant" for one in asked.messages)
-    reply = case_in(text).reply(turn)
+    reply = find_case(text).reply(turn)
     if not asked.body.get("tools"):
         return Reply(reply.text(), cut_off=reply.is_cut)
     calls = [("write", one) for one in reply.arguments]
@@ -184,9 +191,9 @@ def test_nemo_gym(model: str, request: pytest.FixtureRequest) -> None:
     """Its client is of one event loop, so that each run is a process."""
     python = request.getfixturevalue("python_of_nemo_gym")
 
-    def in_a_process(run: Run) -> Played:
+    def in_a_process(run: TrainerRun) -> TrainerResult:
         with player(python, "nemo gym", model) as play:
-            played: Played = play(run)
+            played: TrainerResult = play(run)
             return played
 
     checked(in_a_process, "nemo gym", in_a_fence=BY_CALLS)
@@ -208,8 +215,8 @@ class Generator:
         return [Completion(text, Letters().encode(prompt), ids, [-0.5] * len(ids), 1)]
 
 
-def torchforge(run: Run) -> Played:
-    async def play(case: TrainerCase) -> PlayedRollout:
+def torchforge(run: TrainerRun) -> TrainerResult:
+    async def play(case: TrainerCase) -> TrainerRollout:
         reset = dict(case.row)
         messages = reset.pop("prompt")
         told = await rollout(
@@ -223,9 +230,9 @@ def torchforge(run: Run) -> Played:
         )
         written = [one for one, mine in zip(told.completion_ids, told.mask, strict=True) if mine]
         shown = Letters().decode(told.prompt_ids + told.completion_ids)
-        return PlayedRollout(told.reward, any(told.mask), shown, Letters().decode(written))
+        return TrainerRollout(told.reward, any(told.mask), shown, Letters().decode(written))
 
-    return Played(asyncio.run(side_by_side(run, play)))
+    return TrainerResult(asyncio.run(side_by_side(run, play)))
 
 
 def test_torchforge() -> None:

@@ -18,7 +18,7 @@ from support.commands import ENVIRONMENTS
 from openenv.tools.types import CallToolAction, ListToolsAction
 from openenv.types import Action
 from openenv.validation.actions import ActionSpace
-from openenv.validation.probes import hacking_probes
+from openenv.validation.probes import make_hacking_probes
 
 NAMES = sorted(path.parent.name for path in ENVIRONMENTS.glob("*/openenv.yaml"))
 
@@ -139,7 +139,7 @@ def test_edges_are_the_bounds_and_one_beyond_and_the_rest_of_the_action_is_as_it
 
 
 def test_each_member_of_a_union_is_probed_by_its_texts_and_its_edges() -> None:
-    probes = hacking_probes(space_of(Told))
+    probes = make_hacking_probes(space_of(Told))
     assert [probe.name for probe in probes] == [
         "an empty action",
         "the least action",
@@ -151,7 +151,7 @@ def test_each_member_of_a_union_is_probed_by_its_texts_and_its_edges() -> None:
 
 
 def test_an_episode_that_ends_leaves_no_edge_untried() -> None:
-    edges = hacking_probes(space_of(Go))[-1]
+    edges = make_hacking_probes(space_of(Go))[-1]
     count = len(edges.actions)
     assert edges.is_each and count > 8
     rest = edges.after(3)
@@ -161,7 +161,7 @@ def test_an_episode_that_ends_leaves_no_edge_untried() -> None:
     assert last is not None
     assert (last.name, last.actions) == (f"{edges.name}, from the 6. on", edges.actions[5:])
     assert edges.after(count) is None and edges.after(0) is None
-    assert hacking_probes(space_of(Go))[0].after(1) is None
+    assert make_hacking_probes(space_of(Go))[0].after(1) is None
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_whatever_a_server_tells_nothing_raises(schema: dict[str, Any]) -> None:
     space = ActionSpace(schema)
     assert isinstance(space.minimal(), dict)
     assert isinstance(space.sample(random.Random(1)), dict)
-    assert hacking_probes(space)
+    assert make_hacking_probes(space)
     space.enumerated(), space.legal({"legal_moves": [1]}), space.is_free
 
 
@@ -240,7 +240,7 @@ def test_every_probe_of_the_browser_says_what_kind_of_action_it_is() -> None:
     assert is_taken(kind, space.minimal())
     answers = [
         action
-        for probe in hacking_probes(space)
+        for probe in make_hacking_probes(space)
         for action in probe.actions
         if action.get("kind") == "answer" and "reward" in str(action.get("text"))
     ]

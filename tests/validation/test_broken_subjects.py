@@ -16,9 +16,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from support.amounts import rest
 from validation.subjects.threads import GOOD, ThreadProvider, ThreadSubject, copied
 
+from openenv.validation.context import RunOptions
 from openenv.validation.providers import LaunchSpec
 from openenv.validation.report import CheckResult
-from openenv.validation.run import RunOptions
 from openenv.validation.runner import validate
 from openenv.validation.types import CheckStatus, Level, Verdict
 

@@ -10,11 +10,11 @@ import pytest
 from openenv.reward import RewardSpec
 from openenv.validation.evidence import (
     Exchange,
-    NotJSON,
+    InvalidJSON,
     Transcript,
+    episode_reward,
     first_difference,
     strict_json,
-    worth,
 )
 
 
@@ -41,7 +41,7 @@ def state(**fields: Any) -> Exchange:
 
 @pytest.mark.parametrize("text", ["NaN", '{"a": Infinity}', '{"a": 1, "a": 2}', "{", "[" * 100_000])
 def test_what_is_no_json_as_the_rfc_has_it_is_told(text: str) -> None:
-    with pytest.raises(NotJSON):
+    with pytest.raises(InvalidJSON):
         strict_json(text)
 
 
@@ -72,17 +72,17 @@ def test_an_episode_is_worth_what_the_kind_of_its_rewards_says(
     kind: Any, rewards: list[float | None], expected: float
 ) -> None:
     transcript = Transcript((reset(RewardSpec(kind)), *(step(reward) for reward in rewards)))
-    assert worth(transcript) == expected
+    assert episode_reward(transcript) == expected
 
 
 def test_an_episode_that_could_not_be_scored_is_worth_nothing_that_is_known() -> None:
     unscored = step(None, done=True, info={"unscored": "the judge did not answer"})
-    assert worth(Transcript((reset(RewardSpec("terminal")), step(0.0), unscored))) is None
-    assert worth(Transcript((reset(), unscored))) is None
+    assert episode_reward(Transcript((reset(RewardSpec("terminal")), step(0.0), unscored))) is None
+    assert episode_reward(Transcript((reset(), unscored))) is None
 
 
 def test_true_is_no_number() -> None:
-    assert worth(Transcript((reset(), step(True)))) is None
+    assert episode_reward(Transcript((reset(), step(True)))) is None
 
 
 def test_two_episodes_part_where_a_value_first_differs() -> None:

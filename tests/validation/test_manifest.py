@@ -9,7 +9,7 @@ import pytest
 from support.validated import MANIFEST, write_package
 
 from openenv.validation import (
-    ManifestError,
+    DeclarationError,
     ParserRegistry,
     SignatureError,
     SignatureKind,
@@ -19,7 +19,7 @@ from openenv.validation import (
 from openenv.validation.digest import source_digest
 from openenv.validation.manifest import AnyManifest, is_portable
 from openenv.validation.parsers import default_parsers
-from openenv.validation.schemas import FILES, read_schema, schema_of
+from openenv.validation.schemas import FILES, read_schema, render_schema
 
 SERVED, HARBOR, POSTTRAIN = SignatureKind
 
@@ -58,7 +58,7 @@ def parsed(text: str, directory: Path, kind: SignatureKind = SERVED) -> AnyManif
 
 
 def problems(text: str, directory: Path, kind: SignatureKind = SERVED) -> list[str]:
-    with pytest.raises(ManifestError) as caught:
+    with pytest.raises(DeclarationError) as caught:
         parsed(text, directory, kind)
     return caught.value.errors
 
@@ -153,7 +153,7 @@ def test_what_is_no_manifest_is_an_error_and_no_crash(text: str, tmp_path: Path)
 
 
 def test_a_missing_section_says_what_to_write(tmp_path: Path) -> None:
-    with pytest.raises(ManifestError) as caught:
+    with pytest.raises(DeclarationError) as caught:
         parsed("name: x", tmp_path)
     example = str(caught.value.remediation).partition("\n")[2]
     assert parsed(f"name: x\n{example}", tmp_path).name == "x"
@@ -224,7 +224,7 @@ def test_a_task_that_cannot_be_read_is_an_error(text: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_schemas_are_those_of_the_models(name: str) -> None:
-    assert read_schema(name) == schema_of(FILES[name]), "write them anew: write_schemas"
+    assert read_schema(name) == render_schema(FILES[name]), "write them anew: write_schemas"
 
 
 @pytest.mark.parametrize(

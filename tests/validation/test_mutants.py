@@ -39,7 +39,7 @@ PACKAGES = {
     ),
 }
 # What a thread cannot be asked. The faults of the first three are planted in what is found of a
-# container, in runtime/test_bounding.py.
+# container, in runtime/test_limits.py.
 CONFINED = {"runtime.network_policy", "runtime.host_containment", "runtime.resource_bounds"}
 UNSEEN = {
     "static.reproducible_build",

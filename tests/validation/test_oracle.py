@@ -11,7 +11,7 @@ import pytest
 
 from openenv.validation.manifest import OracleDeclaration
 from openenv.validation.oracle import OracleError, OracleProgram, read_oracle
-from openenv.validation.probes import Plan, View
+from openenv.validation.probes import ProbePlan, ProbeView
 
 
 def declared(location: str, form: Any = "script") -> OracleDeclaration:
@@ -28,18 +28,18 @@ def package(root: Path, name: str, content: Any) -> Path:
 def test_a_trajectory_that_is_written_down_is_played(tmp_path: Path) -> None:
     content = {"episodes": [{"reset": {"seed": 1}, "actions": [{"say": "a"}]}]}
     oracle = read_oracle(
-        declared("validation/o.json"), package(tmp_path, "o.json", content), Plan()
+        declared("validation/o.json"), package(tmp_path, "o.json", content), ProbePlan()
     )
     (episode,) = oracle.episodes
     policy = oracle.policy(episode)
     assert policy is not None
-    assert policy(View({}, 0)) == {"say": "a"} and policy(View({}, 1)) is None
+    assert policy(ProbeView({}, 0)) == {"say": "a"} and policy(ProbeView({}, 1)) is None
 
 
 def test_a_state_may_be_a_snapshot(tmp_path: Path) -> None:
     content = {"reset": {}, "snapshot": base64.b64encode(b"solved").decode()}
     root = package(tmp_path, "o.json", content)
-    oracle = read_oracle(declared("validation/o.json", "injected_state"), root, Plan())
+    oracle = read_oracle(declared("validation/o.json", "injected_state"), root, ProbePlan())
     assert oracle.episodes[0].snapshot == b"solved"
     assert oracle.episodes[0].actions is None
 
@@ -61,7 +61,7 @@ def test_a_file_of_json_that_is_no_oracle_is_refused(
 ) -> None:
     root = package(tmp_path, "o.json", content)
     with pytest.raises(OracleError):
-        read_oracle(declared("validation/o.json", form), root, Plan())
+        read_oracle(declared("validation/o.json", form), root, ProbePlan())
 
 
 def test_an_oracle_lies_in_its_package(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_an_oracle_lies_in_its_package(tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
     for location in ("missing.json", "../outside.json"):
         with pytest.raises(OracleError):
-            read_oracle(declared(location), tmp_path / "package", Plan())
+            read_oracle(declared(location), tmp_path / "package", ProbePlan())
 
 
 PROGRAM = """
@@ -84,13 +84,13 @@ def secrets(view):
 
 def test_a_program_plays_by_what_it_is_shown(tmp_path: Path) -> None:
     root = package(tmp_path, "o.py", PROGRAM)
-    with read_oracle(declared("validation/o.py"), root, Plan()) as oracle:
+    with read_oracle(declared("validation/o.py"), root, ProbePlan()) as oracle:
         (episode,) = oracle.episodes
         policy = oracle.policy(episode)
         assert policy is not None
-        assert policy(View({}, 0, {"word": "go"})) == {"say": "go"}
-        assert policy(View({}, 2, {"word": "go"})) is None
-        assert oracle.secrets(View({}, 0, {"word": "go"})) == ["go"]
+        assert policy(ProbeView({}, 0, {"word": "go"})) == {"say": "go"}
+        assert policy(ProbeView({}, 2, {"word": "go"})) is None
+        assert oracle.secrets(ProbeView({}, 0, {"word": "go"})) == ["go"]
         assert not oracle.does("do_nothing")
         assert episode.reset == {"episode_id": "oracle-0", "task": "t1"}
 
@@ -105,9 +105,9 @@ def test_a_program_may_import_from_its_package(tmp_path: Path) -> None:
     (root / "validation" / "o.py").write_text(
         "from ..models import A\ndef oracle(view):\n    return A(n=view.step)"
     )
-    with read_oracle(declared("validation/o.py"), root, Plan()) as oracle:
+    with read_oracle(declared("validation/o.py"), root, ProbePlan()) as oracle:
         policy = oracle.policy(oracle.episodes[0])
-        assert policy is not None and policy(View({}, 3)) == {"n": 3}
+        assert policy is not None and policy(ProbeView({}, 3)) == {"n": 3}
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_program_may_import_from_its_package(tmp_path: Path) -> None:
 )
 def test_a_program_that_is_no_oracle_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(OracleError):
-        read_oracle(declared("validation/o.py"), package(tmp_path, "o.py", text), Plan())
+        read_oracle(declared("validation/o.py"), package(tmp_path, "o.py", text), ProbePlan())
 
 
 @pytest.mark.slow
@@ -131,10 +131,10 @@ def test_a_program_that_raises_or_hangs_is_told(tmp_path: Path) -> None:
     program = OracleProgram(root / "validation" / "o.py", root, call_s=0.5)
     try:
         with pytest.raises(OracleError) as raised:
-            program.call("oracle", View({}, 0))
+            program.call("oracle", ProbeView({}, 0))
         assert "ZeroDivisionError" in str(raised.value)
         with pytest.raises(OracleError):
-            program.call("secrets", View({}, 0))
+            program.call("secrets", ProbeView({}, 0))
         assert program._process.poll() is not None, "it was ended"
     finally:
         program.close()

@@ -11,15 +11,15 @@ from openenv.validation import (
     CheckStatus,
     Lane,
     PolicyEntry,
-    PolicyError,
     Severity,
+    SeverityPolicyError,
     Verdict,
     apply_policy,
     load_policy,
 )
 from openenv.validation.checks import CHECKS, Property
-from openenv.validation.policy import policy_versions, read_policy, with_entries
-from openenv.validation.scores import score
+from openenv.validation.policy import add_entries, policy_versions, read_policy
+from openenv.validation.scores import score_results
 from openenv.validation.types import Level
 
 PASS, FAIL, SKIP, ERROR = CheckStatus
@@ -63,7 +63,7 @@ def test_the_worst_result_decides() -> None:
 
 @pytest.mark.parametrize("check_id", ["acme.thing", "statistical.headroom", "runtime.startup"])
 def test_a_check_without_an_entry_is_an_error(check_id: str) -> None:
-    with pytest.raises(PolicyError):
+    with pytest.raises(SeverityPolicyError):
         apply_policy([result(check_id, PASS)], V1, Lane.LOCAL)
 
 
@@ -91,7 +91,7 @@ def test_every_local_check_has_a_property_and_a_question() -> None:
 
 @pytest.mark.parametrize("version", ["v9", "../severity-v1", ""])
 def test_there_are_no_other_policies(version: str) -> None:
-    with pytest.raises(PolicyError):
+    with pytest.raises(SeverityPolicyError):
         load_policy(version)
 
 
@@ -101,7 +101,7 @@ def test_a_policy_of_ones_own_is_read(tmp_path: Path) -> None:
     results = [result("static.layout", FAIL)]
     assert apply_policy(results, read_policy(file), Lane.LOCAL) is Verdict.FAIL
     file.write_text("{}")
-    with pytest.raises(PolicyError):
+    with pytest.raises(SeverityPolicyError):
         read_policy(file)
 
 
@@ -109,26 +109,26 @@ def test_what_a_policy_says_of_a_check_stands() -> None:
     entry = PolicyEntry(
         check_id="static.layout", level=Level.STATIC, lane=Lane.LOCAL, severity=Severity.FAIL
     )
-    assert with_entries(V1, [entry]).entries == V1.entries
+    assert add_entries(V1, [entry]).entries == V1.entries
 
 
 # ------------------------------------------------------------------ scores
 
 
 def test_what_was_skipped_earns_nothing() -> None:
-    scores = score([result("static.sbom", PASS), result("static.oci_labels", SKIP)], V3)
+    scores = score_results([result("static.sbom", PASS), result("static.oci_labels", SKIP)], V3)
     assert scores.total == 50.0
 
 
 def test_a_check_that_fails_packages_weighs_three() -> None:
-    scores = score([result("static.sbom", PASS), result("static.layout", FAIL)], V3)
+    scores = score_results([result("static.sbom", PASS), result("static.layout", FAIL)], V3)
     assert scores.total == 75.0
 
 
 def test_the_total_is_the_mean_of_what_was_asked() -> None:
-    scores = score([result("static.sbom", PASS), result("static.manifest", FAIL)], V3)
+    scores = score_results([result("static.sbom", PASS), result("static.manifest", FAIL)], V3)
     values = {one.property: one.value for one in scores.properties}
     assert values[Property.SCALES] == 100.0 and values[Property.OBSERVABLE] == 0.0
     assert values[Property.LEARNABLE] is None
     assert scores.total == 50.0
-    assert score([], V3).total == 0.0
+    assert score_results([], V3).total == 0.0

@@ -14,11 +14,11 @@ from openenv.types import Action
 from openenv.validation.actions import ActionSpace
 from openenv.validation.probes import (
     PlanError,
-    View,
-    hacking_probes,
+    ProbeView,
+    make_hacking_probes,
+    make_schema_policy,
     read_plan,
-    schema_policy,
-    scripted,
+    script_policy,
 )
 
 PLAN = {
@@ -128,22 +128,22 @@ def test_what_is_drawn_is_what_the_model_takes() -> None:
 
 
 def test_a_policy_takes_legal_actions_where_they_are_named_and_is_the_same_each_time() -> None:
-    shown = View({"legal_moves": ["aa", "bb"]}, 0)
-    chosen = [schema_policy(space(Words), 3, 5)(shown) for _ in range(2)]
+    shown = ProbeView({"legal_moves": ["aa", "bb"]}, 0)
+    chosen = [make_schema_policy(space(Words), 3, 5)(shown) for _ in range(2)]
     assert chosen[0] == chosen[1]
     assert chosen[0] in ({"text": "aa"}, {"text": "bb"})
-    assert schema_policy(space(Words), 3, 5)(View({}, 5)) is None
+    assert make_schema_policy(space(Words), 3, 5)(ProbeView({}, 5)) is None
 
 
 def test_a_script_ends_after_its_last_action() -> None:
-    policy = scripted([{"a": 1}])
-    assert policy(View({}, 0)) == {"a": 1}
-    assert policy(View({}, 1)) is None
+    policy = script_policy([{"a": 1}])
+    assert policy(ProbeView({}, 0)) == {"a": 1}
+    assert policy(ProbeView({}, 1)) is None
 
 
 def test_only_what_is_no_legal_play_is_a_trick_that_must_earn_nothing() -> None:
-    assert [probe.name for probe in hacking_probes(space(Move)) if probe.earns] == [
+    assert [probe.name for probe in make_hacking_probes(space(Move)) if probe.earns] == [
         "an empty action",
         "the edges of the schema",
     ]
-    assert len([probe for probe in hacking_probes(space(Words)) if probe.earns]) == 8
+    assert len([probe for probe in make_hacking_probes(space(Words)) if probe.earns]) == 8

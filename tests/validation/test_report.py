@@ -13,17 +13,17 @@ from support.validated import write_package
 from support.venvs import python_of
 
 from openenv.validation import CheckStatus, Level, Verdict, load_policy, run_validation, validate
-from openenv.validation.pages import Page, badge, html_page, markdown_page
+from openenv.validation.pages import Page, draw_badge, html_page, markdown_page
 from openenv.validation.report import (
     ReportError,
     ValidationReportV2,
-    failed,
-    passed,
+    accept,
     read_report,
-    skipped,
+    reject,
+    skip,
     write_report,
 )
-from openenv.validation.scores import score
+from openenv.validation.scores import score_results
 
 PEER = Path(__file__).parents[2] / ".peer"
 V3 = load_policy("v3")
@@ -41,12 +41,14 @@ def page_of(package: Path) -> Page:
     """A page with something of everything in it."""
     report = run_validation(package, max_level=Level.STATIC, skip_build=True)
     report.results += [
-        failed("semantic.floor_gap", "idle <b>earns</b> | 1", remediation="write:\nvalidation: {}"),
-        failed("static.layout", "an archive", remediation="unpack it"),
-        skipped("runtime.network_policy", "network_policy: it lacks it"),
-        passed("learning.curve", "it learns", curve=CURVE),
+        reject("idle <b>earns</b> | 1", remediation="write:\nvalidation: {}").result_of(
+            "semantic.floor_gap"
+        ),
+        reject("an archive", remediation="unpack it").result_of("static.layout"),
+        skip("network_policy: it lacks it").result_of("runtime.network_policy"),
+        accept("it learns", curve=CURVE).result_of("learning.curve"),
     ]
-    return Page(report, V3, score(report.results, V3), "process", 1.5)
+    return Page(report, V3, score_results(report.results, V3), "process", 1.5)
 
 
 class Elements(HTMLParser):
@@ -103,7 +105,7 @@ def test_the_public_package_reads_our_reports(tmp_path: Path) -> None:
     first = run_validation(package, max_level=Level.STATIC, skip_build=True)
     everything = {**first.model_dump(), "report_schema_version": "2", "levels_run": [1, 2, 3, 4]}
     second = ValidationReportV2.model_validate(everything)
-    second.results += [passed(entry.check_id) for entry in V3.entries]
+    second.results += [accept().result_of(entry.check_id) for entry in V3.entries]
     program = (
         "import sys; from openenv.validation.report import *; "
         "one, two = sys.argv[1:]; "
@@ -192,7 +194,9 @@ def test_a_page_counts_every_result(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("verdict", Verdict)
 def test_a_badge_is_a_picture(verdict: Verdict) -> None:
-    picture = badge(verdict, score([passed("static.sbom")], V3), name="a <b> & c")
+    picture = draw_badge(
+        verdict, score_results([accept().result_of("static.sbom")], V3), name="a <b> & c"
+    )
     root = ElementTree.fromstring(picture)
     assert root.tag.endswith("svg")
     texts = [element.text for element in root.iter() if element.tag.endswith("text")]

@@ -18,7 +18,7 @@ from openenv.validation import (
     CheckStatus,
     GraderRegistry,
     Level,
-    PolicyError,
+    SeverityPolicyError,
     SignatureError,
     ValidationReport,
     Verdict,
@@ -26,7 +26,7 @@ from openenv.validation import (
     run_validation,
     validate,
 )
-from openenv.validation.graders import Check, Evidence, GraderError, Subject
+from openenv.validation.graders import Evidence, FunctionGrader, GraderError, Subject
 from openenv.validation.manifest import (
     ExecutionDeclaration,
     NetworkPolicy,
@@ -34,8 +34,8 @@ from openenv.validation.manifest import (
 )
 from openenv.validation.providers import LaunchSpec
 from openenv.validation.providers.process import ProcessValidationProvider
-from openenv.validation.report import ValidationReportV2, passed
-from openenv.validation.static.building import ImageBuilds
+from openenv.validation.report import ValidationReportV2, accept
+from openenv.validation.static.builds import ImageBuilds
 
 PASS, FAIL, SKIP, ERROR = CheckStatus
 
@@ -207,12 +207,12 @@ def test_what_is_no_grader_is_refused_with_its_package(value: str, tmp_path: Pat
 # ------------------------------------------------------------------ the order, the registry
 
 
-def check(check_id: str, level: Level = Level.STATIC, *depends_on: str) -> Check:
-    return Check(check_id, level, lambda subject: passed(check_id), depends_on)
+def check(check_id: str, level: Level = Level.STATIC, *depends_on: str) -> FunctionGrader:
+    return FunctionGrader(check_id, level, lambda subject: accept(), depends_on)
 
 
 def test_graders_come_after_what_they_depend_on(tmp_path: Path) -> None:
-    from openenv.validation.graders import in_order
+    from openenv.validation.graders import sort_graders
 
     graders = [
         check("a.deep", Level.RUNTIME),
@@ -220,7 +220,7 @@ def test_graders_come_after_what_they_depend_on(tmp_path: Path) -> None:
         check("a.second", Level.STATIC, "a.first"),
         check("a.first"),
     ]
-    assert [one.check_id for one in in_order(graders)] == [
+    assert [one.check_id for one in sort_graders(graders)] == [
         "a.first",
         "a.second",
         "a.last",
@@ -229,10 +229,10 @@ def test_graders_come_after_what_they_depend_on(tmp_path: Path) -> None:
 
 
 def test_a_circle_is_an_error() -> None:
-    from openenv.validation.graders import in_order
+    from openenv.validation.graders import sort_graders
 
     with pytest.raises(GraderError, match="circle"):
-        in_order([check("a.one", Level.STATIC, "a.two"), check("a.two", Level.STATIC, "a.one")])
+        sort_graders([check("a.one", Level.STATIC, "a.two"), check("a.two", Level.STATIC, "a.one")])
 
 
 def test_a_check_has_one_grader() -> None:
@@ -265,7 +265,7 @@ def test_a_static_run_makes_a_report_of_the_first_schema(tmp_path: Path) -> None
 def test_a_policy_that_knows_nothing_of_a_level_is_refused(
     version: str, level: Level, tmp_path: Path
 ) -> None:
-    with pytest.raises(PolicyError):
+    with pytest.raises(SeverityPolicyError):
         run_validation(write_package(tmp_path), max_level=level, policy=load_policy(version))
 
 
@@ -352,14 +352,14 @@ def test_a_package_is_run_and_what_was_seen_is_kept(tmp_path: Path) -> None:
 def test_a_process_is_started_and_stopped(tmp_path: Path) -> None:
     import urllib.request
 
+    from openenv.validation.context import Startup, ValidationRun
     from openenv.validation.parsers import default_parsers
-    from openenv.validation.run import Run, Startup
     from openenv.validation.types import SignatureKind
 
     package = write_package(tmp_path)
     manifest = default_parsers().parser_for(SignatureKind.OPENENV_SERVED).parse(package)
     provider = ProcessValidationProvider()
-    with Run(package, manifest, tmp_path, provider) as run:
+    with ValidationRun(package, manifest, tmp_path, provider) as run:
         assert run.start_up().is_running and run.evidence.need(Startup).provider == "process"
         assert run.execution == ExecutionDeclaration()
         subject = run.running

@@ -116,39 +116,31 @@ def pick_environment(names: Any, where: str) -> str:
 
 
 class TaskCalls(ABC):
-    """Blocking calls of a server's `TaskProvider`, which return tasks as JSON data."""
+    """Blocking calls of a server's `TaskProvider`, which return tasks as JSON data.
+
+    Raises:
+        NotSupported: The environment has no tasks.
+        ConnectError: No server answers, or the server refuses this client.
+        ResponseTimeout: The server did not answer in time.
+        ServerError: The server answered with an error; a subclass says which.
+    """
 
     @abstractmethod
     def call(self, method: str, *arguments: Any) -> Any:
         """Call a method on the server and return the result."""
 
     def list_splits(self) -> list[dict[str, str]]:
-        """Return the splits, each with a type.
-
-        Raises:
-            NotSupported: The environment has no tasks.
-            ConnectError: No server answers, or the server refuses this client.
-            ResponseTimeout: The server did not answer in time.
-            ServerError: The server answered with an error; a subclass says which.
-        """
+        """Return the splits, each with a type."""
         splits: list[dict[str, str]] = self.call("list_splits")
         return splits
 
     def list_tasks(self, split: str) -> list[Any]:
-        """Return every task of a split. For a large split, use `iter_tasks`.
-
-        Raises:
-            OpenEnvError: As `list_splits` raises.
-        """
+        """Return every task of a split. For a large split, use `iter_tasks`."""
         tasks: list[Any] = self.call("list_tasks", split)
         return tasks
 
     def num_tasks(self, split: str) -> int:
-        """Count the tasks of a split.
-
-        Raises:
-            OpenEnvError: As `list_splits` raises.
-        """
+        """Count the tasks of a split."""
         return int(self.call("num_tasks", split))
 
     def get_task(self, split: str, index: int) -> Any:
@@ -156,18 +148,13 @@ class TaskCalls(ABC):
 
         Raises:
             IndexError: The split has no task at this index.
-            OpenEnvError: As `list_splits` raises.
         """
         return self.call("get_task", split, index)
 
     def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None
     ) -> list[Any]:
-        """Return the tasks from `start` to before `stop`, as a slice does.
-
-        Raises:
-            OpenEnvError: As `list_splits` raises.
-        """
+        """Return the tasks from `start` to before `stop`, as a slice does."""
         tasks: list[Any] = self.call("get_task_range", split, start, stop)
         return tasks
 
@@ -180,7 +167,6 @@ class TaskCalls(ABC):
 
         Raises:
             ProtocolError: A page does not have the requested length.
-            OpenEnvError: As `list_splits` raises.
         """
         count = self.num_tasks(split)
         for start, stop in page_bounds(count, page_size):

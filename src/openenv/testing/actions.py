@@ -1,4 +1,4 @@
-"""Making an action from its model alone."""
+"""Construction of a minimal action from an action model."""
 
 from __future__ import annotations
 

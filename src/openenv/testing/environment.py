@@ -1,7 +1,11 @@
-"""`check_environment`: does an environment keep the contract?
+"""`check_environment`: check that an environment keeps the contract of `Environment`.
 
-Each sentence of the contract is a constant here. It is the message of the check that enforces
-it, and the text of the page that explains it.
+Each sentence of the contract is a constant here: the message of the check that enforces it, and
+the text of the page that explains it.
+
+Every check gets a session of its own, opened and closed by `_check_promise`, so that a check that
+fails halfway leaves nothing to the next. An exception in a check is that promise's finding; only an
+environment that cannot be made at all raises.
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ from openenv.reward import RewardSpec, adds_up
 from openenv.server.workers import spec_source
 from openenv.testing.actions import minimal_action
 
-__all__ = ["PROMISES", "CheckFailed", "CheckReport", "Finding", "check_environment"]
+__all__ = ["PROMISES", "CheckFailed", "CheckReport", "PromiseResult", "check_environment"]
 
 RESET_BEGINS = "reset returns an Observation that is not done."
 STEP_RETURNS = "step returns an Observation; its reward is a finite number or None."
@@ -105,8 +109,8 @@ Policy = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What one check came to: kept (True), broken (False), or not applicable (None)."""
+class PromiseResult:
+    """The result of a promise's check: kept (True), broken (False), or not applicable (None)."""
 
     promise: str
     kept: bool | None
@@ -119,13 +123,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """All findings on one environment."""
+    """All findings on an environment or a provider."""
 
     name: str
-    findings: list[Finding]
+    findings: list[PromiseResult]
 
     @property
-    def broken(self) -> list[Finding]:
+    def broken(self) -> list[PromiseResult]:
         """The promises that were not kept."""
         return [finding for finding in self.findings if finding.kept is False]
 
@@ -134,7 +138,7 @@ class CheckReport:
 
 
 class CheckFailed(AssertionError):
-    """An environment does not keep the contract; `report` has every finding."""
+    """The contract is broken; `report` has every finding."""
 
     def __init__(self, report: CheckReport) -> None:
         self.report = report
@@ -143,18 +147,18 @@ class CheckFailed(AssertionError):
 
 
 @dataclass
-class _Subject:
-    """The environment under test, and how to act in it."""
+class _EnvironmentSubject:
+    """The environment under test, and the actions to take."""
 
     spec: EnvironmentSpec
     actions: Sequence[Any] | Policy | None
     reset_arguments: dict[str, Any]
     max_steps: int
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[PromiseResult] = field(default_factory=list)
     manager: SessionManager | None = None  # of worker processes, where they hold the environments
 
     def policy(self) -> Policy:
-        """A policy that does the same again each time it is made."""
+        """Return a policy that always repeats the same actions."""
         if callable(self.actions):
             return self.actions
         given = cycle(self.actions or [minimal_action(self.spec.action_cls)])
@@ -173,14 +177,14 @@ class _Subject:
         return transition
 
     async def play(self, session: Session, **arguments: Any) -> list[Transition]:
-        """Play an episode to its end, or `max_steps` steps of it."""
+        """Play an episode to the end, or for `max_steps` steps."""
         (episode,) = await self.play_together([session], **arguments)
         return episode
 
     async def play_together(
         self, sessions: Sequence[Session], **arguments: Any
     ) -> list[list[Transition]]:
-        """Play an episode in each session, side by side: none is ever a step ahead."""
+        """Play an episode in each session in lockstep."""
         acts = [self.policy() for _ in sessions]
         first = await asyncio.gather(*(self.reset(session, **arguments) for session in sessions))
         episodes = [[transition] for transition in first]
@@ -210,8 +214,8 @@ class _Subject:
         return plan is not None and (plan.reset.takes_any or name in plan.reset.accepted)
 
 
-class _NotApplicable(Exception):
-    """A check that says nothing about this environment."""
+class PromiseSkipped(Exception):
+    """A check does not apply; the text says why."""
 
 
 def check_environment(
@@ -229,32 +233,35 @@ def check_environment(
 
     Args:
         factory: The environment class, or a callable that makes an instance.
-        actions: What to do: actions, taken in turn; or a function from observation to action,
-            which must be deterministic. By default one minimal action, made from the model.
-        action_cls: The action model, where the class does not declare it.
-        observation_cls: The observation model, where the class does not declare it.
-        reset_arguments: Passed to every reset.
-        max_steps: Steps of an episode that are played at most.
+        actions: Actions to take in turn; or a deterministic function from observation to action.
+            By default a minimal action, made from the model.
+        action_cls: The action model, if the class does not declare it.
+        observation_cls: The observation model, if the class does not declare it.
+        reset_arguments: Arguments of every reset.
+        max_steps: Maximum number of steps of an episode.
         skip: Promises (constants of this module) that are not checked.
-        workers: Check it in so many worker processes, as ``openenv serve --workers`` has it, and
-            not in this one; `factory` is then what they can import.
+        workers: Run the environment in this many worker processes, like ``openenv serve
+            --workers``,
+            instead of in this process; `factory` must then be importable there.
 
     Returns:
         A report of all findings.
 
     Raises:
-        CheckFailed: A promise is broken; it lists all that are.
+        CheckFailed: A promise is broken; the error lists all that are.
         OpenEnvError: The environment cannot be made at all.
-        TypeError: There are to be workers, which cannot import it.
+        TypeError: There are to be workers, which cannot import the environment.
     """
     spec = EnvironmentSpec.of(factory, action_cls, observation_cls)
     listed = actions if actions is None or callable(actions) else list(actions)
-    subject = _Subject(spec, listed, reset_arguments or {}, max_steps)
+    subject = _EnvironmentSubject(spec, listed, reset_arguments or {}, max_steps)
     with without_logging():
         return run(_check_in_workers(subject, frozenset(skip), workers))
 
 
-async def _check_in_workers(subject: _Subject, skip: frozenset[str], workers: int) -> CheckReport:
+async def _check_in_workers(
+    subject: _EnvironmentSubject, skip: frozenset[str], workers: int
+) -> CheckReport:
     if not workers:
         return await _check(subject, skip)
     subject.manager = SessionManager(subject.spec)
@@ -267,7 +274,7 @@ async def _check_in_workers(subject: _Subject, skip: frozenset[str], workers: in
 
 @contextlib.contextmanager
 def without_logging() -> Iterator[None]:
-    """Errors that the checks provoke are findings, and no news to an operator."""
+    """Silence the server's log, since the checks provoke errors on purpose."""
     sessions = logging.getLogger("openenv.execution")
     level = sessions.level
     sessions.setLevel(logging.CRITICAL + 1)
@@ -277,14 +284,14 @@ def without_logging() -> Iterator[None]:
         sessions.setLevel(level)
 
 
-async def _check(subject: _Subject, skip: frozenset[str]) -> CheckReport:
+async def _check(subject: _EnvironmentSubject, skip: frozenset[str]) -> CheckReport:
     first = await subject.open()  # an environment that cannot be made is no finding
     await first.close()
     for promise, check in _CHECKS.items():
         subject.findings.append(
-            Finding(promise, None, "left out by the caller")
+            PromiseResult(promise, None, "left out by the caller")
             if promise in skip
-            else await _finding(promise, check, subject)
+            else await _check_promise(promise, check, subject)
         )
     report = CheckReport(subject.spec.name, subject.findings)
     if report.broken:
@@ -292,40 +299,42 @@ async def _check(subject: _Subject, skip: frozenset[str]) -> CheckReport:
     return report
 
 
-async def _finding(promise: str, check: _Check, subject: _Subject) -> Finding:
+async def _check_promise(
+    promise: str, check: _Check, subject: _EnvironmentSubject
+) -> PromiseResult:
     session = await subject.open()
     try:
         await check(subject, session)
-    except _NotApplicable as reason:
-        return Finding(promise, None, str(reason))
+    except PromiseSkipped as reason:
+        return PromiseResult(promise, None, str(reason))
     except Exception as error:  # whatever it raises, that is the finding
-        return Finding(promise, False, f"{type(error).__name__}: {error}")
+        return PromiseResult(promise, False, f"{type(error).__name__}: {error}")
     finally:
         await session.close()
-    return Finding(promise, True)
+    return PromiseResult(promise, True)
 
 
-_Check = Callable[[_Subject, Session], Awaitable[None]]
+_Check = Callable[[_EnvironmentSubject, Session], Awaitable[None]]
 
 
-async def _reset_begins(subject: _Subject, session: Session) -> None:
+async def _reset_begins(subject: _EnvironmentSubject, session: Session) -> None:
     first = await subject.reset(session)
     _expect(not first.done, "reset returned done=True")
     _expect_reward(first)
 
 
-async def _step_returns(subject: _Subject, session: Session) -> None:
+async def _step_returns(subject: _EnvironmentSubject, session: Session) -> None:
     for transition in (await subject.play(session))[1:]:
         _expect_reward(transition)
 
 
-async def _state_before_reset(subject: _Subject, session: Session) -> None:
+async def _state_before_reset(subject: _EnvironmentSubject, session: Session) -> None:
     before = await subject.state(session)
     after = await subject.state(session)
     _expect(before == after, f"two readings differ: {before} and {after}")
 
 
-async def _steps_are_counted(subject: _Subject, session: Session) -> None:
+async def _steps_are_counted(subject: _EnvironmentSubject, session: Session) -> None:
     act = subject.policy()
     transition = await subject.reset(session)
     count = await subject.step_count(session)
@@ -339,15 +348,15 @@ async def _steps_are_counted(subject: _Subject, session: Session) -> None:
         count = now
 
 
-async def _episode_id_is_kept(subject: _Subject, session: Session) -> None:
+async def _episode_id_is_kept(subject: _EnvironmentSubject, session: Session) -> None:
     if not subject.takes("episode_id"):
-        raise _NotApplicable("reset takes no episode_id")
+        raise PromiseSkipped("reset takes no episode_id")
     await subject.reset(session, episode_id="episode-of-the-check")
     kept = (await subject.state(session)).get("episode_id")
     _expect(kept == "episode-of-the-check", f"state.episode_id is {kept!r}")
 
 
-async def _values_round_trip(subject: _Subject, session: Session) -> None:
+async def _values_round_trip(subject: _EnvironmentSubject, session: Session) -> None:
     episode = await subject.play(session)
     for transition in episode:
         observation = transition.observation
@@ -368,7 +377,7 @@ async def _values_round_trip(subject: _Subject, session: Session) -> None:
     _expect_same(state, {**state, **from_json(to_json(again))}, "state")
 
 
-async def _kinds_are_told_apart(subject: _Subject, session: Session) -> None:
+async def _kinds_are_told_apart(subject: _EnvironmentSubject, session: Session) -> None:
     spec = subject.spec
     shown = type((await subject.reset(session)).observation)
     alike = [*like_fields(spec.action_cls), *like_fields(Union[spec.observation_cls, shown])]  # noqa: UP007 - known only now
@@ -378,15 +387,15 @@ async def _kinds_are_told_apart(subject: _Subject, session: Session) -> None:
         "field such as kind: Literal['a'] = 'a'",
     )
     if spec.named_kinds:
-        raise _NotApplicable(
+        raise PromiseSkipped(
             f"the actions {', '.join(spec.named_kinds)} take the same fields. Clients of version 1 "
             f"say which is meant; others have to, by {ACTION_TYPE!r}, or are refused"
         )
 
 
-async def _seed_is_honoured(subject: _Subject, session: Session) -> None:
+async def _seed_is_honoured(subject: _EnvironmentSubject, session: Session) -> None:
     if not subject.takes("seed"):
-        raise _NotApplicable("reset takes no seed")
+        raise PromiseSkipped("reset takes no seed")
     other = await subject.open()
     try:
         for seed in (0, 1, 2**31 - 1):
@@ -395,13 +404,14 @@ async def _seed_is_honoured(subject: _Subject, session: Session) -> None:
                 episode = _trace(await subject.play(again, seed=seed))
                 _expect(
                     reference == episode,
-                    f"seed {seed} gave two different episodes: {_parting(reference, episode)}",
+                    f"seed {seed} gave two different episodes: "
+                    f"{_describe_difference(reference, episode)}",
                 )
     finally:
         await other.close()
 
 
-async def _arguments_are_taken(subject: _Subject, session: Session) -> None:
+async def _arguments_are_taken(subject: _EnvironmentSubject, session: Session) -> None:
     assert subject.spec.environment_class is not None and subject.spec.plan is not None
     method = subject.spec.plan.reset
     signature = inspect.signature(getattr(subject.spec.environment_class, method.name))
@@ -411,7 +421,7 @@ async def _arguments_are_taken(subject: _Subject, session: Session) -> None:
             await subject.reset(session, **{name: from_json(to_json(default))})
 
 
-async def _step_before_reset(subject: _Subject, session: Session) -> None:
+async def _step_before_reset(subject: _EnvironmentSubject, session: Session) -> None:
     # What to do before there is an observation is what one would do at the start.
     helper = await subject.open()
     try:
@@ -426,18 +436,18 @@ async def _step_before_reset(subject: _Subject, session: Session) -> None:
     _expect(count == 0, f"step_count is {count} after reset")
 
 
-async def _step_after_done(subject: _Subject, session: Session) -> None:
+async def _step_after_done(subject: _EnvironmentSubject, session: Session) -> None:
     episode = await subject.play(session)
     if not episode[-1].done:
-        raise _NotApplicable(f"no episode ended within {subject.max_steps} steps")
+        raise PromiseSkipped(f"no episode ended within {subject.max_steps} steps")
     action = subject.policy()(episode[-2].observation)
     with contextlib.suppress(_CallFailed):
-        transition = await _tried(session.handle(Step(action)))
+        transition = await _call_that_may_fail(session.handle(Step(action)))
         _expect(transition.done, "a step after done returned done=False")
     await _reset_begins(subject, session)
 
 
-async def _reset_abandons(subject: _Subject, session: Session) -> None:
+async def _reset_abandons(subject: _EnvironmentSubject, session: Session) -> None:
     first = await subject.reset(session)
     await session.handle(Step(subject.policy()(first.observation)))
     await _reset_begins(subject, session)
@@ -445,9 +455,9 @@ async def _reset_abandons(subject: _Subject, session: Session) -> None:
     _expect(count == 0, f"step_count is {count} after the second reset")
 
 
-async def _instances_are_apart(subject: _Subject, session: Session) -> None:
+async def _instances_are_apart(subject: _EnvironmentSubject, session: Session) -> None:
     if not subject.spec.supports_concurrency:
-        raise _NotApplicable("the class does not declare SUPPORTS_CONCURRENT_SESSIONS")
+        raise PromiseSkipped("the class does not declare SUPPORTS_CONCURRENT_SESSIONS")
     seed = {"seed": 7} if subject.takes("seed") else {}
     alone = _trace(await subject.play(session, **seed))
     others = [await subject.open() for _ in range(3)]
@@ -462,10 +472,10 @@ async def _instances_are_apart(subject: _Subject, session: Session) -> None:
         _expect(_trace(episode) == alone, "an episode differs from the same one played alone")
 
 
-async def _snapshot_restores(subject: _Subject, session: Session) -> None:
+async def _snapshot_restores(subject: _EnvironmentSubject, session: Session) -> None:
     cls = subject.spec.environment_class
     if not all(callable(getattr(cls, name, None)) for name in ("snapshot", "restore")):
-        raise _NotApplicable("there is no snapshot, or no restore")
+        raise PromiseSkipped("there is no snapshot, or no restore")
     seed = {"seed": 7} if subject.takes("seed") else {}
     start = await subject.reset(session, **seed)
     act = subject.policy()
@@ -474,9 +484,9 @@ async def _snapshot_restores(subject: _Subject, session: Session) -> None:
     try:
         stored = (await session.handle(TakeSnapshot())).snapshot
     except NotSupported as reason:
-        raise _NotApplicable(str(reason)) from None
+        raise PromiseSkipped(str(reason)) from None
     _expect_same(before, await subject.state(session), "state")
-    here = await _continued(subject, session, begun, act)
+    here = await _play_on(subject, session, begun, act)
     other = await subject.open()
     try:
         for again in (session, other):
@@ -485,16 +495,16 @@ async def _snapshot_restores(subject: _Subject, session: Session) -> None:
             act(start.observation)
             reply = await again.handle(Restore({"snapshot": stored}))
             _expect_same(before, from_json(to_json(reply.state)), "state")
-            there = await _continued(subject, again, begun, act)
-            _expect(here == there, f"restore led elsewhere: {_parting(here, there)}")
+            there = await _play_on(subject, again, begun, act)
+            _expect(here == there, f"restore led elsewhere: {_describe_difference(here, there)}")
     finally:
         await other.close()
 
 
-async def _continued(
-    subject: _Subject, session: Session, begun: Transition, act: Policy
+async def _play_on(
+    subject: _EnvironmentSubject, session: Session, begun: Transition, act: Policy
 ) -> list[Any]:
-    """Go on with an episode, to its end or for some steps."""
+    """Continue an episode to the end, or for `max_steps` steps."""
     episode = [begun]
     while not episode[-1].done and len(episode) <= subject.max_steps:
         episode.append(await session.handle(Step(act(episode[-1].observation))))
@@ -504,20 +514,20 @@ async def _continued(
 RENDERED_STEPS = 5  # of an episode, and its end: a browser may take a second for each
 
 
-async def _render_only_shows(subject: _Subject, session: Session) -> None:
+async def _render_only_shows(subject: _EnvironmentSubject, session: Session) -> None:
     if not callable(getattr(subject.spec.environment_class, "render", None)):
-        raise _NotApplicable("there is no render")
-    await _is_drawn(subject, session)  # before the first reset
+        raise PromiseSkipped("there is no render")
+    await _render_unchanged(subject, session)  # before the first reset
     seed = {"seed": 7} if subject.takes("seed") else {}
     act = subject.policy()
     episode = [await subject.reset(session, **seed)]
-    drawn = [await _is_drawn(subject, session)]
+    drawn = [await _render_unchanged(subject, session)]
     while not episode[-1].done and len(episode) <= subject.max_steps:
         episode.append(await session.handle(Step(act(episode[-1].observation))))
         if len(drawn) <= RENDERED_STEPS or episode[-1].done:
-            drawn.append(await _is_drawn(subject, session))
+            drawn.append(await _render_unchanged(subject, session))
     if not any(drawn):
-        raise _NotApplicable("there was nothing to show")
+        raise PromiseSkipped("there was nothing to show")
     if not seed:
         return  # another episode may differ; that the state stayed as it was is the finding
     other = await subject.open()
@@ -525,12 +535,14 @@ async def _render_only_shows(subject: _Subject, session: Session) -> None:
         shown, unseen = _trace(episode), _trace(await subject.play(other, **seed))
     finally:
         await other.close()
-    _expect(shown == unseen, f"to draw an episode changed it: {_parting(unseen, shown)}")
+    _expect(
+        shown == unseen, f"to draw an episode changed it: {_describe_difference(unseen, shown)}"
+    )
 
 
-async def _is_drawn(subject: _Subject, session: Session) -> bool:
-    """Draw where an episode stands, and see that it stands there still; False where there is
-    nothing to show.
+async def _render_unchanged(subject: _EnvironmentSubject, session: Session) -> bool:
+    """Render the environment and check that the state is unchanged; return False if nothing is
+    shown.
     """
     before = await subject.state(session)
     try:
@@ -546,14 +558,14 @@ def _file(reply: RenderReply) -> tuple[str, bytes]:
     return as_file(reply.rendering)
 
 
-async def _components_add_up(subject: _Subject, session: Session) -> None:
+async def _components_add_up(subject: _EnvironmentSubject, session: Session) -> None:
     told = False
     for transition in (await subject.play(session))[1:]:
         info = transition.reward_info or {}
         told = told or not info.keys().isdisjoint(("components", "unscored"))
         _expect_explained(transition.reward, info)
     if not told:
-        raise _NotApplicable("no reward had components, and none was missing")
+        raise PromiseSkipped("no reward had components, and none was missing")
 
 
 def _expect_explained(reward: float | None, info: dict[str, Any]) -> None:
@@ -571,11 +583,11 @@ def _expect_explained(reward: float | None, info: dict[str, Any]) -> None:
         )
 
 
-async def _reward_keeps_its_spec(subject: _Subject, session: Session) -> None:
+async def _reward_keeps_its_spec(subject: _EnvironmentSubject, session: Session) -> None:
     episode = await subject.play(session)
     told = (episode[0].reward_info or {}).get("spec")
     if told is None:
-        raise _NotApplicable("the class declares no REWARD")
+        raise PromiseSkipped("the class declares no REWARD")
     spec = RewardSpec.from_data(told)
     for transition in episode[1:]:
         reward, parts = transition.reward, (transition.reward_info or {}).get("components", {})
@@ -590,7 +602,7 @@ async def _reward_keeps_its_spec(subject: _Subject, session: Session) -> None:
             _expect(reward == 0, f"reward {reward} before the end, of kind terminal")
 
 
-async def _close_is_quiet(subject: _Subject, session: Session) -> None:
+async def _close_is_quiet(subject: _EnvironmentSubject, session: Session) -> None:
     await subject.reset(session)
     await session.close()
     if session.close_error is not None:
@@ -620,10 +632,10 @@ _CHECKS: dict[str, _Check] = {
 
 
 class _CallFailed(Exception):
-    """The environment raised where it may."""
+    """The environment raised, as the contract allows."""
 
 
-async def _tried(call: Awaitable[Transition]) -> Transition:
+async def _call_that_may_fail(call: Awaitable[Transition]) -> Transition:
     try:
         return await call
     except Exception as error:
@@ -631,7 +643,7 @@ async def _tried(call: Awaitable[Transition]) -> Transition:
 
 
 def _trace(episode: list[Transition]) -> list[Any]:
-    """What must be equal in two runs of an episode: all but annotations."""
+    """Return what must be equal in two runs of an episode: everything but metadata."""
     trace = []
     for transition in episode:
         payload = from_json(observation_payload(transition))
@@ -642,7 +654,7 @@ def _trace(episode: list[Transition]) -> list[Any]:
     return trace
 
 
-def _parting(one: list[Any], other: list[Any]) -> str:
+def _describe_difference(one: list[Any], other: list[Any]) -> str:
     for step, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:
             return f"they part at step {step}, {a!r:.300} and {b!r:.300}"

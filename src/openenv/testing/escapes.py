@@ -1,8 +1,15 @@
-"""`check_sandbox`: does a sandbox hold what nobody has read?
+"""`check_sandbox`: check that a sandbox contains untrusted code.
 
-Each of `ESCAPES` is a way out that has been tried on real sandboxes, as a piece of Python. What it does
-is looked at from outside: a secret that it may not read, a file that it may not change, a port that it
-may not reach, a process that it may not end, and the memory, processes and disk that it may not take.
+Each of `ESCAPES` is an escape that was attempted on real sandboxes, as a piece of Python. Its
+effects
+are observed from outside: a secret that it must not read, a file that it must not change, a port
+that
+it must not reach, a process that it must not end, and the memory, processes and disk that it must
+not
+exceed.
+
+Each attempt gets a fresh sandbox and fresh canaries. A thread samples the sandbox's memory and
+processes every 50 ms while the attempt runs on the calling thread.
 """
 
 from __future__ import annotations
@@ -32,7 +39,15 @@ from openenv.sandbox.policy import MIB, SandboxPolicy
 from openenv.sandbox.sandbox import Sandbox
 from openenv.sandbox.watch import memory_of
 
-__all__ = ["ESCAPES", "POLICY", "Attempt", "Escape", "EscapeReport", "Outside", "check_sandbox"]
+__all__ = [
+    "ESCAPES",
+    "POLICY",
+    "Attempt",
+    "Escape",
+    "EscapeReport",
+    "MachineCanaries",
+    "check_sandbox",
+]
 
 POLICY = SandboxPolicy(
     memory_bytes=192 * MIB,
@@ -52,14 +67,14 @@ ENOUGH_S = 20.0  # for any attempt, the end of its sandbox included
 
 @dataclass(frozen=True)
 class Escape:
-    """A way out.
+    """An escape attempt's code.
 
     Attributes:
-        name: A short sentence of what it tries.
-        kind: What it is after: files, processes, network, kernel, memory, disk, output, IPC, sockets,
+        name: A short sentence of what the code tries.
+        kind: The target: files, processes, network, kernel, memory, disk, output, IPC, sockets,
             metadata, kernel memory, accounts (of the disk), the watch, Python.
-        code: Python, in which is set what the machine has (see `Outside.names`). It prints ESCAPED
-            where it sees that it got out.
+        code: Python, after the variables of the machine (see `MachineCanaries.names`). It prints
+            ESCAPED if it can tell that it got out.
     """
 
     name: str
@@ -69,12 +84,12 @@ class Escape:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What an escape came to.
+    """The result of an escape attempt.
 
     Attributes:
-        breaches: What was seen outside that must not be; empty where it was contained.
-        outcome: How it ended for the code: its exit code, or how the sandbox did.
-        seconds: Until the sandbox was answering again, or over.
+        breaches: Forbidden effects seen outside; empty if the code was contained.
+        outcome: How the code ended: its exit code, or how the sandbox ended.
+        seconds: Time until the sandbox answered again or ended.
     """
 
     escape: Escape
@@ -84,29 +99,29 @@ class Attempt:
 
     @property
     def is_contained(self) -> bool:
-        """Nothing got out."""
+        """True if nothing got out."""
         return not self.breaches
 
 
 @dataclass
 class EscapeReport:
-    """What all of them came to."""
+    """The results of all attempts on a kind of sandbox."""
 
     kind: str
     attempts: list[Attempt] = field(default_factory=list)
 
     @property
     def escaped(self) -> list[Attempt]:
-        """Those that got out."""
+        """The attempts that got out."""
         return [one for one in self.attempts if not one.is_contained]
 
 
-class Outside:
-    """What is outside of a sandbox, and whether it was touched.
+class MachineCanaries:
+    """Resources of the machine, outside of the sandbox, that show whether they were touched.
 
-    It is the machine's: a secret file, a file to be changed, a listening port, an abstract socket and
-    one that has a file, what System V and POSIX share between processes, and a process; all of this
-    user's, and open to every user where files can be.
+    They are a secret file, a file to change, a listening port, an abstract socket and one with a
+    file,
+    System V and POSIX IPC, and a process. All belong to this user; files are open to every user.
     """
 
     def __init__(self) -> None:
@@ -119,7 +134,7 @@ class Outside:
         self.secret.chmod(0o644)
         self.canary.chmod(0o666)
         self._before = self._about_canary()
-        self.shared = _Shared(self.token)
+        self.shared = _SharedIPC(self.token)
         sleeper = [sys.executable, "-c", "import time; time.sleep(3600)"]
         self.process = subprocess.Popen(sleeper)  # nosec B603  # no shell
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -142,7 +157,7 @@ class Outside:
                 self.visitors += 1
 
     def names(self) -> str:
-        """The beginning of an escape's code: what it needs to know."""
+        """Return the first lines of an escape's code, which name the resources."""
         port, name = self.listener.getsockname()[1], f"openenv-{self.token[:12]}"
         return (
             f"SECRET, CANARY, PORT, PID, SOCKET = {str(self.secret)!r}, {str(self.canary)!r}, "
@@ -156,7 +171,7 @@ class Outside:
         return about.st_mode, about.st_uid, about.st_mtime_ns, os.listxattr(self.canary)
 
     def breaches(self, stdout: str, stderr: str) -> list[str]:
-        """What must not be."""
+        """Return the forbidden effects that are visible now."""
         found = []
         if self.token in stdout + stderr:
             found.append("it has read the secret file")
@@ -175,7 +190,7 @@ class Outside:
         return found
 
     def close(self) -> None:
-        """Take it away."""
+        """Remove the resources."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
         for server in (self.listener, self.abstract, self.named):
@@ -184,14 +199,14 @@ class Outside:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-class _Shared:
-    """What processes of the machine share by System V IPC, and a queue of POSIX; open to all users.
+class _SharedIPC:
+    """System V IPC objects and a POSIX message queue of the machine, open to all users.
 
     Attributes:
-        memory: The id of a segment of shared memory, in which the token is.
-        queue: That of a queue with a message.
-        semaphore: That of a set of one semaphore, which is 0.
-        posix: The name of a queue of POSIX.
+        memory: The id of a shared memory segment that holds the token.
+        queue: The id of a message queue with a message.
+        semaphore: The id of a set of one semaphore, with the value 0.
+        posix: The name of a POSIX message queue.
     """
 
     def __init__(self, token: str) -> None:
@@ -208,7 +223,7 @@ class _Shared:
         self._opened = libc.mq_open(self.posix.encode(), os.O_CREAT | os.O_RDWR, 0o666, None)
 
     def is_touched(self) -> bool:
-        """Something is not as it was."""
+        """Return whether anything has changed."""
         libc, about = self._libc, ctypes.create_string_buffer(256)
         is_there = (
             libc.msgctl(self.queue, 2, about) == 0 and libc.shmctl(self.memory, 2, about) == 0
@@ -217,7 +232,7 @@ class _Shared:
         return not is_there or text != self._token or libc.semctl(self.semaphore, 0, 12) != 0
 
     def close(self) -> None:
-        """Take it away."""
+        """Remove the objects."""
         libc = self._libc
         libc.shmdt(ctypes.c_void_p(self._at))
         libc.shmctl(self.memory, 0, None)
@@ -233,31 +248,31 @@ def check_sandbox(
     escapes: Sequence[Escape] | None = None,
     progress: Callable[[Attempt], object] | None = None,
 ) -> EscapeReport:
-    """Try every way out, each from a fresh sandbox.
+    """Try every escape, each from a fresh sandbox.
 
     Args:
         make: Starts a sandbox with the given policy.
-        escapes: Which; by default all of `ESCAPES`.
-        progress: Called after each.
+        escapes: The escapes; by default all of `ESCAPES`.
+        progress: Called after each attempt.
 
     Returns:
-        What each came to. `EscapeReport.escaped` should be empty.
+        The results. `EscapeReport.escaped` should be empty.
     """
     report = EscapeReport("")
     for escape in ESCAPES if escapes is None else escapes:
-        with contextlib.closing(Outside()) as outside, make(POLICY) as sandbox:
+        with contextlib.closing(MachineCanaries()) as outside, make(POLICY) as sandbox:
             report.kind = sandbox.kind
-            attempt = _try(escape, sandbox, outside)
+            attempt = _attempt(escape, sandbox, outside)
         report.attempts.append(attempt)
         if progress is not None:
             progress(attempt)
     return report
 
 
-def _try(escape: Escape, sandbox: Sandbox, outside: Outside) -> Attempt:
+def _attempt(escape: Escape, sandbox: Sandbox, outside: MachineCanaries) -> Attempt:
     began = time.monotonic()
-    with _looked_at(sandbox) as seen:
-        output, outcome, breaches = _run(escape, sandbox, outside)
+    with _watch(sandbox) as seen:
+        output, outcome, breaches = _run_escape(escape, sandbox, outside)
     if seen.memory > POLICY.memory_bytes + SLACK_BYTES:
         breaches.append(f"it has taken {seen.memory >> 20} MiB of memory")
     if seen.kernel > KERNEL_BYTES:
@@ -269,12 +284,14 @@ def _try(escape: Escape, sandbox: Sandbox, outside: Outside) -> Attempt:
     if len(output) > most:
         breaches.append(f"it has printed {len(output)} bytes")
     sandbox.close()
-    breaches += _left_behind(seen)
+    breaches += _list_leftovers(seen)
     return Attempt(escape, tuple(breaches), outcome, seconds)
 
 
-def _run(escape: Escape, sandbox: Sandbox, outside: Outside) -> tuple[str, str, list[str]]:
-    """What it printed, how it ended, and what was seen outside."""
+def _run_escape(
+    escape: Escape, sandbox: Sandbox, outside: MachineCanaries
+) -> tuple[str, str, list[str]]:
+    """Run an escape; return the output, the outcome, and the effects seen outside."""
     done = None
     try:
         with Interpreter(sandbox) as python:
@@ -282,15 +299,15 @@ def _run(escape: Escape, sandbox: Sandbox, outside: Outside) -> tuple[str, str, 
         outcome = "it was timed out" if done.timed_out else f"exit code {done.exit_code}"
         if done.names_are_gone:
             outcome += ", and the interpreter has ended"
-        breaches = _after(sandbox)
+        breaches = _check_still_serving(sandbox)
     except SandboxEnded as error:
         outcome, breaches = str(error), []
     stdout, stderr = (done.stdout, done.stderr) if done is not None else ("", "")
     return stdout + stderr, outcome, breaches + outside.breaches(stdout, stderr)
 
 
-def _after(sandbox: Sandbox) -> list[str]:
-    """Whether the sandbox still serves its holder, once all that is left in it was ended."""
+def _check_still_serving(sandbox: Sandbox) -> list[str]:
+    """Return a breach if the sandbox no longer runs commands after everything in it was killed."""
     sandbox.kill_all()
     for _ in range(20):  # the kernel takes away the last of many processes a moment later
         with contextlib.suppress(SandboxFileError):
@@ -301,33 +318,33 @@ def _after(sandbox: Sandbox) -> list[str]:
 
 
 @dataclass
-class _Seen:
-    """A sandbox as it was seen from outside.
+class _SandboxWatch:
+    """Measurements of a sandbox from outside.
 
     Attributes:
-        memory: The most that it had, in bytes.
-        kernel: By how much the kernel's own memory has grown meanwhile, in bytes.
-        processes: Each that it had, by its number, and when it began.
+        memory: Peak memory in bytes.
+        kernel: Growth of the kernel's own memory in bytes.
+        processes: All processes seen, by pid, with start times.
     """
 
     memory: int = 0
     kernel: int = 0
     processes: dict[int, bytes] = field(default_factory=dict)
-    at_first: int = field(default_factory=lambda: _of_the_kernel())
+    at_first: int = field(default_factory=lambda: _kernel_bytes())
 
     def look(self, sandbox: Sandbox) -> None:
         processes = sandbox.processes()
         for pid in processes:
-            if (began := _began(pid)) is not None:
+            if (began := _start_ticks(pid)) is not None:
                 self.processes[pid] = began
         self.memory = max(self.memory, memory_of(processes))
-        self.kernel = max(self.kernel, _of_the_kernel() - self.at_first)
+        self.kernel = max(self.kernel, _kernel_bytes() - self.at_first)
 
 
 @contextlib.contextmanager
-def _looked_at(sandbox: Sandbox) -> Iterator[_Seen]:
-    """Look at a sandbox now and then."""
-    seen = _Seen()
+def _watch(sandbox: Sandbox) -> Iterator[_SandboxWatch]:
+    """Measure a sandbox every 50 ms."""
+    seen = _SandboxWatch()
     seen.look(sandbox)
     is_over = threading.Event()
 
@@ -344,15 +361,15 @@ def _looked_at(sandbox: Sandbox) -> Iterator[_Seen]:
         thread.join()
 
 
-def _of_the_kernel() -> int:
-    """What the kernel has for itself and cannot give back, in bytes."""
+def _kernel_bytes() -> int:
+    """Return the kernel's unreclaimable memory in bytes."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     values = {name: int(rest.split()[0]) for name, _, rest in (one.partition(":") for one in lines)}
     return 1024 * sum(values[name] for name in ("SUnreclaim", "PageTables", "KernelStack"))
 
 
-def _began(pid: int) -> bytes | None:
-    """When a process began, in ticks since the machine did; None for one that has ended."""
+def _start_ticks(pid: int) -> bytes | None:
+    """Return when a process started, in ticks since boot; None if the process has ended."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
@@ -360,15 +377,15 @@ def _began(pid: int) -> bytes | None:
     return None if state in (b"Z", b"X") else fields[18]
 
 
-def _left_behind(seen: _Seen) -> list[str]:
-    """Processes that are still there after the sandbox's end.
+def _list_leftovers(seen: _SandboxWatch) -> list[str]:
+    """Return processes that are still there after the sandbox's end.
 
-    Each by itself: none is known as the sandbox's once those that have started it are gone.
+    Each is checked by itself: the sandbox no longer knows a process whose ancestors are gone.
     """
     deadline = time.monotonic() + 5
     left = list(seen.processes)
     while left and time.monotonic() < deadline:
-        left = [pid for pid in left if _began(pid) == seen.processes[pid]]
+        left = [pid for pid in left if _start_ticks(pid) == seen.processes[pid]]
         time.sleep(0.02)
     return [] if not left else [f"it has left processes behind: {left}"]
 

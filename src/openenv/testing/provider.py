@@ -1,7 +1,7 @@
-"""`check_provider`: does a provider keep the contract?
+"""`check_provider`: check that a provider keeps the contract of `openenv.providers.ServerProvider`.
 
-Each sentence of the contract is a constant here. It is the message of the check that enforces
-it, and the text of the page that explains it.
+Each sentence of the contract is a constant here: the message of the check that enforces it, and
+the text of the page that explains it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from openenv.providers._readiness import is_healthy
 from openenv.providers.base import Capabilities
 from openenv.providers.process import HostProvider
 from openenv.providers.servers import Executed, ImageProvider, Server, ServerProvider
-from openenv.testing.environment import CheckFailed, CheckReport, Finding
+from openenv.testing.environment import CheckFailed, CheckReport, PromiseResult, PromiseSkipped
 
 __all__ = ["PROMISES", "check_provider"]
 
@@ -102,22 +102,18 @@ PLANTED = "planted-secret-value-8d1f"
 VARIABLE = "OPENENV_CHECKED_TOKEN"
 
 
-class _NotApplicable(Exception):
-    """A check that says nothing about this provider."""
+class PromiseBroken(AssertionError):
+    """A promise was not kept; the text says what was found."""
 
 
-class _Broken(AssertionError):
-    """A promise that was not kept."""
-
-
-def _see(is_so: object, detail: object) -> None:
+def _expect(is_so: object, detail: object) -> None:
     if not is_so:
-        raise _Broken(str(detail))
+        raise PromiseBroken(str(detail))
 
 
 @dataclass
-class _Subject:
-    """The provider under test, and how to do it harm."""
+class _ProviderSubject:
+    """The provider under test, and the means to make servers fail."""
 
     provider: ServerProvider
     options: Mapping[str, Any]
@@ -127,7 +123,7 @@ class _Subject:
     kill: Callable[[Any], object] | None
     ready_s: float
     shared: Server | None = None
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[PromiseResult] = field(default_factory=list)
 
     @property
     def can(self) -> Capabilities:
@@ -137,7 +133,7 @@ class _Subject:
         return self.provider.launch(**{**self.options, **options})
 
     def launched_as(self, harm: Harm) -> Server:
-        """A server that shall not work."""
+        """Launch a server that is meant to fail."""
         if isinstance(harm, ServerProvider):
             return harm.launch(**self.options)
         return self.launch(**harm)
@@ -152,7 +148,7 @@ class _Subject:
         return server
 
     def served(self) -> Server:
-        """A server that the checks share which leave it as it is."""
+        """Return the server that checks share, if they leave it unchanged."""
         if self.shared is None or self.shared.is_stopped:
             self.shared = self.ready(env_vars={VARIABLE: PLANTED})
         return self.shared
@@ -175,29 +171,31 @@ def check_provider(
 ) -> CheckReport:
     """Check that a provider keeps the contract of `openenv.providers.ServerProvider`.
 
-    It starts and ends some twenty servers, of an environment that anybody may reset.
+    The check starts and stops some twenty servers of an environment that anybody may reset.
 
     Args:
         provider: The provider.
-        options: Of each `launch`.
-        dies: Further options of `launch` with which a server prints some words and ends; or
-            another provider, whose servers do.
-        hangs: Likewise, with which it runs, and never gets ready.
-        missing: Likewise, that name what is not there.
+        options: Options of each `launch`.
+        dies: Further options of `launch` with which a server prints something and exits; or another
+            provider, whose servers do.
+        hangs: Likewise, with which a server runs but never becomes ready.
+        missing: Likewise, that name an environment or image that does not exist.
         kill: Kills a server behind the provider's back.
         known_failures: Promises (constants of this module) that are known to be broken, with the
-            reason. One of them that is kept after all is a finding too.
+            reason. It is a finding if one of them is kept after all.
         skip: Promises that are not checked, with the reason.
-        ready_s: Seconds that a server may take to get ready.
+        ready_s: Seconds that a server may take to become ready.
 
     Returns:
-        A report of all findings. What needs an argument that was not given is left out, and the
+        A report of all findings. Checks that need an argument that was not given are left out, and
+        the
         report says so.
 
     Raises:
-        CheckFailed: A promise is broken; it lists all that are.
+        CheckFailed: A promise is broken; the error lists all that are.
+        ValueError: `known_failures` or `skip` names an unknown promise.
     """
-    subject = _Subject(provider, options or {}, dies, hangs, missing, kill, ready_s)
+    subject = _ProviderSubject(provider, options or {}, dies, hangs, missing, kill, ready_s)
     known, skipped = known_failures or {}, skip or {}
     unknown = sorted({*known, *skipped} - set(PROMISES))
     if unknown:
@@ -207,7 +205,7 @@ def check_provider(
     logger.setLevel(logging.CRITICAL)
     try:
         for promise, check in _CHECKS.items():
-            subject.findings.append(_finding(promise, check, subject, known, skipped))
+            subject.findings.append(_check_promise(promise, check, subject, known, skipped))
     finally:
         logger.setLevel(level)
         provider.close()
@@ -217,39 +215,43 @@ def check_provider(
     return report
 
 
-def _finding(
+def _check_promise(
     promise: str,
-    check: Callable[[_Subject], None],
-    subject: _Subject,
+    check: Callable[[_ProviderSubject], None],
+    subject: _ProviderSubject,
     known: Mapping[str, str],
     skipped: Mapping[str, str],
-) -> Finding:
+) -> PromiseResult:
     if promise in skipped:
-        return Finding(promise, None, skipped[promise])
+        return PromiseResult(promise, None, skipped[promise])
     try:
         check(subject)
-    except _NotApplicable as reason:
-        return Finding(promise, None, str(reason))
+    except PromiseSkipped as reason:
+        return PromiseResult(promise, None, str(reason))
     except Exception as error:
-        detail = str(error) if isinstance(error, _Broken) else f"{type(error).__name__}: {error}"
+        detail = (
+            str(error) if isinstance(error, PromiseBroken) else f"{type(error).__name__}: {error}"
+        )
         if promise in known:
-            return Finding(promise, None, f"known to be broken: {known[promise]} ({detail})")
-        return Finding(promise, False, detail)
+            return PromiseResult(promise, None, f"known to be broken: {known[promise]} ({detail})")
+        return PromiseResult(promise, False, detail)
     if promise in known:
-        return Finding(
+        return PromiseResult(
             promise,
             False,
             f"it is kept, though it is known to be broken: "
             f"{known[promise]}; take it from known_failures",
         )
-    return Finding(promise, True)
+    return PromiseResult(promise, True)
 
 
-_CHECKS: dict[str, Callable[[_Subject], None]] = {}
+_CHECKS: dict[str, Callable[[_ProviderSubject], None]] = {}
 
 
-def _checks(promise: str) -> Callable[[Callable[[_Subject], None]], Callable[[_Subject], None]]:
-    def register(check: Callable[[_Subject], None]) -> Callable[[_Subject], None]:
+def _checks(
+    promise: str,
+) -> Callable[[Callable[[_ProviderSubject], None]], Callable[[_ProviderSubject], None]]:
+    def register(check: Callable[[_ProviderSubject], None]) -> Callable[[_ProviderSubject], None]:
         _CHECKS[promise] = check
         return check
 
@@ -258,91 +260,91 @@ def _checks(promise: str) -> Callable[[Callable[[_Subject], None]], Callable[[_S
 
 def _needs(given: Any, name: str) -> Any:
     if given is None:
-        raise _NotApplicable(f"needs the argument {name}")
+        raise PromiseSkipped(f"needs the argument {name}")
     return given
 
 
 @contextlib.contextmanager
 def _raises(*kinds: type[BaseException], by: str) -> Iterator[list[Any]]:
-    """See that one of some errors is raised; gives it."""
+    """Check that an error of these classes is raised, and yield a list that receives the error."""
     caught: list[Any] = []
     try:
         yield caught
     except kinds as error:
         caught.append(error)
     else:
-        raise _Broken(f"{by} raised nothing")
+        raise PromiseBroken(f"{by} raised nothing")
 
 
 # ------------------------------------------------------------------ starting
 
 
 @_checks(CAPABILITIES_ARE_STATED)
-def _capabilities(subject: _Subject) -> None:
-    _see(isinstance(subject.can, Capabilities), subject.can)
+def _capabilities(subject: _ProviderSubject) -> None:
+    _expect(isinstance(subject.can, Capabilities), subject.can)
 
 
 @_checks(LAUNCH_GIVES_A_SERVER)
-def _launch(subject: _Subject) -> None:
+def _launch(subject: _ProviderSubject) -> None:
     with subject.launch() as server:
-        _see(server.url.startswith(("http://", "https://")), server.url)
-        _see(server.name and not server.is_stopped, server)
+        _expect(server.url.startswith(("http://", "https://")), server.url)
+        _expect(server.name and not server.is_stopped, server)
 
 
 @_checks(IT_BECOMES_READY)
-def _ready(subject: _Subject) -> None:
-    _see(is_healthy(subject.served().url, 5.0), "it does not answer")
+def _ready(subject: _ProviderSubject) -> None:
+    _expect(is_healthy(subject.served().url, 5.0), "it does not answer")
 
 
 @_checks(IT_IS_READY_AT_ONCE)
-def _ready_again(subject: _Subject) -> None:
+def _ready_again(subject: _ProviderSubject) -> None:
     subject.served().wait_for_ready(5.0)
 
 
 @_checks(AN_EPISODE_IS_PLAYED)
-def _episode(subject: _Subject) -> None:
+def _episode(subject: _ProviderSubject) -> None:
     with GenericEnvClient(base_url=subject.served().url).sync() as env:
-        _see(env.reset().done is False, "reset said done")
-        _see("step_count" in env.state(), "there is no step_count")
+        _expect(env.reset().done is False, "reset said done")
+        _expect("step_count" in env.state(), "there is no step_count")
 
 
 @_checks(IT_RUNS)
-def _runs(subject: _Subject) -> None:
+def _runs(subject: _ProviderSubject) -> None:
     subject.served().check_running()
 
 
 @_checks(SERVERS_ARE_LISTED)
-def _listed(subject: _Subject) -> None:
+def _listed(subject: _ProviderSubject) -> None:
     with subject.launch() as server:
-        _see(server.name in subject.names(), subject.names())
-    _see(server.name not in subject.names(), "it is listed after stop")
+        _expect(server.name in subject.names(), subject.names())
+    _expect(server.name not in subject.names(), "it is listed after stop")
 
 
 @_checks(VARIABLES_ARRIVE)
-def _variables(subject: _Subject) -> None:
+def _variables(subject: _ProviderSubject) -> None:
     if not subject.can.can_execute:
-        raise _NotApplicable("no command can be run beside a server")
+        raise PromiseSkipped("no command can be run beside a server")
     ran = subject.served().execute(["sh", "-c", f"echo $${VARIABLE}".replace("$$", "$")])
-    _see(ran.stdout.strip() == PLANTED, "it is not there")
+    _expect(ran.stdout.strip() == PLANTED, "it is not there")
 
 
 @_checks(UNKNOWN_OPTIONS_ARE_REFUSED)
-def _unknown_option(subject: _Subject) -> None:
+def _unknown_option(subject: _ProviderSubject) -> None:
     with _raises(TypeError, by="launch") as caught:
         subject.launch(surely_no_option=1).stop()
-    _see("surely_no_option" in str(caught[0]), caught[0])
+    _expect("surely_no_option" in str(caught[0]), caught[0])
 
 
 @_checks(A_REFUSAL_LEAVES_NOTHING)
-def _refusal(subject: _Subject) -> None:
+def _refusal(subject: _ProviderSubject) -> None:
     before = subject.names()
     with contextlib.suppress(TypeError):
         subject.launch(surely_no_option=1)
-    _see(subject.names() == before, subject.names() - before)
+    _expect(subject.names() == before, subject.names() - before)
 
 
 @_checks(WHAT_IS_NOT_THERE_IS_NAMED)
-def _missing(subject: _Subject) -> None:
+def _missing(subject: _ProviderSubject) -> None:
     missing = _needs(subject.missing, "missing")
     before = subject.names()
     with (
@@ -350,67 +352,67 @@ def _missing(subject: _Subject) -> None:
         subject.launched_as(missing) as server,
     ):
         server.wait_for_ready(subject.ready_s)
-    _see(subject.names() == before, "it left a server")
+    _expect(subject.names() == before, "it left a server")
 
 
 @_checks(A_PORT_IS_TAKEN)
-def _port(subject: _Subject) -> None:
+def _port(subject: _ProviderSubject) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     try:
         server = subject.launch(port=port)
     except (ValueError, ProviderError) as error:
-        _see("port" in str(error), error)
-        raise _NotApplicable(f"no port can be chosen: {error}") from None
+        _expect("port" in str(error), error)
+        raise PromiseSkipped(f"no port can be chosen: {error}") from None
     with server:
-        _see(server.url.endswith(f":{port}"), server.url)
+        _expect(server.url.endswith(f":{port}"), server.url)
         server.wait_for_ready(subject.ready_s)
 
 
 # ------------------------------------------------------------------ keys and secrets
 
 
-def _keyed(subject: _Subject) -> Server:
+def _keyed_server(subject: _ProviderSubject) -> Server:
     if not subject.can.fresh_keys:
-        raise _NotApplicable("its servers want no key")
+        raise PromiseSkipped("its servers want no key")
     server = subject.served()
-    _see(server.api_key, "there is no key")
+    _expect(server.api_key, "there is no key")
     return server
 
 
 @_checks(KEYS_ARE_ASKED_FOR)
-def _asked_for(subject: _Subject) -> None:
-    server = _keyed(subject)
+def _asked_for(subject: _ProviderSubject) -> None:
+    server = _keyed_server(subject)
     client = GenericEnvClient(base_url=server.url, api_key="surely-not-the-key")
     with _raises(AuthenticationError, by="a client with a wrong key"), client.sync() as env:
         env.reset()
 
 
 @_checks(KEYS_ARE_FOUND)
-def _found(subject: _Subject) -> None:
-    server = _keyed(subject)
-    _see(key_for(server.url) == server.api_key, "it is not noted")
+def _found(subject: _ProviderSubject) -> None:
+    server = _keyed_server(subject)
+    _expect(key_for(server.url) == server.api_key, "it is not noted")
 
 
 @_checks(KEYS_ARE_FRESH)
-def _fresh(subject: _Subject) -> None:
-    server = _keyed(subject)
+def _fresh(subject: _ProviderSubject) -> None:
+    server = _keyed_server(subject)
     with subject.launch() as other:
-        _see(other.api_key != server.api_key, "both have the same")
+        _expect(other.api_key != server.api_key, "both have the same")
 
 
 @_checks(KEYS_ARE_NOT_SHOWN)
-def _key_hidden(subject: _Subject) -> None:
-    server = _keyed(subject)
+def _key_hidden(subject: _ProviderSubject) -> None:
+    server = _keyed_server(subject)
     shown = [repr(server), server.name, server.url, repr(subject.provider), _logs(server)]
-    _see(not any(str(server.api_key) in one for one in shown), "it is shown")
+    _expect(not any(str(server.api_key) in one for one in shown), "it is shown")
 
 
 @_checks(SECRETS_ARE_NOT_SHOWN)
-def _secret_hidden(subject: _Subject) -> None:
+def _secret_hidden(subject: _ProviderSubject) -> None:
     server = subject.served()
     shown = [repr(server), server.name, server.url, repr(subject.provider), _logs(server)]
-    _see(not any(PLANTED in one for one in shown), "it is shown")
+    _expect(not any(PLANTED in one for one in shown), "it is shown")
 
 
 def _logs(server: Server) -> str:
@@ -424,16 +426,16 @@ def _logs(server: Server) -> str:
 
 
 @_checks(SERVERS_ARE_TWO)
-def _two(subject: _Subject) -> None:
-    _many(subject)
+def _two(subject: _ProviderSubject) -> None:
+    _require_many(subject)
     server = subject.served()
     with subject.launch() as other:
-        _see(server.url != other.url and server.name != other.name, (server, other))
+        _expect(server.url != other.url and server.name != other.name, (server, other))
 
 
 @_checks(SERVERS_ARE_APART)
-def _apart(subject: _Subject) -> None:
-    _many(subject)
+def _apart(subject: _ProviderSubject) -> None:
+    _require_many(subject)
     server = subject.served()
     with GenericEnvClient(base_url=server.url).sync() as env:
         env.reset()
@@ -443,8 +445,8 @@ def _apart(subject: _Subject) -> None:
 
 
 @_checks(THREADS_LAUNCH_AT_ONCE)
-def _threads(subject: _Subject) -> None:
-    _many(subject)
+def _threads(subject: _ProviderSubject) -> None:
+    _require_many(subject)
     servers: list[Server] = []
     failures: list[BaseException] = []
 
@@ -461,17 +463,17 @@ def _threads(subject: _Subject) -> None:
         thread.join()
     for server in servers:
         server.stop()
-    _see(not failures, failures)
-    _see(len({one.url for one in servers}) == 3, servers)
+    _expect(not failures, failures)
+    _expect(len({one.url for one in servers}) == 3, servers)
 
 
-def _many(subject: _Subject) -> None:
+def _require_many(subject: _ProviderSubject) -> None:
     if not subject.can.many:
-        raise _NotApplicable("it holds one server at a time")
+        raise PromiseSkipped("it holds one server at a time")
 
 
 @_checks(LAUNCH_ASYNC_LETS_OTHERS_RUN)
-def _launch_async(subject: _Subject) -> None:
+def _launch_async(subject: _ProviderSubject) -> None:
     async def play() -> float:
         longest, last = 0.0, time.monotonic()
 
@@ -489,11 +491,11 @@ def _launch_async(subject: _Subject) -> None:
         return longest
 
     longest = asyncio.run(play())
-    _see(longest < 1.0, f"the loop stood still for {longest:.1f} s")
+    _expect(longest < 1.0, f"the loop stood still for {longest:.1f} s")
 
 
 @_checks(A_CANCELLED_LAUNCH_LEAVES_NOTHING)
-def _cancelled_launch(subject: _Subject) -> None:
+def _cancelled_launch(subject: _ProviderSubject) -> None:
     async def play() -> None:
         launching = asyncio.ensure_future(subject.provider.launch_async(**subject.options))
         await asyncio.sleep(0.05)
@@ -506,43 +508,43 @@ def _cancelled_launch(subject: _Subject) -> None:
 
     before = subject.names()
     asyncio.run(play())
-    _see(subject.names() == before, subject.names() - before)
+    _expect(subject.names() == before, subject.names() - before)
 
 
 # ------------------------------------------------------------------ getting ready, or not
 
 
 @_checks(LATE_IS_AN_ERROR)
-def _late(subject: _Subject) -> None:
+def _late(subject: _ProviderSubject) -> None:
     hangs = _needs(subject.hangs, "hangs")
     with subject.launched_as(hangs) as server:
         with _raises(ProviderTimeout, by="wait_for_ready") as caught:
             server.wait_for_ready(1.5)
-        _see("1.5 s" in str(caught[0]), caught[0])
+        _expect("1.5 s" in str(caught[0]), caught[0])
 
 
 @_checks(AN_END_IS_NOTICED)
-def _noticed(subject: _Subject) -> None:
+def _noticed(subject: _ProviderSubject) -> None:
     began = time.monotonic()
-    _end_of(subject)
-    _see(time.monotonic() - began < subject.ready_s / 2, "only after the timeout")
+    _wait_for_exit(subject)
+    _expect(time.monotonic() - began < subject.ready_s / 2, "only after the timeout")
 
 
 @_checks(AN_END_HAS_ITS_LAST_WORDS)
-def _last_words(subject: _Subject) -> None:
+def _last_words(subject: _ProviderSubject) -> None:
     if not subject.can.has_logs:
-        raise _NotApplicable("it has no logs")
-    _see(_end_of(subject).logs.strip(), "there are none")
+        raise PromiseSkipped("it has no logs")
+    _expect(_wait_for_exit(subject).logs.strip(), "there are none")
 
 
 @_checks(AN_END_HAS_ITS_CODE)
-def _exit_code(subject: _Subject) -> None:
-    _see(_end_of(subject).exit_code is not None, "there is none")
+def _exit_code(subject: _ProviderSubject) -> None:
+    _expect(_wait_for_exit(subject).exit_code is not None, "there is none")
 
 
-def _end_of(subject: _Subject) -> ProviderExited:
+def _wait_for_exit(subject: _ProviderSubject) -> ProviderExited:
     if not subject.can.detects_exit:
-        raise _NotApplicable("it cannot know of an end")
+        raise PromiseSkipped("it cannot know of an end")
     dies = _needs(subject.dies, "dies")
     with (
         _raises(ProviderExited, by="wait_for_ready") as caught,
@@ -554,9 +556,9 @@ def _end_of(subject: _Subject) -> ProviderExited:
 
 
 @_checks(A_KILL_IS_NOTICED)
-def _kill_noticed(subject: _Subject) -> None:
+def _kill_noticed(subject: _ProviderSubject) -> None:
     if not subject.can.detects_exit:
-        raise _NotApplicable("it cannot know of an end")
+        raise PromiseSkipped("it cannot know of an end")
     kill = _needs(subject.kill, "kill")
     with subject.ready() as server:
         kill(server)
@@ -565,7 +567,7 @@ def _kill_noticed(subject: _Subject) -> None:
 
 
 @_checks(A_KILL_IS_NO_ANSWER)
-def _kill_no_answer(subject: _Subject) -> None:
+def _kill_no_answer(subject: _ProviderSubject) -> None:
     kill = _needs(subject.kill, "kill")
     server = subject.ready()
     # As clients have it that a provider serves: between them and the server may be a proxy, which
@@ -584,16 +586,16 @@ def _kill_no_answer(subject: _Subject) -> None:
 
 
 @_checks(A_KILLED_ONE_CAN_BE_STOPPED)
-def _kill_stopped(subject: _Subject) -> None:
+def _kill_stopped(subject: _ProviderSubject) -> None:
     kill = _needs(subject.kill, "kill")
     server = subject.ready()
     kill(server)
     server.stop()
-    _see(server.name not in subject.names(), "it is listed")
+    _expect(server.name not in subject.names(), "it is listed")
 
 
 def _for_seconds(call: Callable[[], object], seconds: float) -> None:
-    """Call again and again until it raises, or the time is over."""
+    """Call repeatedly until the call raises or the time is over."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         call()
@@ -604,14 +606,14 @@ def _for_seconds(call: Callable[[], object], seconds: float) -> None:
 
 
 @_checks(STOP_ENDS_IT)
-def _stop(subject: _Subject) -> None:
+def _stop(subject: _ProviderSubject) -> None:
     server = subject.ready()
     server.stop()
-    _see(not is_healthy(server.url, 1.0), f"{server.url} answers")
+    _expect(not is_healthy(server.url, 1.0), f"{server.url} answers")
 
 
 @_checks(STOP_MAY_BE_REPEATED)
-def _stop_again(subject: _Subject) -> None:
+def _stop_again(subject: _ProviderSubject) -> None:
     server = subject.launch()
     failures: list[BaseException] = []
 
@@ -627,39 +629,39 @@ def _stop_again(subject: _Subject) -> None:
     for thread in threads:
         thread.join()
     server.stop()
-    _see(not failures, failures)
+    _expect(not failures, failures)
 
 
 @_checks(STOP_IS_REMEMBERED)
-def _stopped(subject: _Subject) -> None:
+def _stopped(subject: _ProviderSubject) -> None:
     server = subject.launch()
-    _see(not server.is_stopped, "before")
+    _expect(not server.is_stopped, "before")
     server.stop()
-    _see(server.is_stopped, "after")
+    _expect(server.is_stopped, "after")
     server.check_running()
 
 
 @_checks(STOP_FORGETS_THE_KEY)
-def _key_forgotten(subject: _Subject) -> None:
+def _key_forgotten(subject: _ProviderSubject) -> None:
     if not subject.can.fresh_keys:
-        raise _NotApplicable("its servers want no key")
+        raise PromiseSkipped("its servers want no key")
     server = subject.launch()
     server.stop()
-    _see(key_for(server.url) != server.api_key, "it is noted still")
+    _expect(key_for(server.url) != server.api_key, "it is noted still")
 
 
 @_checks(STOPPED_IS_NEVER_READY)
-def _never_ready(subject: _Subject) -> None:
+def _never_ready(subject: _ProviderSubject) -> None:
     server = subject.launch()
     server.stop()
     began = time.monotonic()
     with _raises(ProviderError, by="wait_for_ready"):
         server.wait_for_ready(20.0)
-    _see(time.monotonic() - began < 10.0, "it waited")
+    _expect(time.monotonic() - began < 10.0, "it waited")
 
 
 @_checks(A_CANCELLED_STOP_STOPS)
-def _cancelled_stop(subject: _Subject) -> None:
+def _cancelled_stop(subject: _ProviderSubject) -> None:
     async def play(server: Server) -> None:
         stopping = asyncio.ensure_future(server.stop_async())
         await asyncio.sleep(0)
@@ -670,83 +672,85 @@ def _cancelled_stop(subject: _Subject) -> None:
     server = subject.ready()
     asyncio.run(play(server))
     server.stop()
-    _see(server.is_stopped and not is_healthy(server.url, 1.0), "it answers")
+    _expect(server.is_stopped and not is_healthy(server.url, 1.0), "it answers")
 
 
 @_checks(WITH_STOPS)
-def _with(subject: _Subject) -> None:
+def _with(subject: _ProviderSubject) -> None:
     with contextlib.suppress(ZeroDivisionError), subject.launch() as server:
         raise ZeroDivisionError
-    _see(server.is_stopped, "it was not stopped")
+    _expect(server.is_stopped, "it was not stopped")
 
 
 # ------------------------------------------------------------------ logs and commands
 
 
 @_checks(LOGS_ARE_READ)
-def _logs_read(subject: _Subject) -> None:
+def _logs_read(subject: _ProviderSubject) -> None:
     server = subject.served()
     if not subject.can.has_logs:
         with _raises(NotSupported, by="logs"):
             server.logs()
         return
-    _see(server.logs().strip(), "there is nothing")
+    _expect(server.logs().strip(), "there is nothing")
 
 
 @_checks(LAST_LINES_ARE_FEW)
-def _few_lines(subject: _Subject) -> None:
+def _few_lines(subject: _ProviderSubject) -> None:
     if not subject.can.has_logs:
-        raise _NotApplicable("it has no logs")
-    _see(len(subject.served().logs(2).splitlines()) <= 2, "there are more")
+        raise PromiseSkipped("it has no logs")
+    _expect(len(subject.served().logs(2).splitlines()) <= 2, "there are more")
 
 
 @_checks(LOGS_OUTLIVE_IT)
-def _logs_stay(subject: _Subject) -> None:
+def _logs_stay(subject: _ProviderSubject) -> None:
     if not subject.can.has_logs:
-        raise _NotApplicable("it has no logs")
+        raise PromiseSkipped("it has no logs")
     server = subject.ready()
     server.stop()
-    _see(server.logs().strip(), "there is nothing")
+    _expect(server.logs().strip(), "there is nothing")
 
 
 @_checks(COMMANDS_ARE_RUN)
-def _command(subject: _Subject) -> None:
+def _command(subject: _ProviderSubject) -> None:
     server = subject.served()
     if not subject.can.can_execute:
         with _raises(NotSupported, by="execute"):
             server.execute(["true"])
         return
     ran = server.execute(["sh", "-c", "echo out; echo err >&2; exit 3"])
-    _see(isinstance(ran, Executed), ran)
+    _expect(isinstance(ran, Executed), ran)
     told = ran.exit_code, ran.stdout.strip(), ran.stderr.strip()
-    _see(told == (3, "out", "err"), told)
+    _expect(told == (3, "out", "err"), told)
 
 
 @_checks(COMMANDS_END_IN_TIME)
-def _slow_command(subject: _Subject) -> None:
+def _slow_command(subject: _ProviderSubject) -> None:
     if not subject.can.can_execute:
-        raise _NotApplicable("it runs no commands")
+        raise PromiseSkipped("it runs no commands")
     began = time.monotonic()
     with _raises(ProviderError, by="execute"):
         subject.served().execute(["sleep", "30"], timeout_s=1.0)
-    _see(time.monotonic() - began < 15.0, "it waited for the command")
+    _expect(time.monotonic() - began < 15.0, "it waited for the command")
 
 
 @_checks(NO_COMMAND_IS_SAID)
-def _no_command(subject: _Subject) -> None:
+def _no_command(subject: _ProviderSubject) -> None:
     if not subject.can.can_execute:
-        raise _NotApplicable("it runs no commands")
+        raise PromiseSkipped("it runs no commands")
     try:
         ran = subject.served().execute(["surely-no-such-program"])
     except ProviderError:
         return
-    _see(ran.exit_code in (126, 127), ran)
+    _expect(ran.exit_code in (126, 127), ran)
 
 
 # ------------------------------------------------------------------ the older methods
 
 
-def _older(subject: _Subject) -> tuple[Callable[[], str], Callable[[], None], Callable[[], None]]:
+def _older_methods(
+    subject: _ProviderSubject,
+) -> tuple[Callable[[], str], Callable[[], None], Callable[[], None]]:
     provider = subject.provider
     options = dict(subject.options)
     if isinstance(provider, ImageProvider):
@@ -761,37 +765,37 @@ def _older(subject: _Subject) -> tuple[Callable[[], str], Callable[[], None], Ca
             lambda: provider.wait_for_ready(subject.ready_s),
             provider.stop,
         )
-    raise _NotApplicable("it has none")
+    raise PromiseSkipped("it has none")
 
 
 @_checks(OLD_START_GIVES_A_URL)
-def _old_start(subject: _Subject) -> None:
-    start, wait, stop = _older(subject)
+def _old_start(subject: _ProviderSubject) -> None:
+    start, wait, stop = _older_methods(subject)
     url = start()
     try:
         wait()
-        _see(is_healthy(url, 5.0), f"{url} does not answer")
+        _expect(is_healthy(url, 5.0), f"{url} does not answer")
     finally:
         stop()
-    _see(not is_healthy(url, 1.0), f"{url} answers after stop")
+    _expect(not is_healthy(url, 1.0), f"{url} answers after stop")
 
 
 @_checks(OLD_START_IS_FOR_ONE)
-def _old_second(subject: _Subject) -> None:
-    start, wait, stop = _older(subject)
+def _old_second(subject: _ProviderSubject) -> None:
+    start, wait, stop = _older_methods(subject)
     url = start()
     try:
         with _raises(ProviderError, by="a second start"):
             start()
         wait()
-        _see(is_healthy(url, 5.0), "the first is gone")
+        _expect(is_healthy(url, 5.0), "the first is gone")
     finally:
         stop()
 
 
 @_checks(OLD_STOP_MAY_BE_REPEATED)
-def _old_stop(subject: _Subject) -> None:
-    start, _, stop = _older(subject)
+def _old_stop(subject: _ProviderSubject) -> None:
+    start, _, stop = _older_methods(subject)
     for _ in range(2):
         start()
         stop()
@@ -799,8 +803,8 @@ def _old_stop(subject: _Subject) -> None:
 
 
 @_checks(OLD_WAIT_NEEDS_A_START)
-def _old_wait(subject: _Subject) -> None:
-    _, wait, stop = _older(subject)
+def _old_wait(subject: _ProviderSubject) -> None:
+    _, wait, stop = _older_methods(subject)
     stop()
     with _raises(ProviderError, by="wait_for_ready"):
         wait()
@@ -810,9 +814,9 @@ def _old_wait(subject: _Subject) -> None:
 
 
 @_checks(A_FORKED_CHILD_STOPS_NOTHING)
-def _forked(subject: _Subject) -> None:
+def _forked(subject: _ProviderSubject) -> None:
     if not hasattr(os, "fork"):
-        raise _NotApplicable("this system does not fork")
+        raise PromiseSkipped("this system does not fork")
     server = subject.served()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of other threads, which the child has no use for
@@ -823,16 +827,16 @@ def _forked(subject: _Subject) -> None:
         finally:
             os._exit(0)
     os.waitpid(child, 0)
-    _see(is_healthy(server.url, 5.0), "it is gone")
+    _expect(is_healthy(server.url, 5.0), "it is gone")
 
 
 @_checks(CLOSE_STOPS_ALL)
-def _close(subject: _Subject) -> None:
+def _close(subject: _ProviderSubject) -> None:
     servers = [subject.served()]
     if subject.can.many:
         servers.append(subject.launch())
     subject.provider.close()
     subject.provider.close()
-    _see(not subject.provider.servers, subject.names())
-    _see(all(one.is_stopped for one in servers), "one was not stopped")
-    _see(not is_healthy(servers[0].url, 1.0), "one answers")
+    _expect(not subject.provider.servers, subject.names())
+    _expect(all(one.is_stopped for one in servers), "one was not stopped")
+    _expect(not is_healthy(servers[0].url, 1.0), "one answers")

@@ -1,10 +1,10 @@
-"""Checks that an integration of a trainer never trains on a wrong signal.
+"""`check_integration`: check that a trainer's integration never trains on a wrong signal.
 
-A trainer's integration is wrong in silence: it counts a failed environment as 0, scores a thought,
-drops a column of the dataset, and the run goes on. Here an environment of which everything is known
-beforehand is played by the trainer itself, with a model that says what a script tells it:
+Integrations fail silently: one counts a failed environment as 0, scores a thought, or drops a
+column of the dataset, and the run goes on. Here the trainer itself plays an environment of which
+everything is known beforehand, with a model that follows a script:
 
-    def play(run: Run) -> Played:
+    def play(run: TrainerRun) -> TrainerResult:
         # Play each of run.cases at run.address by your trainer, with at most run.max_turns
         # replies. The row is case.row, the model says case.reply(turn).
         ...
@@ -12,12 +12,12 @@ beforehand is played by the trainer itself, with a model that says what a script
     check_integration(play)
 
 Each case is an episode in which one thing happens: an answer behind a thought, a reset that raises,
-a reply that was cut off. The environment notes what reaches it, and `play` tells what the trainer
-made of it. Where the two are not as they have to be, the finding says what was seen, what was
+a reply that was cut off. The environment records what reaches it, and `play` returns what the
+trainer made of it. If the two are not as they must be, the finding says what was seen, what was
 expected, and what to do about it.
 
-No trainer is imported. `Run` and `Played` can be written as JSON and read again, so that the
-trainer can be in a process of its own, with packages of its own.
+No trainer is imported. `TrainerRun` and `TrainerResult` convert to and from JSON, so that the
+trainer can run in a process of its own, with its own packages.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ __all__ = [
     "CaseFinding",
     "IntegrationFailed",
     "IntegrationReport",
-    "Played",
-    "PlayedRollout",
-    "Run",
+    "TrainerResult",
+    "TrainerRollout",
+    "TrainerRun",
     "ScriptedReply",
     "TrainerCase",
-    "case_in",
+    "find_case",
     "check_integration",
 ]
 
@@ -93,16 +93,16 @@ Kind = Literal["right", "right_or_ended", "left_out", "lost", "room", "unequal",
 
 @dataclass(frozen=True)
 class ScriptedReply:
-    """What the model says in one turn.
+    """A scripted reply of the model.
 
     Attributes:
         codes: The code of each call of the tool ``write``.
-        thought: What stands before them between ``<think>`` and ``</think>``.
-        form: How the calls are written: as ``calls``; ``fenced``, which is no call, but the code in
-            a Markdown fence; or ``malformed``, as a call whose JSON is not complete.
-        is_cut: The reply came to its limit before the model ended it: leave out the token that ends
-            a turn, or give ``length`` as the reason why it ended.
-        is_open: The thought is not closed, and the calls stand in it.
+        thought: The text before the calls, between ``<think>`` and ``</think>``.
+        form: How the calls are written: as ``calls``; ``fenced``, as the code in a Markdown fence
+            without a call; or ``malformed``, as a call with incomplete JSON.
+        is_cut: The reply was cut off at its limit: leave out the token that ends a turn, or return
+            ``length`` as the finish reason.
+        is_open: The thought is not closed, and contains the calls.
     """
 
     codes: tuple[str, ...]
@@ -113,8 +113,9 @@ class ScriptedReply:
 
     @property
     def arguments(self) -> list[dict[str, Any] | str]:
-        """The arguments of each call, as a chat API has them beside the words; a malformed call's
-        are a text that is no JSON. None of what is only words.
+        """The arguments of each call, as a chat API returns them beside the text.
+
+        A malformed call's arguments are text that is not JSON. Empty if the reply is only text.
         """
         if self.form == "fenced" or self.is_open:
             return []
@@ -123,12 +124,13 @@ class ScriptedReply:
         return [{"code": one} for one in self.codes]
 
     def text(self, *, with_calls: bool = True, as_code: bool = False) -> str:
-        """Write the reply as a text.
+        """Write the reply as text.
 
         Args:
-            with_calls: Write calls too, as Qwen and Hermes do; a chat API has them elsewhere.
+            with_calls: Write calls too, in the format of Qwen and Hermes; a chat API carries them
+                separately.
             as_code: Write a single, well-formed call as its bare code, for a trainer whose model
-                acts by words.
+                acts by text.
         """
         said = "\n".join(self._written(with_calls, as_code))
         if self.thought is None:
@@ -148,7 +150,7 @@ class ScriptedReply:
 
 
 def _written_call(code: str, lost: int = 0) -> str:
-    """Write a call as Qwen and Hermes do, without so many characters at the end of its JSON."""
+    """Write a call in the format of Qwen and Hermes, without the last `lost` characters."""
     said = json.dumps({"name": TOOL, "arguments": {"code": code}})
     return f"<tool_call>\n{said[: len(said) - lost]}\n</tool_call>"
 
@@ -162,19 +164,19 @@ NOTHING_LEFT = ScriptedReply(("press(0)",))  # to whoever asks more often than t
 
 @dataclass(frozen=True)
 class TrainerCase:
-    """One thing that happens in an episode, and what has to become of it.
+    """An event in an episode, and the required outcome.
 
     Attributes:
-        name: What it is called.
-        number: The seed of its episodes, by which the environment knows what is to happen.
-        replies: What the model says, turn by turn; the last one again, if it `repeats`.
-        expected: What has to become of its rollouts; see `Kind`.
-        cure: What to do where it becomes something else.
+        name: The case's name.
+        number: The seed of the episodes, by which the environment selects the event.
+        replies: The model's replies by turn; the last one again if `repeats`.
+        expected: The required outcome of the rollouts; see `Kind`.
+        cure: What to do if the outcome differs.
         reset: Further arguments of the reset.
-        shows: What the model has to be shown in the episode.
-        is_alone: It is played in a run of its own, which it may end.
-        rollouts: How many of the row are played at least.
-        repeats: The last reply is said again and again.
+        shows: Text that the model must be shown in the episode.
+        is_alone: True if the case is played in a run of its own, which it may end.
+        rollouts: Minimum number of rollouts of the row.
+        repeats: True if the last reply is repeated without end.
     """
 
     name: str
@@ -190,15 +192,15 @@ class TrainerCase:
 
     @property
     def row(self) -> dict[str, Any]:
-        """The row of a dataset: a prompt of its own, and what the environment is reset with."""
+        """The row of a dataset: a prompt, and the arguments of the reset."""
         prompt = [{"role": "user", "content": f"Press the buttons ({self.name})."}]
         return {"prompt": prompt, "seed": self.number, **self.reset}
 
     def reply(self, turn: int) -> ScriptedReply:
-        """Return what the model says.
+        """Return the model's reply.
 
         Args:
-            turn: How many replies it has given in this episode.
+            turn: Number of replies that the model has given in this episode.
         """
         if turn < len(self.replies):
             return self.replies[turn]
@@ -357,14 +359,14 @@ _BY_NAME = {case.name: case for case in CASES}
 _BY_NUMBER = {case.number: case for case in CASES}
 
 
-def case_in(text: str) -> TrainerCase:
-    """Return the case that a prompt is of, for a model that gets nothing but the prompt.
+def find_case(text: str) -> TrainerCase:
+    """Return the case of a prompt, for a model that receives only the prompt.
 
     Args:
-        text: The prompt, in words.
+        text: The prompt as text.
 
     Raises:
-        ValueError: It names none.
+        ValueError: The prompt does not identify a case.
     """
     found = re.search(r"box (\d+)", text)
     if found is not None and int(found[1]) in _BY_NUMBER:
@@ -401,8 +403,8 @@ class Box(Observation):
 
 
 @dataclass
-class _Episode:
-    """What has reached the environment."""
+class _PlantedEpisode:
+    """A record of what reached the environment."""
 
     seed: int | None
     task_id: str | None
@@ -410,17 +412,17 @@ class _Episode:
 
 
 class PlantedEnvironment(Environment[WriteAction, Box, State]):
-    """Wants two buttons pressed, in order. What else happens is chosen by the seed."""
+    """A box whose two buttons must be pressed in order; the seed selects what else happens."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
     REWARD = RewardSpec("terminal")
 
-    episodes: ClassVar[list[_Episode]] = []
+    episodes: ClassVar[list[_PlantedEpisode]] = []
 
     def __init__(self) -> None:
         super().__init__()
         self._case = "fine"
-        self._episode = _Episode(None, None)
+        self._episode = _PlantedEpisode(None, None)
 
     def reset(self, seed: int | None = None, task_id: str | None = None) -> Box:  # type: ignore[override]
         """Begin an episode of the case whose number is the seed.
@@ -431,7 +433,7 @@ class PlantedEnvironment(Environment[WriteAction, Box, State]):
         """
         case = _BY_NUMBER.get(seed or 0)
         self._case = case.name if case else "fine"
-        self._episode = _Episode(seed, task_id)
+        self._episode = _PlantedEpisode(seed, task_id)
         self.episodes.append(self._episode)
         is_ranged = self._case != "unfinished_without_a_range"
         self.REWARD = RewardSpec("terminal", (LOST, WON) if is_ranged else None)  # type: ignore[misc]
@@ -467,9 +469,9 @@ class PlantedEnvironment(Environment[WriteAction, Box, State]):
 
 
 @contextlib.contextmanager
-def _serving(sessions: int) -> Iterator[tuple[str, list[_Episode]]]:
-    """Serve the environment from a thread; gives its address, and the episodes that it has had."""
-    noted: list[_Episode] = []
+def _serving(sessions: int) -> Iterator[tuple[str, list[_PlantedEpisode]]]:
+    """Serve the environment from a thread; yield the address, and the episodes played."""
+    noted: list[_PlantedEpisode] = []
     environment = type("PlantedEnvironment", (PlantedEnvironment,), {"episodes": noted})
     app = create_app(environment, env_name="planted", max_concurrent_envs=sessions)
     with bind("127.0.0.1", 0) as bound:
@@ -488,13 +490,13 @@ def _serving(sessions: int) -> Iterator[tuple[str, list[_Episode]]]:
 
 
 @dataclass(frozen=True)
-class Run:
-    """What is to be played by the trainer at once.
+class TrainerRun:
+    """Cases that the trainer must play at once.
 
     Attributes:
-        address: Where the environment is.
-        cases: What is to be played: `rollouts` of each at least.
-        max_turns: How many replies a rollout may have.
+        address: The environment's address.
+        cases: The cases; at least `rollouts` of each must be played.
+        max_turns: Maximum number of replies in a rollout.
     """
 
     address: str
@@ -502,29 +504,30 @@ class Run:
     max_turns: int = MAX_TURNS
 
     def as_data(self) -> dict[str, Any]:
-        """The same, as JSON has it."""
+        """Return the run as JSON data."""
         names = [case.name for case in self.cases]
         return {"address": self.address, "cases": names, "max_turns": self.max_turns}
 
     @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Run:
-        """Read what `as_data` has written."""
+    def from_data(cls, data: Mapping[str, Any]) -> TrainerRun:
+        """Read what `as_data` returned."""
         cases = tuple(_BY_NAME[name] for name in data["cases"])
         return cls(data["address"], cases, data["max_turns"])
 
 
 @dataclass(frozen=True)
-class PlayedRollout:
-    """What a trainer made of a rollout.
+class TrainerRollout:
+    """A rollout as the trainer processed it.
 
     Attributes:
-        reward: Its reward from the environment, as the trainer has it; None if it has none.
-        is_trained_on: It counts in an update: its tokens are in the loss, or it moves the baseline
-            of its group. Not one that raised, nor one that was left out of its group.
-        shown: All that the model was shown, in words; None where that cannot be known.
-        learnt: The text of the tokens that are in the loss; None where that cannot be known.
-        pictures: How many pictures the model was given.
-        error: What it raised.
+        reward: The environment's reward, as the trainer received it; None if there is none.
+        is_trained_on: True if the rollout counts in an update: its tokens are in the loss, or it
+            moves
+            the baseline of its group. False if it raised or was left out of its group.
+        shown: All text that the model was shown; None if unknown.
+        learnt: The text of the tokens in the loss; None if unknown.
+        pictures: Number of pictures that the model received.
+        error: The error that the rollout raised.
     """
 
     reward: float | None = None
@@ -542,32 +545,32 @@ class PlayedRollout:
 
 
 @dataclass(frozen=True)
-class Played:
-    """What a trainer made of a run.
+class TrainerResult:
+    """The trainer's results of a run.
 
     Attributes:
-        rollouts: Of each case, by its name.
-        error: What the trainer ended with; None if it came to its end.
+        rollouts: The rollouts of each case, by name.
+        error: The error that ended the trainer; None if the run completed.
     """
 
-    rollouts: Mapping[str, Sequence[PlayedRollout]] = field(default_factory=dict)
+    rollouts: Mapping[str, Sequence[TrainerRollout]] = field(default_factory=dict)
     error: str | None = None
 
     def as_data(self) -> dict[str, Any]:
-        """The same, as JSON has it."""
+        """Return the result as JSON data."""
         rollouts = {name: [asdict(one) for one in of] for name, of in self.rollouts.items()}
         return {"rollouts": rollouts, "error": self.error}
 
     @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Played:
-        """Read what `as_data` has written."""
+    def from_data(cls, data: Mapping[str, Any]) -> TrainerResult:
+        """Read what `as_data` returned."""
         found = {
-            name: [PlayedRollout(**one) for one in of] for name, of in data["rollouts"].items()
+            name: [TrainerRollout(**one) for one in of] for name, of in data["rollouts"].items()
         }
         return cls(found, data["error"])
 
 
-Play = Callable[[Run], Played]
+Play = Callable[[TrainerRun], TrainerResult]
 """Plays a run by the trainer. What it raises, the trainer ended with."""
 
 
@@ -576,12 +579,12 @@ Play = Callable[[Run], Played]
 
 @dataclass(frozen=True)
 class CaseFinding:
-    """What one case came to.
+    """The finding on a case.
 
     Attributes:
-        case: Its name.
-        is_kept: All is as it has to be; None where the case does not apply.
-        detail: What is wrong, and what to do about it; or why it does not apply.
+        case: The case's name.
+        is_kept: True if everything is as required; None if the case does not apply.
+        detail: What is wrong and what to do about it, or why the case does not apply.
     """
 
     case: str
@@ -595,18 +598,18 @@ class CaseFinding:
 
 @dataclass(frozen=True)
 class IntegrationReport:
-    """All findings on one integration."""
+    """All findings on an integration."""
 
     name: str
     findings: tuple[CaseFinding, ...]
 
     @property
     def broken(self) -> list[CaseFinding]:
-        """The cases that were not as they have to be."""
+        """The cases with a wrong outcome."""
         return [one for one in self.findings if one.is_kept is False]
 
     def as_data(self) -> dict[str, Any]:
-        """The same, as JSON has it."""
+        """Return the report as JSON data."""
         return {"name": self.name, "findings": [asdict(one) for one in self.findings]}
 
     def __str__(self) -> str:
@@ -614,7 +617,9 @@ class IntegrationReport:
 
 
 class IntegrationFailed(AssertionError):
-    """An integration trains on a wrong signal, or stops where it need not; `report` says all."""
+    """An integration trains on a wrong signal, or stops without need; `report` has every
+    finding.
+    """
 
     def __init__(self, report: IntegrationReport) -> None:
         self.report = report
@@ -629,23 +634,24 @@ def check_integration(
     not_applicable: Mapping[str, str] | None = None,
     max_turns: int = MAX_TURNS,
 ) -> IntegrationReport:
-    """Check that an integration of a trainer trains on nothing but the right signal.
+    """Check that an integration of a trainer trains only on the right signal.
 
-    The environment is served on a port of this machine; `play` is called once with the cases that
-    can be played side by side, and once for each that may end a run.
+    The environment is served on a port of this machine. `play` is called once with all cases that
+    can
+    be played together, and once for each case that may end a run.
 
     Args:
-        play: Plays cases by the trainer itself; see `Run` and `Played`.
-        name: What the integration is called.
-        not_applicable: Of cases that cannot happen with this trainer, why not.
-        max_turns: How many replies a rollout may have; at least 4.
+        play: Plays cases by the trainer itself; see `TrainerRun` and `TrainerResult`.
+        name: The integration's name.
+        not_applicable: Cases that cannot happen with this trainer, with the reason.
+        max_turns: Maximum number of replies in a rollout; at least 4.
 
     Returns:
         A report of all findings.
 
     Raises:
-        IntegrationFailed: A case is not as it has to be; its report lists all.
-        ValueError: There is no such case, or no reason why it does not apply.
+        IntegrationFailed: A case has a wrong outcome; the report lists all.
+        ValueError: `not_applicable` names an unknown case, or gives no reason.
     """
     left_out = dict(not_applicable or {})
     _check_reasons(left_out)
@@ -656,7 +662,7 @@ def check_integration(
     found: dict[str, CaseFinding] = {}
     for group in [together, *([case] for case in cases if case.is_alone)]:
         if group:
-            found |= {one.case: one for one in _played(play, group, max_turns)}
+            found |= {one.case: one for one in _play_cases(play, group, max_turns)}
     for case, why in left_out.items():
         found[case] = CaseFinding(case, None, why)
     report = IntegrationReport(name, tuple(found[case.name] for case in CASES))
@@ -675,17 +681,17 @@ def _check_reasons(left_out: Mapping[str, str]) -> None:
             raise ValueError(f"not_applicable[{name!r}] is empty; say why the case cannot happen")
 
 
-def _played(play: Play, cases: Sequence[TrainerCase], max_turns: int) -> Iterator[CaseFinding]:
+def _play_cases(play: Play, cases: Sequence[TrainerCase], max_turns: int) -> Iterator[CaseFinding]:
     sessions = 1 if cases[0].expected == "room" else 64
     with without_logging(), _serving(sessions) as (address, episodes):
         try:
-            played = play(Run(address, tuple(cases), max_turns))
+            played = play(TrainerRun(address, tuple(cases), max_turns))
         except Exception as error:
-            played = Played(error=f"{type(error).__name__}: {error}")
+            played = TrainerResult(error=f"{type(error).__name__}: {error}")
     for case in cases:
         its = [one for one in episodes if one.seed == case.number]
         strays = [one for one in episodes if one.seed not in _BY_NUMBER]
-        why = _wrong(case, played, its, strays)
+        why = _find_fault(case, played, its, strays)
         yield CaseFinding(case.name, why is None, "" if why is None else f"{why}. {_cure(case)}")
 
 
@@ -696,10 +702,13 @@ def _cure(case: TrainerCase) -> str:
 # ------------------------------------------------------------------ the judgment
 
 
-def _wrong(
-    case: TrainerCase, played: Played, episodes: Sequence[_Episode], strays: Sequence[_Episode]
+def _find_fault(
+    case: TrainerCase,
+    played: TrainerResult,
+    episodes: Sequence[_PlantedEpisode],
+    strays: Sequence[_PlantedEpisode],
 ) -> str | None:
-    """Say what is wrong; None if nothing is."""
+    """Describe what is wrong with a case, or return None."""
     rollouts = played.rollouts.get(case.name, ())
     if played.error is not None:
         if case.is_alone:
@@ -721,20 +730,20 @@ def _wrong(
 
 
 def _wrong_end(case: TrainerCase, error: str) -> str | None:
-    """Say what is wrong with the error that ended the run of one case."""
+    """Describe what is wrong with the error that ended the run of a case, or return None."""
     wanted = {"room": ROOM, "unequal": UNEQUAL, "picture": PICTURE}[case.expected]
     if wanted.search(error):
         return None
     return f"the trainer ended with {error[:500]}, which does not say why"
 
 
-def _is_refused(case: TrainerCase, rollouts: Sequence[PlayedRollout]) -> bool:
-    """Whether a run was refused before an episode began, as a server without room is."""
+def _is_refused(case: TrainerCase, rollouts: Sequence[TrainerRollout]) -> bool:
+    """Return whether a run was refused before an episode began, as by a server without room."""
     return case.is_alone and all(one.error is not None for one in rollouts)
 
 
-def _wrong_group(rollouts: Sequence[PlayedRollout]) -> str | None:
-    """Say what is wrong with what a trainer made of rollouts that began differently."""
+def _wrong_group(rollouts: Sequence[TrainerRollout]) -> str | None:
+    """Describe what is wrong with rollouts of a group that began differently, or return None."""
     trained = [one for one in rollouts if one.is_trained_on]
     is_said = any(UNEQUAL.search(one.error or "") for one in rollouts)
     if len(trained) < 2 and is_said:
@@ -745,8 +754,8 @@ def _wrong_group(rollouts: Sequence[PlayedRollout]) -> str | None:
     )
 
 
-def _wrong_actions(case: TrainerCase, episode: _Episode) -> str | None:
-    """Say what is wrong with what has reached the environment."""
+def _wrong_actions(case: TrainerCase, episode: _PlantedEpisode) -> str | None:
+    """Describe what is wrong with the actions that reached the environment, or return None."""
     task = case.reset.get("task_id")
     if episode.task_id != task:
         return f"reset was called with task_id={episode.task_id!r}; expected {task!r}"
@@ -766,8 +775,8 @@ def _wanted(case: TrainerCase, count: int) -> tuple[str, ...]:
     return (WRONG, *RIGHT) if case.name == "refused" else RIGHT
 
 
-def _wrong_rollout(case: TrainerCase, rollout: PlayedRollout) -> str | None:
-    """Say what is wrong with what the trainer made of a rollout."""
+def _wrong_rollout(case: TrainerCase, rollout: TrainerRollout) -> str | None:
+    """Describe what is wrong with a rollout, or return None."""
     wrong = _wrong_worth(case, rollout)
     if wrong is not None or not rollout.is_trained_on:
         return wrong
@@ -777,7 +786,7 @@ def _wrong_rollout(case: TrainerCase, rollout: PlayedRollout) -> str | None:
     return None if rollout.learnt is None else _wrong_tokens(rollout.learnt)
 
 
-def _wrong_worth(case: TrainerCase, rollout: PlayedRollout) -> str | None:
+def _wrong_worth(case: TrainerCase, rollout: TrainerRollout) -> str | None:
     is_out = not rollout.is_trained_on
     is_right = rollout.is_trained_on and rollout.reward == WON
     is_lost = rollout.is_trained_on and rollout.reward is not None and rollout.reward <= LOST
@@ -803,7 +812,7 @@ def _wrong_worth(case: TrainerCase, rollout: PlayedRollout) -> str | None:
     return None if accepted else f"the rollout {rollout}; expected {expected}"
 
 
-def _gives_picture(rollout: PlayedRollout) -> bool:
+def _gives_picture(rollout: TrainerRollout) -> bool:
     is_text = "iVBORw0KGgo" in (rollout.shown or "")
     return rollout.pictures > 0 and not is_text
 

@@ -1,10 +1,18 @@
-"""Validation: whether an environment is fit to be learned in, and what to mend (RFC 008).
+"""Validation: is an environment fit to train in, and what should be fixed (RFC 008)?
 
     from openenv.validation import run_validation
     report = run_validation(Path("envs/echo_env"))
     print(report.verdict, [result.check_id for result in report.results])
 
-`openenv validate` is the same, for the command line.
+`openenv validate` does the same on the command line.
+
+A run goes level by level: collectors gather evidence (`static`, `runtime`, `semantic`, `learning`),
+graders judge it, and a severity policy turns the results into a verdict. Nothing in this package
+imports an environment's code: packages are read as files, and played over the wire.
+
+Below: `client`, `providers`, `images`, `manifest`. Above: the commands `openenv validate` and
+`openenv leaderboard`. Read `runner.py` first, then `context.py` (a run), `graders.py` (evidence and
+checks) and `runtime/collector.py`.
 """
 
 from __future__ import annotations
@@ -12,8 +20,8 @@ from __future__ import annotations
 from openenv.validation.graders import ENTRY_POINT_GROUP, Grader, GraderRegistry, Subject
 from openenv.validation.manifest import (
     CapabilitiesSpec,
+    DeclarationError,
     JudgePin,
-    ManifestError,
     NetworkPolicy,
     NormalizedManifest,
     OracleDeclaration,
@@ -27,8 +35,8 @@ from openenv.validation.parsers import Parser, ParserRegistry
 from openenv.validation.policy import (
     DeclarationBounds,
     PolicyEntry,
-    PolicyError,
     SeverityPolicy,
+    SeverityPolicyError,
     apply_policy,
     load_policy,
 )
@@ -66,14 +74,14 @@ __all__ = [
     "JudgePin",
     "Lane",
     "Level",
-    "ManifestError",
+    "DeclarationError",
     "NetworkPolicy",
     "NormalizedManifest",
     "OracleDeclaration",
     "Parser",
     "ParserRegistry",
     "PolicyEntry",
-    "PolicyError",
+    "SeverityPolicyError",
     "ProviderCapability",
     "ResourceDeclaration",
     "RewardDeclaration",

@@ -1,6 +1,6 @@
-"""The actions that a server's JSON schema describes: the least one, drawn ones, and its edges.
+"""Actions that a server's JSON schema describes: minimal ones, random ones and edge cases.
 
-Whatever the schema is, nothing raises: what cannot be read of it describes nothing.
+Nothing here raises, whatever the schema is: parts that cannot be read describe nothing.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ FORMATS = {
 Schema = Mapping[str, Any]
 
 
-def _mapping(value: Any) -> Schema:
+def _as_mapping(value: Any) -> Schema:
     return value if isinstance(value, Mapping) else {}
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _count(value: Any, otherwise: int = 0) -> int:
+def _as_count(value: Any, otherwise: int = 0) -> int:
     is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
     return value if is_count else otherwise
 
@@ -60,33 +60,36 @@ def _count(value: Any, otherwise: int = 0) -> int:
 
 
 @dataclass(frozen=True)
-class _Reader:
-    """Reads schemas, and makes values of them.
+class _SchemaReader:
+    """A reader of JSON schemas that makes matching values.
 
     Attributes:
-        definitions: What references lead to.
+        definitions: The schemas that references name.
     """
 
     definitions: Schema
 
     def resolved(self, schema: Any) -> Schema:
-        """A schema with what it refers to, and with its parts, in one."""
-        found, seen = _mapping(schema), set[str]()
+        """Return a schema with references and ``allOf`` merged in."""
+        found, seen = _as_mapping(schema), set[str]()
         while isinstance(reference := found.get("$ref"), str) and reference not in seen:
             seen.add(reference)
             beside = {name: value for name, value in found.items() if name != "$ref"}
-            found = {**_mapping(self.definitions.get(reference.rpartition("/")[2])), **beside}
-        parts = _listed(found.get("allOf"))
+            found = {**_as_mapping(self.definitions.get(reference.rpartition("/")[2])), **beside}
+        parts = _as_list(found.get("allOf"))
         return self._together(found, parts) if parts else found
 
     def _together(self, schema: Schema, parts: Sequence[Any]) -> Schema:
-        """A schema and the parts of its ``allOf``."""
+        """Merge a schema and the parts of ``allOf``."""
         whole = {name: value for name, value in schema.items() if name != "allOf"}
-        for part in map(_mapping, parts):
-            reference = _mapping(self.definitions.get(str(part.get("$ref")).rpartition("/")[2]))
+        for part in map(_as_mapping, parts):
+            reference = _as_mapping(self.definitions.get(str(part.get("$ref")).rpartition("/")[2]))
             told = {**reference, **part}
-            properties = {**_mapping(told.get("properties")), **_mapping(whole.get("properties"))}
-            required = [*_listed(told.get("required")), *_listed(whole.get("required"))]
+            properties = {
+                **_as_mapping(told.get("properties")),
+                **_as_mapping(whole.get("properties")),
+            }
+            required = [*_as_list(told.get("required")), *_as_list(whole.get("required"))]
             whole = {**told, **whole}
             whole.pop("$ref", None)
             if properties:
@@ -94,29 +97,29 @@ class _Reader:
         return whole
 
     def members(self, schema: Any, depth: int = 0) -> list[Schema]:
-        """The schemas of a union, of unions in it too; of any other schema itself."""
+        """Return the schemas of a union, also of nested unions; for any other schema, itself."""
         found = self.resolved(schema)
-        inner = _listed(found.get("anyOf")) or _listed(found.get("oneOf"))
+        inner = _as_list(found.get("anyOf")) or _as_list(found.get("oneOf"))
         if not inner or depth > MAX_DEPTH:
             return [found]
         listed = [one for member in inner for one in self.members(member, depth + 1)]
-        told = _mapping(found.get("discriminator")).get("propertyName")
+        told = _as_mapping(found.get("discriminator")).get("propertyName")
         return [{"discriminator": told, **one} if told else one for one in listed[:MAX_FORMS]]
 
     def is_nullable(self, schema: Any) -> bool:
         return any(one.get("type") == "null" for one in self.members(schema))
 
     def plain(self, schema: Any) -> Schema:
-        """The first member of a union that is not null."""
+        """Return the first member of a union that is not null."""
         found = self.members(schema)
         return next((one for one in found if one.get("type") != "null"), found[0])
 
     def few(self, schema: Any) -> list[Any]:
-        """All values that there can be, where they are few; else none."""
+        """Return all possible values if few, else an empty list."""
         found = self.resolved(schema)
         if "const" in found:
             return [found["const"]]
-        if values := _listed(found.get("enum")):
+        if values := _as_list(found.get("enum")):
             return list(values)
         if found.get("type") == "boolean":
             return [False, True]
@@ -127,7 +130,7 @@ class _Reader:
         return []
 
     def least(self, schema: Any, depth: int = 0) -> Any:
-        """The simplest value."""
+        """Return the simplest value."""
         found = self.resolved(schema)
         if values := self.few(found):
             return values[0]
@@ -138,14 +141,14 @@ class _Reader:
         return self._least_of(found, depth)
 
     def _least_of(self, schema: Schema, depth: int) -> Any:
-        if values := self.few(schema) or _listed(schema.get("examples")):
+        if values := self.few(schema) or _as_list(schema.get("examples")):
             return values[0]
         if depth > MAX_DEPTH:
             return None
         match schema.get("type"):
             case "string":
                 least = FORMATS.get(str(schema.get("format")), "")
-                return least or "a" * _count(schema.get("minLength"))
+                return least or "a" * _as_count(schema.get("minLength"))
             case "integer":
                 return int(_range(schema)[0])
             case "number":
@@ -157,8 +160,8 @@ class _Reader:
         return None
 
     def _least_list(self, schema: Schema, depth: int) -> list[Any]:
-        first = [self.least(one, depth + 1) for one in _listed(schema.get("prefixItems"))]
-        missing = max(0, _count(schema.get("minItems")) - len(first))
+        first = [self.least(one, depth + 1) for one in _as_list(schema.get("prefixItems"))]
+        missing = max(0, _as_count(schema.get("minItems")) - len(first))
         if not missing:
             return first
         item = schema.get("items") or {}
@@ -175,14 +178,14 @@ class _Reader:
         return [least]
 
     def drawn(self, schema: Any, generator: random.Random, depth: int = 0) -> Any:
-        """A value by chance."""
+        """Return a random value."""
         found = generator.choice(self.members(schema))
         if values := self.few(found):
             return generator.choice(values)
         match found.get("type"):
             case "string" if "format" not in found:
-                shortest = _count(found.get("minLength"), 1)
-                longest = max(shortest, min(_count(found.get("maxLength"), 12), shortest + 12))
+                shortest = _as_count(found.get("minLength"), 1)
+                longest = max(shortest, min(_as_count(found.get("maxLength"), 12), shortest + 12))
                 letters = generator.choices("abcdefghijklmnopqrstuvwxyz ", k=longest)
                 return "".join(letters[: generator.randint(shortest, longest)])
             case "integer":
@@ -194,7 +197,9 @@ class _Reader:
                     return generator.uniform(low, high)
                 return low + step * generator.randint(0, int((high - low) // step))
             case "array" if not (found.get("prefixItems") or found.get("uniqueItems")):
-                count = _count(found.get("minItems"), min(1, _count(found.get("maxItems"), 1)))
+                count = _as_count(
+                    found.get("minItems"), min(1, _as_count(found.get("maxItems"), 1))
+                )
                 item = found.get("items") or {}
                 return [self.drawn(item, generator, depth + 1) for _ in range(count)]
             case "object" if depth < MAX_DEPTH:
@@ -202,7 +207,7 @@ class _Reader:
         return self.least(found)
 
     def edges(self, schema: Any) -> Iterator[tuple[str, Any]]:
-        """Values at the edges of a schema, and beyond them, each with what it is."""
+        """Yield values at the edges of a schema and beyond, each with a description."""
         yield "null", None
         yield "a list in a list", [[]]
         found = self.plain(schema)
@@ -214,7 +219,7 @@ class _Reader:
             case "array":
                 item = self.least(found.get("items") or {})
                 yield "a list that is empty", []
-                if most := _count(found.get("maxItems")):
+                if most := _as_count(found.get("maxItems")):
                     yield "a list that is too long by one", [item] * (min(most, LONG_LIST) + 1)
                 yield "a long list", [item] * LONG_LIST
             case _:
@@ -224,10 +229,10 @@ class _Reader:
 def _text_edges(schema: Schema) -> Iterator[tuple[str, Any]]:
     yield "not text but a number", 7
     yield "of unusual characters", "\x00\u202e\U0001f600\ufffd"
-    if shortest := _count(schema.get("minLength")):
+    if shortest := _as_count(schema.get("minLength")):
         yield "as short as may be", "a" * shortest
         yield "too short by one", "a" * (shortest - 1)
-    longest = _count(schema.get("maxLength"))
+    longest = _as_count(schema.get("maxLength"))
     if 0 < longest < LONG_TEXT:
         yield "as long as may be", "a" * longest
         yield "too long by one", "a" * (longest + 1)
@@ -252,9 +257,9 @@ def _bound(schema: Schema, name: str) -> float | None:
 
 
 def _range(schema: Schema) -> tuple[float, float, float]:
-    """The lowest and the highest number, and what lies between two (0 where anything does).
+    """Return the lowest and highest number, and the step between numbers (0 for any).
 
-    Where there is no bound it is from 0 to 9, or as near to that as may be.
+    Without bounds the range is 0 to 9, or as close to that as the schema allows.
     """
     low, high = _bound(schema, "minimum"), _bound(schema, "maximum")
     above, below = _bound(schema, "exclusiveMinimum"), _bound(schema, "exclusiveMaximum")
@@ -284,27 +289,28 @@ def _range(schema: Schema) -> tuple[float, float, float]:
 
 
 class ActionForm:
-    """One form that actions have: an object's schema, of a union one member.
+    """A form of action: an object's schema, such as a member of a union.
 
     Args:
         reader: Reads schemas.
-        schema: The object's.
-        depth: How deep it lies in others.
+        schema: The object's schema.
+        depth: The nesting depth of the object.
     """
 
-    def __init__(self, reader: _Reader, schema: Schema, depth: int = 0) -> None:
+    def __init__(self, reader: _SchemaReader, schema: Schema, depth: int = 0) -> None:
         self._reader, self._schema, self._depth = reader, schema, depth
 
     @cached_property
     def properties(self) -> dict[str, Schema]:
-        """The schemas of the fields, without `metadata`, which means nothing."""
-        found = _mapping(self._schema.get("properties"))
+        """The schemas of the fields, without `metadata`."""
+        found = _as_mapping(self._schema.get("properties"))
         return {n: self._reader.resolved(s) for n, s in found.items() if n != "metadata"}
 
     @cached_property
     def tag(self) -> Action:
-        """What tells the form from others: the fields that can have one value only, with it, and
-        the one that a union is told apart by. It is always given, be it required or not.
+        """The constant fields, and the field that discriminates the union, with values.
+
+        They are part of every action, required or not.
         """
         told = self._schema.get("discriminator")
         fields = ((name, self._reader.few(schema)) for name, schema in self.properties.items())
@@ -312,23 +318,23 @@ class ActionForm:
 
     @cached_property
     def fields(self) -> dict[str, Schema]:
-        """The schemas of the fields that are chosen: all but those of the tag."""
+        """The schemas of the fields outside the tag."""
         return {name: s for name, s in self.properties.items() if name not in self.tag}
 
     @property
     def required(self) -> list[str]:
-        """The names of those that must be given, in their order."""
-        wanted = _listed(self._schema.get("required"))
+        """The names of the required fields, in order."""
+        wanted = _as_list(self._schema.get("required"))
         return [name for name in self.fields if name in wanted]
 
     @property
     def chosen(self) -> list[str]:
-        """The fields that make an action: those that must be given, or else the first one."""
+        """The fields that make an action: the required ones, else the first."""
         return self.required or list(self.fields)[:1]
 
     @property
     def texts(self) -> list[str]:
-        """Those of the chosen fields that hold any text."""
+        """The chosen fields that hold free text."""
         return [
             name
             for name in self.chosen
@@ -338,22 +344,24 @@ class ActionForm:
 
     @property
     def is_free(self) -> bool:
-        """There is a field that can hold more than can be listed: a text, a number, a list."""
+        """True if some field has more values than can be listed: a text, a number, a list."""
         return any(not self._reader.few(self.fields[name]) for name in self.chosen)
 
     def minimal(self) -> Action:
-        """The least action: every field that must be given, each as simple as it may."""
+        """Return the minimal action: every required field, with the simplest value."""
         least = {n: self._reader.least(self.fields[n], self._depth) for n in self.required}
         return {**self.tag, **least}
 
     def minimals(self) -> Iterator[Action]:
-        """The least action, and those with one value each of the field that says what is done."""
+        """Yield the minimal action, and those with each value of the field that says what is
+        done.
+        """
         yield self.minimal()
         if not self.required:
             yield from self.enumerated()
 
     def enumerated(self) -> list[Action]:
-        """Every action, where they are few; else none."""
+        """Return every action if there are few, else an empty list."""
         names = self.chosen
         choices = [self._reader.few(self.fields[name]) for name in names]
         if not (names or self.tag) or not all(choices):
@@ -363,7 +371,7 @@ class ActionForm:
         return found if len(found) <= MAX_ENUMERATED else []
 
     def sample(self, generator: random.Random) -> Action:
-        """Draw an action: every field that must be given, and no other."""
+        """Draw an action: every required field, and no other."""
         drawn = {
             name: self._reader.drawn(self.fields[name], generator, self._depth)
             for name in self.chosen
@@ -371,7 +379,7 @@ class ActionForm:
         return {**self.tag, **drawn}
 
     def edges(self) -> Iterator[tuple[str, Action]]:
-        """Actions at the edges of the form, and beyond them, each with what it is."""
+        """Yield actions at the edges of the form and beyond, each with a description."""
         minimal = self.minimal()
         yield "an unknown field", {**minimal, "is_admin": True, "reward": 1.0}
         for name in self.chosen:
@@ -383,18 +391,17 @@ class ActionSpace:
     """The actions that a JSON schema describes.
 
     Args:
-        schema: As a server tells it at ``/schema``, under ``action``: an object's, or a union of
-            such.
+        schema: The schema at ``/schema``, under ``action``: an object's, or a union of objects.
     """
 
     def __init__(self, schema: Schema) -> None:
-        definitions = _mapping(schema.get("$defs")) or _mapping(schema.get("definitions"))
-        self._reader = _Reader(definitions)
+        definitions = _as_mapping(schema.get("$defs")) or _as_mapping(schema.get("definitions"))
+        self._reader = _SchemaReader(definitions)
         self._schema = schema
 
     @cached_property
     def forms(self) -> list[ActionForm]:
-        """The forms that actions have: one of each member of a union; none where it tells none."""
+        """The forms of actions, for a union several; empty if the schema describes none."""
         return [
             ActionForm(self._reader, one)
             for one in self._reader.members(self._schema)
@@ -402,33 +409,35 @@ class ActionSpace:
         ]
 
     def minimals(self) -> list[Action]:
-        """Actions that do as little as may be, the least first: of the forms with the fewest fields
-        first. What a schema does not say (that one field needs another) may forbid some of them.
+        """Return minimal actions, those of the forms with the fewest fields first.
+
+        Rules that a schema cannot express (one field needs another) may forbid some of them.
         """
         by_size = sorted(self.forms, key=lambda one: (len(one.required), len(one.fields)))
         found = [action for form in by_size for action in form.minimals()]
         return list({json.dumps(one, default=str): one for one in found}.values()) or [{}]
 
     def minimal(self) -> Action:
-        """The least that can be done."""
+        """Return the minimal action."""
         return self.minimals()[0]
 
     @property
     def is_free(self) -> bool:
-        """There is a field that can hold more than can be listed: a text, a number, a list."""
+        """True if some field has more values than can be listed: a text, a number, a list."""
         return any(form.is_free for form in self.forms)
 
     def enumerated(self) -> list[Action]:
-        """Every action, where they are few; else none."""
+        """Return every action if there are few, else an empty list."""
         found = [form.enumerated() for form in self.forms]
         every = [action for some in found for action in some]
         return every if all(found) and len(every) <= MAX_ENUMERATED else []
 
     def legal(self, observation: Mapping[str, Any]) -> list[Action]:
-        """The actions that an observation names as legal; none where it names none.
+        """Return the actions that an observation lists as legal, or an empty list.
 
-        An observation names them in a list whose name begins with ``legal_``, ``valid_`` or
-        ``available_``, of values of the action's only field, or of whole actions.
+        An observation lists them under a name that begins with ``legal_``, ``valid_`` or
+        ``available_``,
+        as values of the action's only field or as whole actions.
         """
         named = _named_legal(observation)
         if all(isinstance(one, dict) for one in named):
@@ -439,7 +448,7 @@ class ActionSpace:
         return [{**form.tag, form.chosen[0]: one} for one in named]
 
     def sample(self, generator: random.Random) -> Action:
-        """Draw an action, of any form."""
+        """Draw an action of any form."""
         return generator.choice(self.forms).sample(generator) if self.forms else {}
 
 

@@ -1,4 +1,4 @@
-"""What is kept beside a report: what was seen, and on what machine."""
+"""Artifacts beside a report: the evidence, and the machine's description."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Any
 
 from openenv._internal.redaction import redact
 from openenv._internal.version import version
+from openenv.validation.context import Startup
 from openenv.validation.graders import Evidence, RuntimeEvidence
-from openenv.validation.run import Startup
-from openenv.validation.static.building import ImageBuilds
+from openenv.validation.static.builds import ImageBuilds
 
-__all__ = ["RUN_FILE", "TRANSCRIPT_FILE", "directory_of", "write_evidence"]
+__all__ = ["RUN_FILE", "TRANSCRIPT_FILE", "artifacts_directory", "write_evidence"]
 
 RUN_FILE, TRANSCRIPT_FILE = "run.json", "transcript.jsonl"
 
 
-def directory_of(report: Path) -> Path:
-    """Where what belongs to a report lies: ``<its name>.artifacts``, beside it."""
+def artifacts_directory(report: Path) -> Path:
+    """Return the directory of a report's artifacts, beside the report: ``<name>.artifacts``."""
     return report.with_name(f"{report.stem}.artifacts")
 
 
 def write_evidence(directory: Path, evidence: Evidence, **more: Any) -> None:
-    """Write what was seen: ``run.json``, and the episode that was played as ``transcript.jsonl``.
+    """Write the evidence: ``run.json``, and the measured episode as ``transcript.jsonl``.
 
-    What looks like a secret is replaced.
+    Text that looks like a secret is replaced.
 
     Args:
-        directory: Where.
-        evidence: What was collected.
-        **more: Further facts for ``run.json``, as JSON has them.
+        directory: The directory.
+        evidence: The collected evidence.
+        **more: Further facts for ``run.json``, as JSON data.
     """
     startup, builds = evidence.get(Startup), evidence.get(ImageBuilds)
     facts = {

@@ -1,15 +1,15 @@
-"""What is checked: the question that each check answers, and the property of RFC 008 it serves."""
+"""The catalog of checks, with the questions that they answer and the properties of RFC 008."""
 
 from __future__ import annotations
 
 from enum import Enum
 from typing import NamedTuple
 
-__all__ = ["CHECKS", "About", "Property", "about"]
+__all__ = ["CHECKS", "CheckInfo", "Property", "describe_check"]
 
 
 class Property(str, Enum):
-    """The six properties by which RFC 008 tells an environment that is fit to be learned in."""
+    """The six properties of RFC 008 that make an environment fit to train in."""
 
     SCALES = "scales"
     LEARNABLE = "learnable"
@@ -19,12 +19,12 @@ class Property(str, Enum):
     REPRODUCIBLE = "reproducible"
 
 
-class About(NamedTuple):
-    """What there is to know of a check.
+class CheckInfo(NamedTuple):
+    """The description of a check.
 
     Attributes:
-        property: What it serves; None of a third party's.
-        question: What it answers.
+        property: The property that the check supports; None for a third party's check.
+        question: The question that the check answers.
     """
 
     property: Property | None
@@ -86,8 +86,8 @@ _REPRODUCIBLE = {
     "semantic.replayability": "Can what was recorded be played again?",
 }
 
-CHECKS: dict[str, About] = {
-    check_id: About(which, question)
+CHECKS: dict[str, CheckInfo] = {
+    check_id: CheckInfo(which, question)
     for which, questions in (
         (Property.SCALES, _SCALES),
         (Property.LEARNABLE, _LEARNABLE),
@@ -101,6 +101,6 @@ CHECKS: dict[str, About] = {
 """Every check that can run on an author's machine."""
 
 
-def about(check_id: str) -> About:
-    """What there is to know of a check, a third party's too."""
-    return CHECKS.get(check_id, About(None, "A check of another package."))
+def describe_check(check_id: str) -> CheckInfo:
+    """Return the description of a check, or a general description for a third party's check."""
+    return CHECKS.get(check_id, CheckInfo(None, "A check of another package."))

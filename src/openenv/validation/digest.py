@@ -1,4 +1,4 @@
-"""The digest of a package's sources: the same files, the same digest, on every machine."""
+"""The digest of a package's sources, equal on every machine for equal files."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ CHUNK_BYTES = 2**20
 
 
 def source_digest(package_root: Path) -> str:
-    """Give the SHA-256 of the names and contents of a package's files.
+    """Return the SHA-256 of the names and contents of a package's files.
 
-    It is that of the public package, of which a link is no part; here what it leads to is.
+    The public package's digest leaves out symbolic links; this one includes their targets' paths.
     """
     digest = hashlib.sha256()
     for name, path in sorted(_files(package_root, "")):

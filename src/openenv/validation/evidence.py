@@ -1,8 +1,7 @@
-"""What was seen of a subject: its frames as they were on the wire, and what they say.
+"""Wire evidence of a subject: frames as they were sent, and methods to read them.
 
-Graders read this and nothing else of an episode. A request and its answer are kept as strings,
-before any default of a client or any model could hide what was wrong with them; what is read out
-of them is read by the standard library's parser, strictly.
+Graders read episodes only from here. Requests and answers are kept as strings, before a default of
+a client or model could hide a fault; they are parsed strictly, by the standard library.
 """
 
 from __future__ import annotations
@@ -18,34 +17,34 @@ from openenv.reward import REWARD_INFO, RewardSpec
 
 __all__ = [
     "Exchange",
-    "Fetched",
+    "FetchedPage",
     "Moment",
-    "NotJSON",
+    "InvalidJSON",
     "Transcript",
     "first_difference",
     "strict_json",
-    "worth",
+    "episode_reward",
 ]
 
 
-class NotJSON(ValueError):
-    """A text is no JSON as RFC 8259 has it: NaN, an infinity and a key given twice are none."""
+class InvalidJSON(ValueError):
+    """A text is not JSON by RFC 8259, which excludes NaN, infinities and duplicate keys."""
 
 
 def strict_json(text: str) -> Any:
-    """Read JSON as RFC 8259 has it.
+    """Parse JSON by RFC 8259.
 
     Raises:
-        NotJSON: It is none; the text says why.
+        InvalidJSON: The text is not valid; the message says why.
     """
     try:
         return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_key_twice)
     except (ValueError, RecursionError) as error:
-        raise NotJSON(str(error)) from error
+        raise InvalidJSON(str(error)) from error
 
 
 def _no_constant(name: str) -> Any:
-    raise NotJSON(f"{name} is no JSON")
+    raise InvalidJSON(f"{name} is no JSON")
 
 
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -53,18 +52,18 @@ def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise NotJSON(f"the key {twice!r} is given twice")
+        raise InvalidJSON(f"the key {twice!r} is given twice")
     return found
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """One request, and what came of it.
+    """A request and the answer.
 
     Attributes:
         request: The frame that was sent.
-        response: The frame that came; None where none did.
-        seconds: How long it took.
+        response: The frame that came back, or None.
+        seconds: The time until the answer.
         failure: Why no frame came.
     """
 
@@ -75,18 +74,18 @@ class Exchange:
 
     @cached_property
     def asked(self) -> dict[str, Any]:
-        """The request, read."""
+        """The parsed request."""
         asked: dict[str, Any] = json.loads(self.request)
         return asked
 
     @cached_property
     def answer(self) -> tuple[str, Any, str | None]:
-        """The response's type, its data, and what is wrong with it."""
+        """The response's type and data, and an error if the response cannot be read."""
         if self.response is None:
             return "", None, self.failure or "no answer came"
         try:
             frame = strict_json(self.response)
-        except NotJSON as error:
+        except InvalidJSON as error:
             return "", None, f"the frame is no JSON: {error}"
         if not isinstance(frame, dict) or not isinstance(frame.get("type"), str):
             return "", None, f"the frame is no object with a type: {self.response:.200}"
@@ -94,18 +93,20 @@ class Exchange:
 
     @property
     def kind(self) -> str:
-        """The response's type; empty where there is none that can be read."""
+        """The response's type; empty if the response cannot be read."""
         return self.answer[0]
 
     @property
     def data(self) -> dict[str, Any]:
-        """The response's data; empty where they are no object."""
+        """The response's data; empty if the data is not an object."""
         data = self.answer[1]
         return data if isinstance(data, dict) else {}
 
     @property
     def error(self) -> str | None:
-        """The code and the text of an error frame, or why there is no frame; else None."""
+        """The code and text of an error frame, or why there is no frame; None if there was no
+        error.
+        """
         kind, data, trouble = self.answer
         if trouble is not None:
             return trouble
@@ -117,12 +118,12 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Moment:
-    """A reset or a step that was answered by an observation, and the state after it.
+    """A reset or step that was answered with an observation, and the state afterwards.
 
     Attributes:
-        exchange: The reset, or the step.
-        states: The readings of the state after it, those after actions that were refused too; not
-            those after a step that failed halfway.
+        exchange: The reset or step.
+        states: The readings of the state after it, also those after refused actions, but not those
+            after a step that failed halfway.
     """
 
     exchange: Exchange
@@ -130,56 +131,56 @@ class Moment:
 
     @property
     def is_reset(self) -> bool:
-        """It begins an episode."""
+        """True if the moment begins an episode."""
         return bool(self.exchange.asked["type"] == "reset")
 
     @property
     def sent(self) -> dict[str, Any]:
-        """The arguments of a reset, the action of a step."""
+        """The arguments of a reset, or the action of a step."""
         sent: dict[str, Any] = self.exchange.asked.get("data") or {}
         return sent
 
     @property
     def frame(self) -> dict[str, Any]:
-        """``observation``, ``reward``, ``done`` and maybe ``metadata``."""
+        """The response's ``observation``, ``reward``, ``done`` and maybe ``metadata``."""
         return self.exchange.data
 
     @property
     def observation(self) -> dict[str, Any]:
-        """What was seen."""
+        """The observation; empty if not an object."""
         seen = self.frame.get("observation")
         return seen if isinstance(seen, dict) else {}
 
     @property
     def reward(self) -> Any:
-        """The reward as it came, of whatever type."""
+        """The reward as received, of any type."""
         return self.frame.get("reward")
 
     @property
     def is_done(self) -> bool:
-        """The episode is over."""
+        """True if the episode is over."""
         return self.frame.get("done") is True
 
     @property
     def reward_info(self) -> dict[str, Any]:
-        """What is known of the reward beside the number (see `openenv.reward`)."""
+        """Information on the reward beside the number (see `openenv.reward`)."""
         info = self.metadata.get(REWARD_INFO)
         return info if isinstance(info, dict) else {}
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What was told beside the observation."""
+        """The metadata beside the observation."""
         told = self.frame.get("metadata")
         return told if isinstance(told, dict) else {}
 
 
 @dataclass(frozen=True)
 class Transcript:
-    """Everything that was said on one session, in its order.
+    """All exchanges of a session, in order.
 
     Attributes:
         exchanges: Requests with their answers.
-        stopped: Why it ends before it was meant to; None where it does not.
+        stopped: Why the session broke off; None if it did not.
     """
 
     exchanges: tuple[Exchange, ...] = ()
@@ -187,7 +188,7 @@ class Transcript:
 
     @cached_property
     def moments(self) -> tuple[Moment, ...]:
-        """The resets and steps that were answered by observations."""
+        """The resets and steps that were answered with observations."""
         found: list[tuple[Exchange, list[Exchange]]] = []
         is_known = False  # what state it must be in
         for exchange in self.exchanges:
@@ -202,17 +203,17 @@ class Transcript:
 
     @property
     def steps(self) -> tuple[Moment, ...]:
-        """The steps among them."""
+        """The steps among the moments."""
         return tuple(moment for moment in self.moments if not moment.is_reset)
 
     @property
     def first(self) -> Moment | None:
-        """What its reset showed."""
+        """The moment of the reset, or None."""
         return next((moment for moment in self.moments if moment.is_reset), None)
 
     @property
     def errors(self) -> list[str]:
-        """What went wrong, in words, in its order."""
+        """Descriptions of all errors, in order."""
         found = []
         for number, exchange in enumerate(self.exchanges):
             if exchange.error is not None:
@@ -223,20 +224,20 @@ class Transcript:
 
     @property
     def actions(self) -> list[dict[str, Any]]:
-        """The actions of its steps."""
+        """The actions of the steps."""
         return [m.sent for m in self.steps]
 
     @cached_property
     def trace(self) -> tuple[Any, ...]:
-        """What must be the same in a replay: every answer, and nothing that only names it.
+        """The content that a replay must repeat: every answer, except names and ids.
 
-        Left out is the episode's identifier, which `runtime.state_contract` judges.
+        The episode's id is left out; `runtime.state_contract` checks it.
         """
         return tuple(_comparable(exchange) for exchange in self.exchanges)
 
     @property
     def spec(self) -> RewardSpec | None:
-        """What the rewards mean, as the reset told; None where it did not, or not readably."""
+        """The reward specification that the reset returned; None if missing or invalid."""
         told = self.first.reward_info.get("spec") if self.first else None
         try:
             return RewardSpec.from_data(told) if isinstance(told, dict) else None
@@ -245,7 +246,7 @@ class Transcript:
 
     @property
     def size_bytes(self) -> int:
-        """What its frames hold."""
+        """The size of all frames."""
         return sum(len(e.request) + len(e.response or "") for e in self.exchanges)
 
 
@@ -261,27 +262,27 @@ def _comparable(exchange: Exchange) -> Any:
 
 
 def first_difference(one: Transcript, other: Transcript) -> str | None:
-    """Say where two transcripts part; None where they are the same."""
+    """Describe the first difference of two transcripts, or return None."""
     for number, (a, b) in enumerate(zip(one.trace, other.trace, strict=False)):
         if a != b:
             asked = one.exchanges[number].asked["type"]
-            return f"{asked} (exchange {number}): {_parting(a, b)}"
+            return f"{asked} (exchange {number}): {_describe_difference(a, b)}"
     if len(one.trace) != len(other.trace):
         return f"one has {len(one.trace)} exchanges, the other {len(other.trace)}"
     return None
 
 
-def _parting(one: Any, other: Any, path: str = "") -> str:
-    """The first place in which two values differ."""
+def _describe_difference(one: Any, other: Any, path: str = "") -> str:
+    """Describe the first place in which two values differ."""
     if isinstance(one, dict) and isinstance(other, dict):
         for name in one | other:
             if one.get(name, _MISSING) != other.get(name, _MISSING):
                 at = f"{path}.{name}" if path else str(name)
-                return _parting(one.get(name, _MISSING), other.get(name, _MISSING), at)
+                return _describe_difference(one.get(name, _MISSING), other.get(name, _MISSING), at)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
         for place, (a, b) in enumerate(zip(one, other, strict=True)):
             if a != b:
-                return _parting(a, b, f"{path}[{place}]" if path else "")
+                return _describe_difference(a, b, f"{path}[{place}]" if path else "")
     return f"{path or 'it'} was {one!r:.120} and then {other!r:.120}"
 
 
@@ -293,15 +294,15 @@ class _Missing:
 _MISSING = _Missing()
 
 
-def worth(transcript: Transcript, spec: RewardSpec | None = None) -> float | None:
-    """What an episode was worth, by what its rewards mean.
+def episode_reward(transcript: Transcript, spec: RewardSpec | None = None) -> float | None:
+    """Return the total reward of an episode, by the reward specification.
 
     Args:
         transcript: The episode.
-        spec: What they mean; by default what its reset told, else one reward a step.
+        spec: The specification; by default the one that the reset returned, else one reward a step.
 
     Returns:
-        None where no reward is known, or one that counts could not be scored.
+        The total; None if no reward is known, or a reward that counts could not be scored.
     """
     meaning = spec or transcript.spec or RewardSpec()
     rewards = [_number(moment.reward) for moment in transcript.steps]
@@ -321,12 +322,12 @@ def _reason(info: Mapping[str, Any]) -> str | None:
 
 
 @dataclass(frozen=True)
-class Fetched:
-    """What an HTTP route answered.
+class FetchedPage:
+    """The answer of an HTTP route.
 
     Attributes:
-        path: What was asked for.
-        status: The status; None where nothing answered.
+        path: The requested path.
+        status: The status; None if nothing answered.
         body: The text.
         failure: Why nothing answered.
     """
@@ -338,20 +339,20 @@ class Fetched:
 
     @cached_property
     def json(self) -> Any:
-        """The body, read; None where it is no JSON."""
+        """The parsed body; None if the body is not JSON."""
         try:
             return strict_json(self.body)
-        except NotJSON:
+        except InvalidJSON:
             return None
 
     @property
     def object(self) -> dict[str, Any]:
-        """The body, where it is an object and the status is 200; else empty."""
+        """The body if it is an object and the status is 200; else empty."""
         return self.json if self.status == 200 and isinstance(self.json, dict) else {}
 
 
 def string_leaves(value: Any) -> Iterator[str]:
-    """Every text in a JSON value, those in lists and objects too."""
+    """Yield every text in a JSON value, at any depth."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

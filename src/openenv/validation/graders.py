@@ -1,8 +1,8 @@
-"""What judges a package, and how it is found.
+"""Graders, their evidence, and the registry of graders.
 
-A grader reads the manifest and the evidence, and never the file that the manifest is from. It
-judges; what its failure means is the severity policy's to say. Anyone can add one, by an entry
-point of the group ``openenv.validation.graders`` that names a class, or an object:
+A grader reads the manifest and the evidence, never the package's manifest file. It only judges; the
+severity policy decides what a failure means. Anyone can add a grader by an entry point of the group
+``openenv.validation.graders`` that names a class or an object:
 
     [project.entry-points."openenv.validation.graders"]
     title_case = "my_graders:TitleCase"
@@ -19,12 +19,12 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from openenv.errors import OpenEnvError
 from openenv.validation.manifest import AnyManifest
 from openenv.validation.providers import RunningSubject
-from openenv.validation.report import CheckResult
+from openenv.validation.report import CheckResult, Judgment
 from openenv.validation.types import Level, ProviderCapability
 
 __all__ = [
     "ENTRY_POINT_GROUP",
-    "Check",
+    "FunctionGrader",
     "Evidence",
     "Grader",
     "GraderError",
@@ -40,32 +40,32 @@ T = TypeVar("T")
 
 
 class GraderError(OpenEnvError, ValueError):
-    """Something is no grader, or its check has one already."""
+    """An object is not a grader, or a check has two graders."""
 
 
 class Evidence:
-    """Everything that one run has seen, each kind once: what graders read.
+    """The evidence of a run, keyed by class.
 
-    A kind is a class. Whoever collects puts an instance, and graders get it by the class.
+    Collectors put an instance of each kind; graders get it by class.
     """
 
     def __init__(self, *items: object) -> None:
         self._items = {type(item): item for item in items}
 
     def put(self, item: object) -> None:
-        """Add what was collected; it takes the place of what was there of its class."""
+        """Add an item, replacing an earlier item of the same class."""
         self._items[type(item)] = item
 
     def get(self, kind: type[T]) -> T | None:
-        """What was collected of a kind; None where nothing was."""
+        """Return the item of a class, or None."""
         found = self._items.get(kind)
         return found if isinstance(found, kind) else None
 
     def need(self, kind: type[T]) -> T:
-        """What was collected of a kind.
+        """Return the item of a class.
 
         Raises:
-            LookupError: Nothing was; a grader that needs it should depend on what collects it.
+            LookupError: There is none; the grader should depend on the check that collects it.
         """
         found = self.get(kind)
         if found is None:
@@ -75,12 +75,12 @@ class Evidence:
 
 @dataclass(frozen=True)
 class WireExchange:
-    """One request on the wire and its answer, as the texts that they were.
+    """A request on the wire and the answer, as texts.
 
     Attributes:
         operation: ``reset``, ``step`` or ``state``.
-        request_json: What was sent.
-        response_json: What came.
+        request_json: The request.
+        response_json: The response.
     """
 
     operation: str
@@ -90,14 +90,14 @@ class WireExchange:
 
 @dataclass(frozen=True)
 class RuntimeEvidence:
-    """The episode that was played, for graders that were written for the public package.
+    """The measured episode, for graders written for the public package.
 
     Attributes:
-        exchanges: In their order.
-        observation_schema_json: What the server says of its observations.
-        failure_phase: Where it went wrong; None where it did not.
-        failure_reason: How.
-        reset_observation_schema_json: What it says of a reset's, where that is another.
+        exchanges: The exchanges, in order.
+        observation_schema_json: The server's schema of observations.
+        failure_phase: The phase that failed; None if none did.
+        failure_reason: Why the phase failed.
+        reset_observation_schema_json: The server's schema of a reset's observation, if it differs.
     """
 
     exchanges: tuple[WireExchange, ...] = ()
@@ -109,17 +109,17 @@ class RuntimeEvidence:
 
 @dataclass
 class Subject:
-    """What a grader judges.
+    """The package that a grader judges.
 
     Attributes:
-        root: The package's directory. Reading is all that is done with it.
-        manifest: What it declares.
-        image_ref: Its image's digest; None where none was built.
-        running: It, serving; None at the static level.
-        outputs_dir: Where a grader may put files; they are kept beside the report.
-        runtime_evidence: The episode that was played, in the public package's form.
-        network_evidence_json: What it could reach; None where that was not measured.
-        evidence: Everything that was collected.
+        root: The package's directory; graders only read it.
+        manifest: The package's declarations.
+        image_ref: The image's digest; None if none was built.
+        running: The running package; None at the static level.
+        outputs_dir: A directory for a grader's files, kept beside the report.
+        runtime_evidence: The measured episode, in the public package's form.
+        network_evidence_json: The reachable hosts; None if not measured.
+        evidence: The collected evidence.
     """
 
     root: Path
@@ -134,15 +134,16 @@ class Subject:
 
 @runtime_checkable
 class Grader(Protocol):
-    """Judges one thing.
+    """A grader of a check.
 
     Attributes:
-        check_id: Names it, as ``group.what``: small letters and underscores.
-        level: How deep it looks.
-        requires_capabilities: The fields of `CapabilitiesSpec` that a package must declare, for
-            this to be asked of it at all.
-        requires_provider: What the provider must be capable of; it is skipped where it is not.
-        depends_on: Checks that must have passed; it is skipped where one has not.
+        check_id: The check's id, as ``group.what``, in lowercase letters and underscores.
+        level: The check's level.
+        requires_capabilities: Fields of `CapabilitiesSpec` that a package must declare for the
+            check to
+            apply.
+        requires_provider: Capabilities that the provider needs; without them the check is skipped.
+        depends_on: Checks that must have passed; otherwise the check is skipped.
     """
 
     check_id: str
@@ -152,29 +153,33 @@ class Grader(Protocol):
     depends_on: tuple[str, ...]
 
     def applies_to(self, manifest: AnyManifest) -> bool:
-        """Whether this can be asked of such a package."""
+        """Return whether the check applies to a package."""
         ...
 
     def run(self, subject: Subject) -> CheckResult:
-        """Judge. It changes nothing; an exception is reported as this check's own error."""
+        """Judge a package without changing the package; an exception becomes an error of this
+        check.
+        """
         ...
 
 
 @dataclass
-class Check:
-    """A grader that is a function.
+class FunctionGrader:
+    """A grader made from a function.
 
     Attributes:
         check_id: See `Grader`; so are `level`, `requires_capabilities`, `requires_provider` and
             `depends_on`.
-        judge: What judges.
-        applies: Whether it can be asked of a package with this manifest.
-        reads_manifest: Without a manifest it is skipped; otherwise `judge` is given None for it.
+        judge: The function.
+        applies: Returns whether the check applies to a manifest.
+        reads_manifest: If true, the check is skipped without a manifest; otherwise `judge` may
+            receive
+            None.
     """
 
     check_id: str
     level: Level
-    judge: Callable[[Subject], CheckResult]
+    judge: Callable[[Subject], Judgment]
     depends_on: tuple[str, ...] = ()
     requires_capabilities: frozenset[str] = frozenset()
     requires_provider: frozenset[ProviderCapability] = frozenset()
@@ -182,16 +187,16 @@ class Check:
     reads_manifest: bool = True
 
     def applies_to(self, manifest: AnyManifest) -> bool:
-        """Whether this can be asked of such a package."""
+        """Return whether the check applies to a package."""
         return self.applies(manifest)
 
     def run(self, subject: Subject) -> CheckResult:
-        """Judge."""
-        return self.judge(subject)
+        """Judge a package."""
+        return self.judge(subject).result_of(self.check_id)
 
 
 class GraderRegistry:
-    """Graders by their checks."""
+    """Graders by check."""
 
     def __init__(self, graders: Iterable[Grader] = ()) -> None:
         self._graders: dict[str, Grader] = {}
@@ -206,7 +211,7 @@ class GraderRegistry:
         """Add a grader.
 
         Raises:
-            GraderError: It is none, or its check has one.
+            GraderError: The object is not a grader, or its check has one.
         """
         lacking = [name for name in _PARTS if not hasattr(grader, name)]
         if lacking:
@@ -216,37 +221,40 @@ class GraderRegistry:
         self._graders[grader.check_id] = grader
 
     def load_entry_points(self) -> int:
-        """Add what installed packages offer; gives how many that are.
+        """Add the graders of installed packages and return the number added.
 
         Raises:
-            GraderError: One cannot be imported, is no grader, or is of a check that has one; the
-                text names the package.
+            GraderError: An entry point cannot be imported, is not a grader, or its check has one;
+                the text
+                names the package.
         """
         found = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda one: (one.name, one.value))
         for entry in found:
-            grader = _loaded(entry)
+            grader = _load_entry_point(entry)
             try:
                 self.register(grader)
             except GraderError as error:
-                raise GraderError(f"the entry point {_named(entry)}: {error}") from error
+                raise GraderError(
+                    f"the entry point {_describe_entry_point(entry)}: {error}"
+                ) from error
             self._third_party.add(grader.check_id)
         return len(found)
 
     @property
     def third_party(self) -> list[Grader]:
-        """Those that installed packages offer."""
+        """The graders of installed packages."""
         return [grader for grader in self if grader.check_id in self._third_party]
 
     def get(self, check_id: str) -> Grader | None:
-        """The grader of a check; None where there is none."""
+        """Return the grader of a check, or None."""
         return self._graders.get(check_id)
 
     def select(self, manifest: AnyManifest, max_level: Level) -> list[Grader]:
-        """The graders that can be asked of a package, up to a level, in the order they run."""
+        """Return the graders that apply to a package up to a level, in order of execution."""
         chosen = [
             grader for grader in self if grader.level <= max_level and _is_asked(grader, manifest)
         ]
-        return in_order(chosen)
+        return sort_graders(chosen)
 
 
 _PARTS = (
@@ -266,11 +274,11 @@ def _is_asked(grader: Grader, manifest: AnyManifest) -> bool:
     return has and grader.applies_to(manifest)
 
 
-def in_order(graders: Iterable[Grader]) -> list[Grader]:
-    """Graders with those of lower levels first, and each after what it depends on.
+def sort_graders(graders: Iterable[Grader]) -> list[Grader]:
+    """Sort graders by level, and each after the checks that must come first.
 
     Raises:
-        GraderError: They depend on each other in a circle.
+        GraderError: The dependencies are circular.
     """
     import graphlib
 
@@ -285,16 +293,15 @@ def in_order(graders: Iterable[Grader]) -> list[Grader]:
     return sorted(by_id.values(), key=lambda one: (one.level, ranks[one.check_id]))
 
 
-def _loaded(entry: EntryPoint) -> Any:
+def _load_entry_point(entry: EntryPoint) -> Any:
     try:
         found = entry.load()
         return found() if isinstance(found, type) else found
     except (Exception, SystemExit) as error:  # whatever a package raises when it is imported
-        raise GraderError(
-            f"the entry point {_named(entry)} cannot be loaded: {type(error).__name__}: {error}"
-        ) from error
+        what = f"the entry point {_describe_entry_point(entry)} cannot be loaded"
+        raise GraderError(f"{what}: {type(error).__name__}: {error}") from error
 
 
-def _named(entry: EntryPoint) -> str:
+def _describe_entry_point(entry: EntryPoint) -> str:
     package = entry.dist.name if entry.dist is not None else "an unknown package"
     return f"{entry.name} = {entry.value} of {package}"

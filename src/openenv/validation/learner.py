@@ -1,22 +1,23 @@
-"""A small learner: does anything in an environment get better with practice?
+"""A small learner that shows whether practice improves rewards in an environment.
 
 It is REINFORCE (Williams 1992) with the advantages of GRPO (Shao et al. 2024, arXiv:2402.03300):
-several samples of the same task and seed are a group, and what counts is by how much a sample is
-better than its group. The policy is a softmax over the actions that may be taken, linear in hashed
-features of the observation (numbers, flags, words, and the observation as a whole, which makes it a
-table where situations come again). It knows nothing of the environment but what is on the wire.
+several samples of the same task and seed are a group, and a sample counts by how much better than
+its group it is. The policy is a softmax over the possible actions, linear in hashed features of the
+observation (numbers, flags, words, and the observation as a whole, which acts as a table if
+situations recur). It knows only what is on the wire.
 
-What it says: if the rewards of some seeds are higher after learning than before, with a confidence
-interval above 0, there is something to be learned. If they are not, that is no proof of the
-contrary: this learner is small. A reward that has nothing to do with the actions gives groups with
-signal all the same, and no improvement; so both are measured.
+If the rewards of several seeds are higher after learning than before, with a confidence interval
+above 0, there is something to learn. The converse does not hold: this learner is small. A reward
+that ignores the actions gives groups with signal, but no improvement; so both are measured.
 
-An oracle's Python file (`openenv.validation.oracle`) may say what it is tried in:
+An oracle's Python file (`openenv.validation.oracle`) may set what the learner plays:
 
     LEARNING = {"reset": {"max_moves": 30}, "tasks": ["t1", "t2"], "iterations": 20}
 
-and, by a function ``candidates(view)``, from which actions it chooses. Without, these are the legal
-actions that an observation names, or all that the schema has, or some that are drawn from it.
+and, by a function ``candidates(view)``, the actions it chooses from. By default these are the legal
+actions that an observation lists, else all actions of the schema, else some drawn from it.
+
+Sessions are played concurrently on the event loop; the update runs in a thread.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from openenv.client.generic import GenericEnvClient
 from openenv.errors import CapacityError, ExecutionFailed
 from openenv.reward import RewardSpec
 from openenv.validation.actions import Action, ActionSpace
-from openenv.validation.probes import View
+from openenv.validation.probes import ProbeView
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,7 +56,7 @@ __all__ = [
     "schema_candidates",
 ]
 
-Candidates = Callable[[View], Sequence[Action]]
+Candidates = Callable[[ProbeView], Sequence[Action]]
 """From a view to the actions that may be taken."""
 
 INSTALL = "pip install 'openenv[eval]'"
@@ -69,22 +70,22 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class LearningSettings:
-    """How much is played, and how it is learned from.
+    """Settings of the learner.
 
     Attributes:
         reset: Further arguments of every reset.
-        tasks: What `task` of a reset is, in turn; None for resets without.
-        seeds: Learners, each from another seed, of which the confidence intervals are.
-        iterations: Updates of a learner.
-        groups: Groups of an update: tasks and seeds.
-        samples: Of a group.
-        evaluation: Episodes by which a learner is measured, before and after.
-        max_steps: Actions of an episode at most.
+        tasks: Values of the reset's `task`, in turn; None for resets without a task.
+        seeds: Number of learners, each with another seed, over which confidence intervals are
+            taken.
+        iterations: Updates per learner.
+        groups: Groups (tasks and seeds) per update.
+        samples: Episodes per group.
+        evaluation: Episodes that measure a learner, before and after.
+        max_steps: Maximum number of actions per episode.
         rate: The step size.
-        entropy: What it is worth at first to stay undecided, in standard deviations of the reward;
-            less and less with each update.
-        discount: What a reward counts for the actions before it, by step.
-        seconds: After so many it ends, with what it has.
+        entropy: The initial entropy bonus in standard deviations of the reward; it decays to 0.
+        discount: The discount of rewards per step.
+        seconds: Stop after this many seconds, with the results so far.
     """
 
     reset: Mapping[str, Any] = field(default_factory=dict)
@@ -102,10 +103,10 @@ class LearningSettings:
 
     @classmethod
     def of(cls, given: Mapping[str, Any], **others: Any) -> LearningSettings:
-        """Read what an oracle's file says.
+        """Read the settings of an oracle's file.
 
         Raises:
-            ValueError: There is no such setting.
+            ValueError: A setting is unknown.
         """
         known = {one.name for one in fields(cls)}
         if unknown := sorted(given.keys() - known):
@@ -118,13 +119,13 @@ class LearningSettings:
 
 @dataclass(frozen=True)
 class Curve:
-    """How learning went: at each point, over the learners.
+    """The learning curve: statistics over the learners at each point.
 
     Attributes:
-        episodes: How many each had played by then.
+        episodes: Episodes that each learner had played.
         mean: The mean reward of an episode.
-        low: Of the confidence interval of that, at 95 %.
-        high: Likewise.
+        low: The lower bound of the 95 % confidence interval.
+        high: The upper bound.
     """
 
     episodes: tuple[int, ...]
@@ -135,25 +136,25 @@ class Curve:
 
 @dataclass(frozen=True)
 class LearningReport:
-    """What a learner came to.
+    """The result of the learners.
 
     Attributes:
-        curve: Rewards while it learned.
-        before: What the policy that has learned nothing gets, by learner: it draws from all actions
-            alike.
-        after: What the learned one gets in the same episodes, none of which it had seen.
+        curve: Rewards while learning.
+        before: The untrained policy's mean reward, by learner: it draws uniformly.
+        after: The trained policy's mean reward in the same episodes, none of which it was trained
+            on.
         improvement: The mean difference.
-        interval: Its confidence interval over the learners, at 95 %, by Student's t.
-        p_value: That the improvement is chance: a paired, one-sided t test over the learners.
-        groups: How many groups of samples were played.
-        groups_with_signal: How many of them had rewards that differ.
-        first_groups: Of these, how many before anything was learned.
-        first_groups_with_signal: Likewise.
-        unscored: Episodes whose reward is not known, which nothing was learned from.
-        episodes: Played in all.
-        steps: Taken in all.
-        seconds: That it took.
-        stopped: Why it ended early; None where it did not.
+        interval: The improvement's 95 % confidence interval over the learners, by Student's t.
+        p_value: The probability of the improvement by chance: a paired, one-sided t test.
+        groups: Number of groups played.
+        groups_with_signal: Number of groups whose rewards differ.
+        first_groups: Number of groups before the first update.
+        first_groups_with_signal: Number of these whose rewards differ.
+        unscored: Episodes without a known reward; nothing was learned from them.
+        episodes: Total number of episodes.
+        steps: Total number of steps.
+        seconds: The duration.
+        stopped: Why learning ended early; None if it did not.
     """
 
     curve: Curve
@@ -174,12 +175,12 @@ class LearningReport:
 
     @property
     def is_learnable(self) -> bool:
-        """The improvement is above 0, by its confidence interval."""
+        """True if the confidence interval of the improvement is above 0."""
         return self.interval[0] > 0
 
     @property
     def share_with_signal(self) -> float:
-        """The part of the groups whose samples differ in reward."""
+        """The share of groups in which rewards differ."""
         return self.groups_with_signal / self.groups if self.groups else 0.0
 
 
@@ -187,7 +188,7 @@ class LearningReport:
 
 
 def schema_candidates(space: ActionSpace, seed: int = 0) -> Candidates:
-    """The legal actions that an observation names; else all of the schema, or some of them."""
+    """Return the candidates of a schema: listed legal actions, else all actions, else a sample."""
     generator = random.Random(seed)  # nosec B311  # what is drawn is no secret
     every = space.enumerated()
     if not every:
@@ -197,7 +198,7 @@ def schema_candidates(space: ActionSpace, seed: int = 0) -> Candidates:
 
 
 def features(observation: Mapping[str, Any]) -> dict[int, float]:
-    """Hashed features of an observation, each with its value."""
+    """Return the hashed features of an observation, with values."""
     found: dict[int, float] = {_hash(b"whole", to_json(_shown(observation))): 1.0, 1: 1.0}
     for name, value in _shown(observation).items():
         _add(found, name, value)
@@ -226,7 +227,7 @@ def _add(found: dict[int, float], path: str, value: Any) -> None:
 
 @functools.lru_cache(maxsize=2**16)
 def _named(path: str, value: object) -> int:
-    """The feature of a value at a place."""
+    """Return the feature of a value at a path."""
     return _hash(path.encode(), str(value).encode())
 
 
@@ -234,48 +235,49 @@ def _hash(*parts: bytes) -> int:
     return zlib.crc32(b"\0".join(parts))
 
 
-class _Softmax:
-    """A policy that is linear in features of the observation and the action."""
+class _HashedSoftmax:
+    """A softmax policy that is linear in hashed features of observation and action."""
 
     def __init__(self) -> None:
         self.weights = np.zeros(FEATURES)
         self._moved = np.zeros(FEATURES)
 
-    def look(self, observation: Mapping[str, Any], actions: Sequence[Action]) -> _Situation:
-        """What there is to choose from."""
+    def look(self, observation: Mapping[str, Any], actions: Sequence[Action]) -> _ActionFeatures:
+        """Compute the features of the possible actions."""
         seen = features(observation)
         hashes = np.fromiter(seen, dtype=np.uint64)
         values = np.fromiter(seen.values(), dtype=float)
         values /= np.linalg.norm(values)
         keys = np.array([_hash(to_json(action)) for action in actions], dtype=np.uint64)
         mixed = (hashes[None, :] * np.uint64(2654435761)) ^ (keys[:, None] * np.uint64(40503))
-        return _Situation((mixed % np.uint64(FEATURES)).astype(np.int64), values)
+        return _ActionFeatures((mixed % np.uint64(FEATURES)).astype(np.int64), values)
 
-    def probabilities(self, situation: _Situation) -> np.ndarray:
+    def probabilities(self, situation: _ActionFeatures) -> np.ndarray:
         logits = self.weights[situation.indices] @ situation.values
         raised = np.exp(logits - logits.max())
         chances: np.ndarray = raised / raised.sum()
         return chances
 
-    def draw(self, situation: _Situation, chance: np.random.Generator) -> int:
+    def draw(self, situation: _ActionFeatures, chance: np.random.Generator) -> int:
         chances = self.probabilities(situation)
         return int(chance.choice(len(chances), p=chances))
 
-    def best(self, situation: _Situation, chance: np.random.Generator) -> int:
+    def best(self, situation: _ActionFeatures, chance: np.random.Generator) -> int:
         chances = self.probabilities(situation)
         ties = np.flatnonzero(chances >= chances.max() - 1e-12)
         return int(chance.choice(ties))
 
-    def anything(self, situation: _Situation, chance: np.random.Generator) -> int:
+    def anything(self, situation: _ActionFeatures, chance: np.random.Generator) -> int:
         return int(chance.integers(len(situation.indices)))
 
     def learn(
-        self, moves: Sequence[tuple[_Situation, int, float]], rate: float, entropy: float
+        self, moves: Sequence[tuple[_ActionFeatures, int, float]], rate: float, entropy: float
     ) -> None:
-        """Ascend the gradient of the log probabilities, each weighed by its advantage.
+        """Ascend the gradient of the log probabilities, weighted by advantage.
 
-        Every weight has a step size of its own, which gets smaller the more it was moved (AdaGrad,
-        Duchi et al. 2011): what is seen once counts, and what is seen always does not run away.
+        Each weight has its own step size, which shrinks as the weight moves (AdaGrad, Duchi et al.
+        2011):
+        rare features count, and frequent ones do not run away.
         """
         gradient = np.zeros(FEATURES)
         for situation, chosen, advantage in moves:
@@ -292,8 +294,8 @@ class _Softmax:
 
 
 @dataclass(frozen=True)
-class _Situation:
-    """Features of the actions that may be taken: (actions, features), and a value for each."""
+class _ActionFeatures:
+    """Features of the possible actions: (actions, features), and a value for each feature."""
 
     indices: np.ndarray
     values: np.ndarray
@@ -301,12 +303,12 @@ class _Situation:
 
 # ------------------------------------------------------------------ playing
 
-_Choose: TypeAlias = "Callable[[_Situation, np.random.Generator], int]"
+_Choose: TypeAlias = "Callable[[_ActionFeatures, np.random.Generator], int]"
 
 
 @dataclass
-class _Job:
-    """An episode to be played. What it draws is its own, whichever others are played meanwhile."""
+class _EpisodeJob:
+    """An episode to play, with random draws independent of other episodes."""
 
     reset: dict[str, Any]
     choose: _Choose
@@ -314,21 +316,21 @@ class _Job:
 
 
 @dataclass
-class _Played:
-    """An episode that was played."""
+class _LearnerEpisode:
+    """A played episode."""
 
-    moves: list[tuple[_Situation, int]]
+    moves: list[tuple[_ActionFeatures, int]]
     rewards: list[float]
     worth: float | None
 
 
-class _Table:
-    """Sessions of a server, and who plays in them."""
+class _LearnerSessions:
+    """Sessions of a server, and the policy that plays."""
 
     def __init__(
         self,
         clients: list[GenericEnvClient],
-        policy: _Softmax,
+        policy: _HashedSoftmax,
         candidates: Candidates,
         settings: LearningSettings,
     ) -> None:
@@ -339,10 +341,10 @@ class _Table:
         self._spec: RewardSpec | None = None
         self.episodes = self.steps = self.unscored = 0
 
-    async def play(self, jobs: Sequence[_Job]) -> list[_Played]:
+    async def play(self, jobs: Sequence[_EpisodeJob]) -> list[_LearnerEpisode]:
         """Play episodes, as many at once as there are sessions."""
         waiting = list(enumerate(jobs))[::-1]
-        played: dict[int, _Played] = {}
+        played: dict[int, _LearnerEpisode] = {}
 
         async def work(client: GenericEnvClient) -> None:
             while waiting:
@@ -352,17 +354,17 @@ class _Table:
         await asyncio.gather(*(work(client) for client in self._clients))
         return [played[place] for place in range(len(jobs))]
 
-    async def _episode(self, client: GenericEnvClient, job: _Job) -> _Played:
+    async def _episode(self, client: GenericEnvClient, job: _EpisodeJob) -> _LearnerEpisode:
         result = await client.reset(**job.reset)
         told = (result.reward_info or {}).get("spec")
         if self._spec is None:
             self._spec = RewardSpec.from_data(told) if isinstance(told, dict) else RewardSpec()
         chance = np.random.default_rng(job.seed)
-        moves: list[tuple[_Situation, int]] = []
+        moves: list[tuple[_ActionFeatures, int]] = []
         rewards: list[float | None] = []
         unscored: list[str | None] = []
         while not result.done and len(moves) < self._settings.max_steps:
-            actions = self._candidates(View(result.observation, len(moves), {}, job.reset))
+            actions = self._candidates(ProbeView(result.observation, len(moves), {}, job.reset))
             if not actions:
                 break
             situation = self.policy.look(result.observation, actions)
@@ -375,11 +377,11 @@ class _Table:
         self.episodes += 1
         self.steps += len(moves)
         self.unscored += value is None
-        return _Played(moves, [reward or 0.0 for reward in rewards], value)
+        return _LearnerEpisode(moves, [reward or 0.0 for reward in rewards], value)
 
     @property
     def is_per_step(self) -> bool:
-        """The rewards of steps add up, so that what came before an action is none of its doing."""
+        """True if step rewards add up, so that earlier rewards are not credited to an action."""
         return self._spec is None or self._spec.kind == "per_step"
 
 
@@ -391,15 +393,16 @@ async def learn(
     seed: int = 0,
     tell: Callable[[int, int], object] = lambda done, total: None,
 ) -> LearningReport:
-    """Let a small learner practise in a server's environment, several times from the beginning.
+    """Train small learners in a server's environment, each from scratch.
 
     Args:
-        url: Where the server is.
-        candidates: What it chooses from.
-        settings: How much it plays.
-        seed: Of everything that is drawn: in an environment that keeps to its seeds, all is the
-            same again by the same one.
-        tell: Told of each update: how many are done, of how many.
+        url: The server's address.
+        candidates: Returns the possible actions.
+        settings: The settings.
+        seed: The seed of all random draws: equal seeds give equal results in an environment that
+            honors
+            its seeds.
+        tell: Called after each update with the number done and the total.
 
     Raises:
         OpenEnvError: The server cannot be reached, or an episode failed.
@@ -411,8 +414,8 @@ async def learn(
     async with _sessions(url, chosen.groups * chosen.samples) as clients:
         learners = []
         for number in range(chosen.seeds):
-            policy = _Softmax()
-            table = _Table(clients, policy, candidates, chosen)
+            policy = _HashedSoftmax()
+            table = _LearnerSessions(clients, policy, candidates, chosen)
             learner = _Learner(table, chosen, number, seed)
             share = chosen.seconds * (number + 1) / chosen.seeds
             await learner.run(began + share, tell)
@@ -428,7 +431,7 @@ def _load_packages() -> None:
 
 @contextlib.asynccontextmanager
 async def _sessions(url: str, wanted: int) -> AsyncIterator[list[GenericEnvClient]]:
-    """So many sessions, or as many of them as the server holds."""
+    """Open up to `wanted` sessions, as many as the server holds."""
     async with contextlib.AsyncExitStack() as stack:
         clients: list[GenericEnvClient] = []
         for _ in range(wanted):
@@ -446,9 +449,11 @@ async def _sessions(url: str, wanted: int) -> AsyncIterator[list[GenericEnvClien
 
 
 class _Learner:
-    """One policy, from its beginning."""
+    """A policy in training."""
 
-    def __init__(self, table: _Table, settings: LearningSettings, number: int, seed: int) -> None:
+    def __init__(
+        self, table: _LearnerSessions, settings: LearningSettings, number: int, seed: int
+    ) -> None:
         self.table, self._settings = table, settings
         self._done, self._total = number * settings.iterations, settings.seeds * settings.iterations
         # Those of learning, of measuring, and of other learners are apart.
@@ -481,8 +486,8 @@ class _Learner:
             tell(self._done + iteration + 1, self._total)
         self.after = await self._mean(measured, policy.best)
 
-    def _job(self, reset: dict[str, Any], choose: _Choose) -> _Job:
-        return _Job(reset, choose, self._seeds.randrange(2**63))
+    def _job(self, reset: dict[str, Any], choose: _Choose) -> _EpisodeJob:
+        return _EpisodeJob(reset, choose, self._seeds.randrange(2**63))
 
     async def _mean(self, resets: Sequence[dict[str, Any]], choose: _Choose) -> float:
         played = await self.table.play([self._job(reset, choose) for reset in resets])
@@ -496,7 +501,7 @@ class _Learner:
         played = await self.table.play(jobs)
         known = [one.worth for one in played if one.worth is not None]
         self.curve.append(sum(known) / len(known) if known else float("nan"))
-        moves: list[tuple[_Situation, int, float]] = []
+        moves: list[tuple[_ActionFeatures, int, float]] = []
         for start in range(0, len(played), settings.samples):
             group = [
                 one for one in played[start : start + settings.samples] if one.worth is not None
@@ -513,11 +518,15 @@ class _Learner:
             entropy = settings.entropy * to_come
             await asyncio.to_thread(policy.learn, moves, settings.rate, entropy)
 
-    def _credited(self, group: Sequence[_Played]) -> list[tuple[_Situation, int, float]]:
-        """The moves of a group, each with how much better what followed was than in the others."""
+    def _credited(
+        self, group: Sequence[_LearnerEpisode]
+    ) -> list[tuple[_ActionFeatures, int, float]]:
+        """Return the moves of a group with advantages: how much better each return is than the
+        group's.
+        """
         returns = [self._returns(one) for one in group]
         longest = max(map(len, returns))
-        credited: list[tuple[_Situation, int, float]] = []
+        credited: list[tuple[_ActionFeatures, int, float]] = []
         for step in range(longest):
             here = [one[step] for one in returns if len(one) > step]
             mean = sum(here) / len(here)
@@ -528,8 +537,10 @@ class _Learner:
                     credited.append((situation, chosen, (values[step] - mean) / spread))
         return credited
 
-    def _returns(self, played: _Played) -> list[float]:
-        """What followed each move: of rewards that add up, those from there on."""
+    def _returns(self, played: _LearnerEpisode) -> list[float]:
+        """Return what followed each move: the sum of later rewards if rewards add up, else the
+        total.
+        """
         if not self.table.is_per_step:
             return [played.worth or 0.0] * len(played.moves)
         following, returns = 0.0, []
@@ -575,7 +586,7 @@ def _report(learners: Sequence[_Learner], seconds: float) -> LearningReport:
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """The mean, and its confidence interval by Student's t."""
+    """Return the mean and the confidence interval by Student's t."""
     from scipy import stats
 
     count = len(values)
@@ -588,7 +599,7 @@ def _interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def _p_value(differences: Sequence[float]) -> float:
-    """That the mean is above 0 by chance: a one-sided t test."""
+    """Return the p-value of a one-sided t test that the mean is above 0."""
     from scipy import stats
 
     if max(differences) - min(differences) < 1e-12:

@@ -1,8 +1,9 @@
-"""What an environment declares of itself, in one form whatever file it is written in.
+"""Normalized manifests: an environment's declarations, whatever file holds them.
 
-These are the normalized manifests 1 and 2 of RFC 008: 2 adds how the environment is run. What is
-declared is `openenv.manifest.declarations`. The JSON Schemas in ``schemas/`` are made from these
-models.
+These are the normalized manifests 1 and 2 of RFC 008; version 2 adds how the environment is run.
+The
+declarations are those of `openenv.manifest.declarations`. The JSON Schemas in ``schemas/`` are
+generated from these models.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ __all__ = [
     "CapabilitiesSpec",
     "ExecutionDeclaration",
     "JudgePin",
-    "ManifestError",
+    "DeclarationError",
     "NetworkPolicy",
     "NormalizedManifest",
     "NormalizedManifestV2",
@@ -45,18 +46,18 @@ __all__ = [
     "TaskDistributionPin",
     "TypeSpec",
     "VerifierBinding",
-    "execution_of",
+    "get_execution",
     "is_portable",
 ]
 
 
-class ManifestError(OpenEnvError, ValueError):
-    """A package declares something wrong, or too little.
+class DeclarationError(OpenEnvError, ValueError):
+    """A package's declarations are wrong or incomplete.
 
     Attributes:
         errors: One sentence for each field.
-        remediation: What to write instead; None where it is not known.
-        problems: Where each of `errors` stands, in that order; empty where that is not known.
+        remediation: What to write instead, if known.
+        problems: The location of each of `errors`, in that order; empty if unknown.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class ManifestError(OpenEnvError, ValueError):
         super().__init__("; ".join(self.errors))
 
 
-class _About(BaseModel):
+class _PackageIdentity(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: str = Field(description="The package's name.")
@@ -80,18 +81,18 @@ class _About(BaseModel):
     signature: SignatureKind = Field(description="Where this was read; for the report only.")
 
 
-class _Manifest(Declarations, _About):
-    """Its name, and what it declares."""
+class _NormalizedManifestBase(Declarations, _PackageIdentity):
+    """A package's identity and declarations."""
 
 
-class NormalizedManifest(_Manifest):
-    """What a package declares; schema 1."""
+class NormalizedManifest(_NormalizedManifestBase):
+    """The declarations of a package; schema 1."""
 
     manifest_schema_version: Literal["1"]
 
 
-class NormalizedManifestV2(_Manifest):
-    """What a package declares, with how it is run; schema 2."""
+class NormalizedManifestV2(_NormalizedManifestBase):
+    """The declarations of a package, and how it is run; schema 2."""
 
     manifest_schema_version: Literal["2"]
     execution: ExecutionDeclaration
@@ -100,8 +101,8 @@ class NormalizedManifestV2(_Manifest):
 AnyManifest = NormalizedManifest | NormalizedManifestV2
 
 
-def execution_of(manifest: AnyManifest) -> ExecutionDeclaration:
-    """How a package is run: what it declares, or the defaults."""
+def get_execution(manifest: AnyManifest) -> ExecutionDeclaration:
+    """Return the declared way to run a package, or the defaults."""
     if isinstance(manifest, NormalizedManifestV2):
         return manifest.execution
     return ExecutionDeclaration()

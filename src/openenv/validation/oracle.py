@@ -1,39 +1,41 @@
-"""The oracle: what a package brings to show that its verifier rewards a correct solution.
+"""The oracle: the solution by which a package shows that its verifier rewards correct behavior.
 
-A manifest declares one (RFC 008, "The oracle and the semantic contract"):
+A manifest declares it (RFC 008, "The oracle and the semantic contract"):
 
     validation:
       capabilities:
         oracle: {form: script, location: validation/oracle.py}
 
-There are two forms, and four kinds of file. Of every kind, paths are relative to the package.
+There are two forms, and four kinds of file. All paths are relative to the package.
 
-``form: injected_state``, a file of JSON. The reset's arguments put the world into the state that a
-correct trajectory leads to, or a snapshot does, as `EnvClient.snapshot` gives it; the actions are
-those by which the verifier looks at it (by default one that does nothing):
+``form: injected_state``, a JSON file. The reset's arguments, or a snapshot (as `EnvClient.snapshot`
+returns it), put the world into the state that a correct trajectory reaches. The actions let the
+verifier look at this state; by default one action that does nothing:
 
-    {"episodes": [{"reset": {"task": "t1", "board": "solved"}, "snapshot": "<base64, or left out>",
+    {"episodes": [{"reset": {"task": "t1", "board": "solved"}, "snapshot": "<base64, optional>",
                    "actions": [{"submit": true}]}]}
 
 ``form: script``, one of
 
-- ``*.json``: a correct trajectory, written down: ``{"episodes": [{"reset": {}, "actions": []}]}``.
-- ``*.py``: a policy. It runs in a process of its own on the validator's side, never in the server;
-  its functions get a `View`, by its fields: ``observation``, ``step``, ``state`` (privileged: no
-  agent sees it) and ``reset``. Actions are objects, or models, which are written as JSON.
+- ``*.json``: a correct trajectory: ``{"episodes": [{"reset": {}, "actions": []}]}``.
+- ``*.py``: a policy. It runs in a separate process on the validator's side, never in the server.
+  Its functions receive a `ProbeView`: ``observation``, ``step``, ``state`` (privileged: no agent
+  sees it) and ``reset``. Actions are objects, or models, which are converted to JSON.
 
       EPISODES = [{"task": "t1", "seed": 1}]    # arguments of reset; by default those of the plan
-      def oracle(view): ...                     # the next action; None has had enough
-      def do_nothing(view): ...                 # optional: what earns nothing, by default the least
+      def oracle(view): ...                     # the next action; None ends the episode
+      def do_nothing(view): ...                 # optional: earns nothing; default: least action
       def secrets(view): ...                    # optional: texts that no observation may show
       def candidates(view): ...                 # optional: the actions that a learner chooses from
-      CANARIES = [...]                          # optional: episodes that deserve nothing
+      CANARIES = [...]                          # optional: episodes that must earn nothing
       LEARNING = {...}                          # optional: see `openenv.validation.learner`
 
-- any other: a program that is run in the subject's sandbox after the reset and drives the world to
-  the solved state, as Harbor's ``solution/solve.sh``. The provider must be able to run commands.
+- any other file: a program that runs in the subject's sandbox after the reset and brings the world
+  to the solved state, like Harbor's ``solution/solve.sh``. The provider must be able to run
+  commands.
 
-Canaries are a file of JSON like a trajectory's, whose episodes deserve no more than doing nothing.
+Canaries are a JSON file in the format of a trajectory. Their episodes must earn no more than doing
+nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +51,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from typing_extensions import Self
@@ -57,33 +58,40 @@ from typing_extensions import Self
 from openenv._internal.json import read_json
 from openenv.errors import OpenEnvError
 from openenv.validation.actions import Action
-from openenv.validation.evidence import NotJSON, strict_json
+from openenv.validation.evidence import InvalidJSON, strict_json
 from openenv.validation.manifest import OracleDeclaration
-from openenv.validation.probes import Plan, Policy, View, scripted
+from openenv.validation.probes import Policy, ProbePlan, ProbeView, script_policy
 
-__all__ = ["Episode", "Oracle", "OracleError", "OracleProgram", "read_episodes", "read_oracle"]
+__all__ = [
+    "OracleEpisode",
+    "Oracle",
+    "OracleError",
+    "OracleProgram",
+    "read_episodes",
+    "read_oracle",
+]
 
 CALL_S = 30.0
 MAX_EPISODES = 8
 MAX_ANSWER_BYTES = 32 * 2**20
-PROGRAM = Path(__file__).parent / "programs" / "oracle.py"
+PROGRAM = Path(__file__).parent / "programs" / "oracle_server.py"
 
 FUNCTIONS = ("oracle", "do_nothing", "secrets", "candidates")
 
 
 class OracleError(OpenEnvError, ValueError):
-    """What a package declares as its oracle, or as canaries, is missing or is none."""
+    """The file that a package declares as oracle or canaries is missing or not valid."""
 
 
 @dataclass(frozen=True)
-class Episode:
-    """One episode that is known beforehand.
+class OracleEpisode:
+    """An episode that an oracle plays, or a canary.
 
     Attributes:
-        reset: The arguments of its reset.
-        actions: What is done in it; None where a program decides.
-        snapshot: Is restored after the reset.
-        name: What it is called in evidence.
+        reset: The arguments of reset.
+        actions: The actions; None if a program decides.
+        snapshot: A snapshot to restore after the reset.
+        name: The name in evidence.
     """
 
     reset: Mapping[str, Any]
@@ -92,26 +100,26 @@ class Episode:
     name: str = ""
 
 
-def read_episodes(path: Path) -> tuple[Episode, ...]:
-    """Read episodes from a file of JSON, as it is described above.
+def read_episodes(path: Path) -> tuple[OracleEpisode, ...]:
+    """Read episodes from a JSON file in the format described above.
 
     Raises:
-        OracleError: There is none, or it is none; the text says where and why.
+        OracleError: The file is missing or not valid; the text says where and why.
     """
     try:
         content = strict_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise OracleError(f"{path} cannot be read: {error.strerror}") from error
-    except (NotJSON, UnicodeDecodeError) as error:
+    except (InvalidJSON, UnicodeDecodeError) as error:
         raise OracleError(f"{path} is no JSON: {error}") from error
-    return episodes_of(content, str(path))
+    return parse_episodes(content, str(path))
 
 
-def episodes_of(content: Any, where: str) -> tuple[Episode, ...]:
-    """Read episodes from a value of JSON: an object of them, a list, or one alone.
+def parse_episodes(content: Any, where: str) -> tuple[OracleEpisode, ...]:
+    """Parse episodes from JSON data: an object with ``episodes``, a list, or a single episode.
 
     Raises:
-        OracleError: They are none.
+        OracleError: The data is not valid.
     """
     listed = content.get("episodes", content) if isinstance(content, dict) else content
     listed = listed if isinstance(listed, list) else [listed]
@@ -120,7 +128,7 @@ def episodes_of(content: Any, where: str) -> tuple[Episode, ...]:
     return tuple(_episode(one, f"{where}: episodes[{i}]") for i, one in enumerate(listed))
 
 
-def _episode(content: Any, where: str) -> Episode:
+def _episode(content: Any, where: str) -> OracleEpisode:
     known = {"reset", "actions", "snapshot", "name"}
     if not isinstance(content, dict) or content.keys() - known:
         raise OracleError(f"{where} must be an object of {', '.join(sorted(known))}")
@@ -137,7 +145,7 @@ def _episode(content: Any, where: str) -> Episode:
     except (ValueError, TypeError) as error:
         raise OracleError(f"{where}.snapshot is no base64: {error}") from error
     name = str(content.get("name") or where.rpartition(": ")[2])
-    return Episode(reset, None if actions is None else tuple(actions), snapshot, name)
+    return OracleEpisode(reset, None if actions is None else tuple(actions), snapshot, name)
 
 
 # ------------------------------------------------------------------ oracles
@@ -149,64 +157,59 @@ class Oracle:
 
     Attributes:
         form: ``injected_state`` or ``script``.
-        location: Its file.
-        episodes: How each begins; those without actions are played by `program`, or by `script`.
-        program: The Python file that plays them.
+        location: The file.
+        episodes: The episodes; `program` or `script` plays those without actions.
+        program: The Python file that plays episodes.
         script: The program to run in the subject's sandbox.
-        canaries: Episodes that deserve nothing, which the Python file has listed.
-        learning: What it says of learning.
+        canaries: Episodes that must earn nothing, as the Python file lists them.
+        learning: The Python file's settings for the learner.
     """
 
     form: str
     location: Path
-    episodes: tuple[Episode, ...]
+    episodes: tuple[OracleEpisode, ...]
     program: OracleProgram | None = None
     script: bytes | None = None
-    canaries: tuple[Episode, ...] = ()
+    canaries: tuple[OracleEpisode, ...] = ()
     learning: Mapping[str, Any] = field(default_factory=dict)
 
-    def policy(self, episode: Episode) -> Policy | None:
-        """Who plays an episode; None where only the sandbox can."""
+    def policy(self, episode: OracleEpisode) -> Policy | None:
+        """Return the policy that plays an episode; None if only the sandbox can."""
         if episode.actions is not None:
-            return scripted(episode.actions)
+            return script_policy(episode.actions)
         return None if self.program is None else self.program.policy("oracle")
 
     def does(self, function: str) -> bool:
-        """Whether its Python file has a function of that name."""
+        """Return whether the Python file has a function of this name."""
         return self.program is not None and function in self.program.functions
 
-    def secrets(self, view: View) -> list[str]:
-        """Texts that no observation may show, where its Python file tells them."""
+    def secrets(self, view: ProbeView) -> list[str]:
+        """Return texts that no observation may show, if the Python file names any."""
         found = self.program.call("secrets", view) if self.does("secrets") else []  # type: ignore[union-attr]
         return [text for text in found or [] if isinstance(text, str) and text]
 
     def close(self) -> None:
-        """End its program. Safe to repeat."""
+        """End the program's process. Idempotent."""
         if self.program is not None:
             self.program.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
 
-def read_oracle(declared: OracleDeclaration, root: Path, plan: Plan) -> Oracle:
-    """Make the oracle that a manifest declares.
+def read_oracle(declared: OracleDeclaration, root: Path, plan: ProbePlan) -> Oracle:
+    """Read the oracle that a manifest declares.
 
     Args:
-        declared: What the manifest says.
+        declared: The manifest's declaration.
         root: The package's directory.
-        plan: Begins the episodes of an oracle that names none.
+        plan: Begins the episodes of an oracle that lists none.
 
     Raises:
-        OracleError: There is none at that place, or it is none; the text says why.
+        OracleError: The file is missing or not valid; the text says why.
     """
     path = root / declared.location
     if not path.resolve().is_relative_to(root.resolve()):
@@ -222,16 +225,18 @@ def read_oracle(declared: OracleDeclaration, root: Path, plan: Plan) -> Oracle:
     if declared.form == "injected_state":
         raise OracleError(f"{declared.location}: an injected state is a file of JSON, not of code")
     if path.suffix != ".py":
-        return Oracle("script", path, (Episode(plan.reset, name="plan"),), script=path.read_bytes())
+        return Oracle(
+            "script", path, (OracleEpisode(plan.reset, name="plan"),), script=path.read_bytes()
+        )
     program = OracleProgram(path, root)
     try:
-        return _of_program(program, path, plan)
+        return _oracle_of_program(program, path, plan)
     except OracleError:
         program.close()
         raise
 
 
-def _of_program(program: OracleProgram, path: Path, plan: Plan) -> Oracle:
+def _oracle_of_program(program: OracleProgram, path: Path, plan: ProbePlan) -> Oracle:
     told = program.described
     if "oracle" not in program.functions:
         raise OracleError(f"{path} has no function oracle(view)")
@@ -239,26 +244,26 @@ def _of_program(program: OracleProgram, path: Path, plan: Plan) -> Oracle:
     if not isinstance(resets, list) or not all(isinstance(one, dict) for one in resets):
         raise OracleError(f"{path}: EPISODES must be a list of reset arguments")
     begun = tuple(
-        Episode({"episode_id": f"oracle-{i}", **reset}, name=f"EPISODES[{i}]")
+        OracleEpisode({"episode_id": f"oracle-{i}", **reset}, name=f"EPISODES[{i}]")
         for i, reset in enumerate(resets[:MAX_EPISODES])
     )
     listed = told.get("CANARIES")
-    canaries = episodes_of(listed, f"{path.name}: CANARIES") if listed else ()
+    canaries = parse_episodes(listed, f"{path.name}: CANARIES") if listed else ()
     return Oracle(
         "script", path, begun, program, canaries=canaries, learning=told.get("LEARNING") or {}
     )
 
 
 class OracleProgram:
-    """A package's Python file, in a process of its own.
+    """A package's Python file, running in a separate process.
 
     Args:
         path: The file.
-        root: The package's directory, by whose name the file's relative imports go.
+        root: The package's directory, from which relative imports are resolved.
         call_s: Seconds that a call may take.
 
     Raises:
-        OracleError: It cannot be imported.
+        OracleError: The file cannot be imported.
     """
 
     def __init__(self, path: Path, root: Path, call_s: float = CALL_S) -> None:
@@ -280,14 +285,14 @@ class OracleProgram:
         self.functions = frozenset(self.described["functions"]) & set(FUNCTIONS)
 
     def policy(self, function: str) -> Policy:
-        """A policy that calls a function of the file."""
+        """Return a policy that calls a function of the file."""
         return lambda view: self.call(function, view)
 
-    def call(self, function: str, view: View) -> Any:
+    def call(self, function: str, view: ProbeView) -> Any:
         """Call a function of the file.
 
         Raises:
-            OracleError: It raised, or took too long.
+            OracleError: The function raised, or took too long.
         """
         return self._ask({"call": function, "view": asdict(view)})["result"]
 
@@ -323,7 +328,7 @@ class OracleProgram:
         return line
 
     def close(self) -> None:
-        """End the process. Safe to repeat."""
+        """End the process. Idempotent."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):

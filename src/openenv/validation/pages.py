@@ -1,6 +1,6 @@
-"""What people read of a validation: a page of HTML that needs nothing else, Markdown, a badge.
+"""Reports for people: a self-contained HTML page, Markdown and a badge.
 
-The page makes no request and runs no program.
+The HTML page makes no requests and runs no scripts.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from openenv._internal.reports.pages import plain, rendered
-from openenv.validation.checks import Property, about
+from openenv.validation.checks import Property, describe_check
 from openenv.validation.policy import SeverityPolicy
 from openenv.validation.report import AnyReport, CheckResult
 from openenv.validation.scores import PropertyScore, Scores
 from openenv.validation.types import CheckStatus, Level, Severity, Verdict
 
-__all__ = ["Page", "badge", "filled", "html_page", "markdown_page"]
+__all__ = ["Page", "draw_badge", "render_template", "html_page", "markdown_page"]
 
 LEVELS = {
     Level.STATIC: "static",
@@ -31,14 +31,14 @@ COLOURS = {Verdict.PASS: "#00724f", Verdict.WARN: "#8a5a00", Verdict.FAIL: "#b23
 
 @dataclass(frozen=True)
 class Page:
-    """What a page shows.
+    """The content of a report page.
 
     Attributes:
         report: The report.
-        policy: What its verdict was made by.
-        scores: How much has been shown.
-        provider: What the package was started by; None where it was not.
-        seconds: That the run took.
+        policy: The policy of the verdict.
+        scores: The scores.
+        provider: The provider that started the package; None if the package was not started.
+        seconds: The duration of the run.
     """
 
     report: AnyReport
@@ -54,11 +54,11 @@ class Page:
 
     @property
     def levels(self) -> list[str]:
-        """The levels that were measured."""
+        """The names of the levels that were measured."""
         return [LEVELS[level] for level in self.report.levels_run]
 
     def ended(self, *statuses: CheckStatus) -> list[CheckResult]:
-        """The results of checks that ended so, those that fail the package first."""
+        """Return the results with these statuses, those that fail the package first."""
         weights = {entry.check_id: entry.severity for entry in self.policy.entries}
         order = (Severity.FAIL, Severity.WARN, Severity.ADVISORY)
         found = [result for result in self.report.results if result.status in statuses]
@@ -66,7 +66,7 @@ class Page:
 
     @property
     def to_mend(self) -> list[CheckResult]:
-        """The checks that failed, or are themselves at fault."""
+        """The checks that failed or could not run."""
         return self.ended(CheckStatus.FAIL, CheckStatus.ERROR)
 
     @property
@@ -75,7 +75,7 @@ class Page:
         return self.ended(CheckStatus.SKIP)
 
     def severity(self, check_id: str) -> str:
-        """What a check's failure does to the verdict."""
+        """Return the effect of a check's failure on the verdict."""
         found = (e.severity.value for e in self.policy.entries if e.check_id == check_id)
         return next(found, Severity.WARN.value)
 
@@ -84,33 +84,38 @@ class Page:
 
 
 def html_page(page: Page) -> str:
-    """Write a page of HTML.
+    """Render the report as HTML.
 
     Raises:
         MissingPackage: The extra ``eval`` is not installed.
     """
     from openenv.validation.plots import learning_plots
 
-    return filled("report.html", page=page, plots=learning_plots(page.report.results))
+    return render_template("report.html", page=page, plots=learning_plots(page.report.results))
 
 
-def filled(template: str, **values: Any) -> str:
-    """Fill one of our templates of HTML.
+def render_template(template: str, **values: Any) -> str:
+    """Render an HTML template of this package.
 
     Raises:
         MissingPackage: The extra ``eval`` is not installed.
     """
-    common = {"about": about, "properties": list(Property), "points": points, "seen": seen}
+    common = {
+        "describe_check": describe_check,
+        "properties": list(Property),
+        "format_score": format_score,
+        "summarize_result": summarize_result,
+    }
     return rendered("openenv.validation", template, {**common, **values})
 
 
-def points(value: float | None) -> str:
-    """A score, for people."""
+def format_score(value: float | None) -> str:
+    """Format a score for people."""
     return "-" if value is None else f"{value:.0f}"
 
 
-def seen(result: CheckResult) -> str:
-    """What a check saw, in a line: its words, or the first of what it measured."""
+def summarize_result(result: CheckResult) -> str:
+    """Summarize a result in a line: the evidence, or the first measured values."""
     if result.evidence:
         return "; ".join(result.evidence)
     simple = [
@@ -125,7 +130,7 @@ def seen(result: CheckResult) -> str:
 
 
 def markdown_page(page: Page) -> str:
-    """Write the same as Markdown, without plots."""
+    """Render the report as Markdown, without plots."""
     return "\n".join(_markdown(page)) + "\n"
 
 
@@ -134,8 +139,8 @@ def _markdown(page: Page) -> Iterator[str]:
     yield f"# Validation of {plain(page.name)}"
     yield ""
     yield (
-        f"**{report.verdict.value.upper()}**, {points(page.scores.total)} of 100 points; policy "
-        f"{report.policy_version}, levels: {', '.join(page.levels)}"
+        f"**{report.verdict.value.upper()}**, {format_score(page.scores.total)} of 100 points; "
+        f"policy {report.policy_version}, levels: {', '.join(page.levels)}"
         f"{f', run by: {page.provider}' if page.provider else ''}"
     )
     yield ""
@@ -150,13 +155,14 @@ def _markdown(page: Page) -> Iterator[str]:
     yield "| check | question | result |"
     yield "| --- | --- | --- |"
     for result in report.results:
-        yield f"| `{result.check_id}` | {about(result.check_id).question} | {result.status.value} |"
+        question = describe_check(result.check_id).question
+        yield f"| `{result.check_id}` | {question} | {result.status.value} |"
 
 
 def _property_row(one: PropertyScore) -> str:
     failed = one.counts[CheckStatus.FAIL] + one.counts[CheckStatus.ERROR]
     counts = (one.counts[CheckStatus.PASS], failed, one.counts[CheckStatus.SKIP])
-    return f"| {one.property.value} | {points(one.value)} | {' | '.join(map(str, counts))} |"
+    return f"| {one.property.value} | {format_score(one.value)} | {' | '.join(map(str, counts))} |"
 
 
 def _details(results: Iterable[CheckResult]) -> Iterator[str]:
@@ -186,15 +192,15 @@ _BADGE = """\
 """
 
 
-def badge(verdict: Verdict, scores: Scores, name: str = "openenv validate") -> str:
-    """Draw a badge: the verdict, and how many points of 100 there are.
+def draw_badge(verdict: Verdict, scores: Scores, name: str = "openenv validate") -> str:
+    """Draw an SVG badge with the verdict and the score.
 
     Args:
-        verdict: Of the report.
-        scores: Of the report.
-        name: What stands on its left.
+        verdict: The report's verdict.
+        scores: The report's scores.
+        name: The text on the left.
     """
-    value = f"{verdict.value} {points(scores.total)}"
+    value = f"{verdict.value} {format_score(scores.total)}"
     left, right = (round(len(text) * CHARACTER_WIDTH) + 2 * PADDING for text in (name, value))
     return _BADGE.format(
         width=left + right,

@@ -1,4 +1,4 @@
-"""The plots of a report of a validation."""
+"""Plots of a validation report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZE_INCHES = (6.4, 3.0)
 
 
 def learning_plots(results: Sequence[CheckResult]) -> list[Plot]:
-    """Plot how a learner got on: its rewards beside those of who does not learn."""
+    """Plot a learner's rewards beside those of a policy that does not learn."""
     curves = (result.measured.get("curve") for result in results if result.check_id == CURVE)
     with styled():
         return [_curve(curve) for curve in curves if isinstance(curve, Mapping) and _is_any(curve)]
@@ -61,7 +61,7 @@ def _curve(curve: Mapping[str, Any]) -> Plot:
 
 
 def _band(axes: Axes, curve: Mapping[str, Any]) -> None:
-    """Show between which bounds learners lie, where there are several."""
+    """Draw the confidence band of several learners."""
     episodes, low, high = (curve.get(name) for name in ("episodes", "low", "high"))
     if not (isinstance(episodes, Sequence) and isinstance(low, Sequence) and low):
         return

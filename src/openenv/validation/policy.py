@@ -1,7 +1,7 @@
-"""Policies: which failed check fails a package. Each is a versioned file in ``policies/``.
+"""Severity policies: which failed checks fail a package. Each is a versioned file in ``policies/``.
 
-``v1`` and ``v2`` are the public ones, of packages that are read and that are run. ``v3`` is ours:
-all of ``v2``, and further checks on reward hacking, isolation, load and learning.
+``v1`` and ``v2`` are the public policies, for packages that are read and that are run. ``v3`` is
+ours: all of ``v2``, and checks on reward hacking, isolation, load and learning.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from openenv.validation.types import CheckStatus, Lane, Level, Severity, Verdict
 __all__ = [
     "DeclarationBounds",
     "PolicyEntry",
-    "PolicyError",
+    "SeverityPolicyError",
     "SeverityPolicy",
     "apply_policy",
     "load_policy",
     "policy_versions",
     "read_policy",
-    "with_entries",
+    "add_entries",
 ]
 
 
-class PolicyError(OpenEnvError, ValueError):
-    """There is no such policy, or it does not know a check."""
+class SeverityPolicyError(OpenEnvError, ValueError):
+    """A policy does not exist, or does not cover a check."""
 
 
-class _Model(BaseModel):
+class _PolicyModel(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class PolicyEntry(_Model):
-    """What one check weighs."""
+class PolicyEntry(_PolicyModel):
+    """The severity of a check."""
 
     check_id: str = Field(description="Such as static.layout.")
     level: Level = Field(description="How deep it looks.")
@@ -46,8 +46,8 @@ class PolicyEntry(_Model):
     severity: Severity = Field(description="What its failure does to the verdict.")
 
 
-class DeclarationBounds(_Model):
-    """How far a package may go in what it declares."""
+class DeclarationBounds(_PolicyModel):
+    """The limits of a package's declarations."""
 
     max_oracle_tolerance: float = Field(description="Of the reward's range.")
     min_floor_margin: float = Field(description="Of the reward's range.")
@@ -55,20 +55,20 @@ class DeclarationBounds(_Model):
     max_episode_timeout_s: float = Field(description="Seconds.")
 
 
-class SeverityPolicy(_Model):
-    """What each check weighs, and how far declarations may go."""
+class SeverityPolicy(_PolicyModel):
+    """The severity of each check, and the limits of declarations."""
 
     policy_version: str = Field(description="Such as v3.")
     entries: list[PolicyEntry] = Field(description="One for each check.")
     bounds: DeclarationBounds
 
     def entries_for_lane(self, lane: Lane) -> dict[str, PolicyEntry]:
-        """The entries of a lane, by check."""
+        """Return the entries of a lane, by check."""
         return {entry.check_id: entry for entry in self.entries if entry.lane == lane}
 
 
 def policy_versions() -> list[str]:
-    """The versions that there are, the oldest first."""
+    """Return the versions of the built-in policies, oldest first."""
     names = [file.name for file in resources.files("openenv.validation.policies").iterdir()]
     return sorted(
         name.removeprefix("severity-").removesuffix(".json")
@@ -78,47 +78,50 @@ def policy_versions() -> list[str]:
 
 
 def load_policy(version: str = "v1") -> SeverityPolicy:
-    """Load a policy that comes with the package.
+    """Load a built-in policy.
 
     Raises:
-        PolicyError: There is no such version.
+        SeverityPolicyError: There is no such version.
     """
     known = policy_versions()
     if version not in known:
-        raise PolicyError(f"there is no severity policy {version!r}; there are {', '.join(known)}")
+        raise SeverityPolicyError(
+            f"there is no severity policy {version!r}; there are {', '.join(known)}"
+        )
     file = resources.files("openenv.validation.policies") / f"severity-{version}.json"
     return SeverityPolicy.model_validate_json(file.read_bytes())
 
 
 def read_policy(path: Path) -> SeverityPolicy:
-    """Read a policy of one's own, in the form of those in ``policies/``.
+    """Read a policy from a file in the format of those in ``policies/``.
 
     Raises:
-        PolicyError: There is none, or it is none.
+        SeverityPolicyError: The file is missing or not valid.
     """
     try:
         return SeverityPolicy.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise PolicyError(f"the policy {path} cannot be read: {error.strerror}") from error
+        raise SeverityPolicyError(f"the policy {path} cannot be read: {error.strerror}") from error
     except ValidationError as error:
-        raise PolicyError(f"{path} is no severity policy: {error}") from error
+        raise SeverityPolicyError(f"{path} is no severity policy: {error}") from error
 
 
-def with_entries(policy: SeverityPolicy, more: Iterable[PolicyEntry]) -> SeverityPolicy:
-    """The same policy with entries for checks that it does not know."""
+def add_entries(policy: SeverityPolicy, more: Iterable[PolicyEntry]) -> SeverityPolicy:
+    """Return the policy with entries added for checks that are not covered."""
     known = {entry.check_id for entry in policy.entries}
     new = [entry for entry in more if entry.check_id not in known]
     return policy.model_copy(update={"entries": [*policy.entries, *new]})
 
 
 def apply_policy(results: Sequence[CheckResult], policy: SeverityPolicy, lane: Lane) -> Verdict:
-    """Make a verdict of results.
+    """Turn results into a verdict.
 
-    A failed check does what its severity says. An error fails, whatever the severity: what could
-    not be judged is not let through. A skipped check has shown nothing, and warns.
+    A failed check has the effect of its severity. An error fails whatever the severity: what could
+    not
+    be judged is not let through. A skipped check has shown nothing, and warns.
 
     Raises:
-        PolicyError: A result is of a check that the policy has no entry for in this lane.
+        SeverityPolicyError: The policy has no entry for a result in this lane.
     """
     entries = policy.entries_for_lane(lane)
     verdicts = [_verdict(result, entries, policy, lane) for result in results]
@@ -131,7 +134,7 @@ def _verdict(
 ) -> Verdict:
     entry = entries.get(result.check_id)
     if entry is None:
-        raise PolicyError(
+        raise SeverityPolicyError(
             f"policy {policy.policy_version} has no entry for {result.check_id!r} in the lane "
             f"{lane.value}"
         )

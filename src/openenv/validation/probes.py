@@ -1,13 +1,13 @@
-"""What is done to a subject: public actions that a package declares, or that its schema yields.
+"""Probes: actions taken in a subject, declared by the package or derived from the schema.
 
-A plan (RFC 008, "Versioned declarations and public probe inputs") is data, in a file of JSON:
+A plan (RFC 008, "Versioned declarations and public probe inputs") is a JSON file:
 
     {"plan_schema_version": "1",
      "reset": {"episode_id": "validation-probe", "seed": 42, "options": {}},
      "actions": [{"guess": "crane"}, {"guess": "slate"}]}
 
-Where a package has none, its actions are drawn from the JSON schema that its server tells, and
-from the legal actions that its observations name. Neither knows anything that an agent does not.
+If a package has no plan, actions are drawn from the JSON schema that its server publishes, and from
+the legal actions that observations list. Neither uses anything that an agent does not see.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from typing import Any
 
 from openenv.errors import OpenEnvError
 from openenv.validation.actions import LONG_TEXT, Action, ActionForm, ActionSpace
-from openenv.validation.evidence import NotJSON, strict_json
+from openenv.validation.evidence import InvalidJSON, strict_json
 
 __all__ = [
-    "Plan",
+    "ProbePlan",
     "PlanError",
     "Policy",
     "Probe",
-    "View",
-    "hacking_probes",
+    "ProbeView",
+    "make_hacking_probes",
     "read_plan",
-    "schema_policy",
-    "scripted",
+    "make_schema_policy",
+    "script_policy",
 ]
 
 
 @dataclass(frozen=True)
-class View:
-    """What a policy may look at before it acts.
+class ProbeView:
+    """The information on which a policy decides.
 
     Attributes:
-        observation: What was seen last.
+        observation: The last observation.
         step: The number of the step, from 0.
-        state: The state, where it was read: for privileged policies only, since no agent sees it.
-        reset: The arguments that the episode was begun with.
+        state: The state, if it was read; only for privileged policies, since no agent sees it.
+        reset: The arguments of reset.
     """
 
     observation: Mapping[str, Any]
@@ -54,7 +54,7 @@ class View:
     reset: Mapping[str, Any] = field(default_factory=dict)
 
 
-Policy = Callable[[View], "Action | None"]
+Policy = Callable[[ProbeView], "Action | None"]
 """From a view to an action; None has had enough."""
 
 # The bounds of RFC 008.
@@ -68,19 +68,19 @@ PROBE_EPISODE, PROBE_SEED = "validation-probe", 42
 
 
 class PlanError(OpenEnvError, ValueError):
-    """A plan is missing, or is none; the text says where and why."""
+    """A plan is missing or not valid; the text says where and why."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What a probe does: one reset, and actions in their order.
+class ProbePlan:
+    """A probe's plan: a reset, and actions in order.
 
     Attributes:
-        seed: Of the reset.
-        episode_id: What the episode is to be called.
+        seed: The seed of the reset.
+        episode_id: The episode's id.
         options: Further arguments of the reset.
-        actions: What is done; None draws it from the schema as it goes.
-        source: Where it is from: a path, or ``schema``.
+        actions: The actions; None draws them from the schema as the episode goes.
+        source: The plan's source: a path, or ``schema``.
     """
 
     seed: int = PROBE_SEED
@@ -95,11 +95,11 @@ class Plan:
         return {**self.options, "seed": self.seed, "episode_id": self.episode_id}
 
 
-def read_plan(path: Path) -> Plan:
-    """Read a plan from its file.
+def read_plan(path: Path) -> ProbePlan:
+    """Read a plan from a file.
 
     Raises:
-        PlanError: There is none, or it is none.
+        PlanError: The file is missing or not valid.
     """
     try:
         with path.open("rb") as file:
@@ -111,14 +111,14 @@ def read_plan(path: Path) -> Plan:
         return _plan(content, str(path))
     except OSError as error:
         raise PlanError(f"{path} cannot be read: {error.strerror}") from error
-    except (NotJSON, UnicodeDecodeError) as error:
+    except (InvalidJSON, UnicodeDecodeError) as error:
         raise PlanError(f"{path} is no JSON: {error}") from error
     except PlanError as error:
         raise PlanError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
 
 
 def _check_size(content: Any) -> None:
-    """Raise where a document is nested too deep, or holds too much."""
+    """Raise PlanError if a document is nested too deeply or holds too many values."""
     nodes, level = 0, [content]
     for depth in itertools.count(1):
         if not level:
@@ -137,7 +137,7 @@ def _inside(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else ()
 
 
-def _plan(content: Any, source: str) -> Plan:
+def _plan(content: Any, source: str) -> ProbePlan:
     content = _object(content, "the plan", {"plan_schema_version", "reset", "actions"})
     version = content.get("plan_schema_version")
     if version != "1":
@@ -156,7 +156,7 @@ def _plan(content: Any, source: str) -> Plan:
         raise PlanError(f"actions must be a list of 1 to {MAX_ACTIONS} objects")
     for number, action in enumerate(actions):
         _object(action, f"actions[{number}]")
-    return Plan(seed, episode_id, options, tuple(actions), source)
+    return ProbePlan(seed, episode_id, options, tuple(actions), source)
 
 
 def _object(value: Any, what: str, known: set[str] | None = None) -> dict[str, Any]:
@@ -169,22 +169,22 @@ def _object(value: Any, what: str, known: set[str] | None = None) -> dict[str, A
     return value
 
 
-def scripted(actions: Sequence[Action]) -> Policy:
-    """A policy that takes these actions, one after the other."""
+def script_policy(actions: Sequence[Action]) -> Policy:
+    """Return a policy that takes these actions in order, then stops."""
     return lambda view: actions[view.step] if view.step < len(actions) else None
 
 
-def schema_policy(space: ActionSpace, seed: int, steps: int) -> Policy:
-    """A policy that draws from the legal actions, or from the schema; the same for the same seed.
+def make_schema_policy(space: ActionSpace, seed: int, steps: int) -> Policy:
+    """Return a policy that draws from the legal actions or the schema, deterministically by seed.
 
     Args:
         space: The actions.
-        seed: Of its choices.
-        steps: After so many it has had enough.
+        seed: The seed of the choices.
+        steps: Stop after this many steps.
     """
     generator = random.Random(seed)  # nosec B311  # what is drawn is no secret
 
-    def act(view: View) -> Action | None:
+    def act(view: ProbeView) -> Action | None:
         if view.step >= steps:
             return None
         legal = space.legal(view.observation)
@@ -205,13 +205,14 @@ INJECTIONS = (
 
 @dataclass(frozen=True)
 class Probe:
-    """A policy that deserves nothing.
+    """A policy that must earn nothing.
 
     Attributes:
-        name: What it tries.
-        actions: What it does, in turn; after the last one, that again.
-        earns: Its worth is compared with the floor. What is a legal move of a small game is not.
-        is_each: Every one of its actions is to be tried, if that takes more than one episode.
+        name: A short description.
+        actions: The actions in order; the last one is repeated.
+        earns: True if the reward is compared with the floor. A legal move of a small game is
+            exempt.
+        is_each: True if every action is tried, over several episodes if needed.
     """
 
     name: str
@@ -220,17 +221,17 @@ class Probe:
     is_each: bool = False
 
     def policy(self, steps: int) -> Policy:
-        """The same as a policy: of at most so many steps, or of one for each action."""
+        """Return a policy of at most `steps` steps, or of a step for each action."""
         count = len(self.actions) if self.is_each else steps
 
-        def act(view: View) -> Action | None:
+        def act(view: ProbeView) -> Action | None:
             last = len(self.actions) - 1
             return self.actions[min(view.step, last)] if view.step < count else None
 
         return act
 
     def after(self, taken: int) -> Probe | None:
-        """What is still to be tried after so many actions; None where that is nothing."""
+        """Return the rest of the probe after `taken` actions; None if nothing is left."""
         if not self.is_each or not 0 < taken < len(self.actions):
             return None
         base, _, number = self.name.partition(", from the ")
@@ -243,10 +244,10 @@ class Probe:
 MAX_PROBED_FORMS = 32
 
 
-def hacking_probes(space: ActionSpace) -> list[Probe]:
-    """The probes that a schema allows: empty, repeated, long, scheming, and at its edges.
+def make_hacking_probes(space: ActionSpace) -> list[Probe]:
+    """Make the probes that a schema allows: empty, repeated, long, manipulative, and edge cases.
 
-    Of a union each member is probed, up to `MAX_PROBED_FORMS`.
+    Each member of a union is probed, up to `MAX_PROBED_FORMS`.
     """
     probes = [Probe("an empty action", ({},))]
     every = space.enumerated()
@@ -279,6 +280,6 @@ def _text_probes(form: ActionForm, name: str) -> list[Probe]:
 
 
 def _in_one(probes: Sequence[Probe]) -> Probe:
-    """Some probes as one, since a union has many."""
+    """Merge probes, since a union has many."""
     actions = tuple(action for probe in probes for action in probe.actions)
     return Probe(f"{probes[0].name}, a long one, and others", actions, is_each=True)

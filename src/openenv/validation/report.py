@@ -1,11 +1,13 @@
-"""What a validation has found: results, and the report that holds them (RFC 008).
+"""Results and reports of validations (RFC 008).
 
-A report is JSON of schema 1, where only the package was read, or 2. Hubs and the public package
-read the same. What does not fit there (curves, scores, transcripts) lies in a directory beside it.
+A report is JSON of schema 1 if the package was only read, else of schema 2. Hubs and the public
+package read both. Curves, scores and transcripts are in a directory beside the report.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,24 +22,24 @@ from openenv.validation.types import CheckStatus, Lane, Level, SignatureKind, Ve
 __all__ = [
     "AnyReport",
     "CheckResult",
+    "Judgment",
     "ReportError",
     "ValidationReport",
     "ValidationReportV2",
-    "errored",
-    "failed",
-    "passed",
+    "accept",
     "read_report",
-    "skipped",
+    "reject",
+    "skip",
     "write_report",
 ]
 
 
 class ReportError(OpenEnvError, ValueError):
-    """A file is no report; the text says where and why."""
+    """A file is not a report; the text says where and why."""
 
 
 class CheckResult(BaseModel):
-    """How one check ended."""
+    """The result of a check."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -49,55 +51,56 @@ class CheckResult(BaseModel):
     duration_s: float = Field(ge=0.0, description="Seconds that it took.")
 
 
-def passed(check_id: str, *evidence: str, **measured: Any) -> CheckResult:
-    """The result of a check that holds."""
-    return _result(check_id, CheckStatus.PASS, evidence, measured)
+@dataclass(frozen=True)
+class Judgment:
+    """A judge's decision on a check, to which the grader adds the check's id.
+
+    Attributes:
+        status: The outcome.
+        evidence: What was found, one sentence each.
+        measured: Values, as JSON data.
+        remediation: What exactly to write, and where.
+    """
+
+    status: CheckStatus
+    evidence: tuple[str, ...] = ()
+    measured: Mapping[str, Any] = field(default_factory=dict)
+    remediation: str | None = None
+
+    def result_of(self, check_id: str) -> CheckResult:
+        """Return the result of a check; the runner sets the duration."""
+        return CheckResult(
+            check_id=check_id,
+            status=self.status,
+            measured=dict(self.measured),
+            evidence=list(self.evidence),
+            remediation=self.remediation,
+            duration_s=0.0,
+        )
 
 
-def failed(
-    check_id: str, *evidence: str, remediation: str | None = None, **measured: Any
-) -> CheckResult:
-    """The result of a check that does not hold.
+def accept(*evidence: str, **measured: Any) -> Judgment:
+    """Pass a check."""
+    return Judgment(CheckStatus.PASS, evidence, measured)
+
+
+def reject(*evidence: str, remediation: str | None = None, **measured: Any) -> Judgment:
+    """Fail a check.
 
     Args:
-        check_id: Of the check.
-        *evidence: What was seen, one sentence each.
-        remediation: Exactly what to write, and where.
-        **measured: Values, as JSON has them.
+        *evidence: What was found, one sentence each.
+        remediation: What exactly to write, and where.
+        **measured: Values, as JSON data.
     """
-    return _result(check_id, CheckStatus.FAIL, evidence, measured, remediation)
+    return Judgment(CheckStatus.FAIL, evidence, measured, remediation)
 
 
-def skipped(
-    check_id: str, reason: str, *, remediation: str | None = None, **measured: Any
-) -> CheckResult:
-    """The result of a check that could not be measured: it counts as not shown, never as passed."""
-    return _result(check_id, CheckStatus.SKIP, (reason,), measured, remediation)
+def skip(reason: str, *, remediation: str | None = None, **measured: Any) -> Judgment:
+    """Skip a check that could not be measured, which counts as not shown."""
+    return Judgment(CheckStatus.SKIP, (reason,), measured, remediation)
 
 
-def errored(check_id: str, *evidence: str) -> CheckResult:
-    """The result of a check that is itself at fault."""
-    return _result(check_id, CheckStatus.ERROR, evidence, {})
-
-
-def _result(
-    check_id: str,
-    status: CheckStatus,
-    evidence: tuple[str, ...],
-    measured: dict[str, Any],
-    remediation: str | None = None,
-) -> CheckResult:
-    return CheckResult(
-        check_id=check_id,
-        status=status,
-        measured=measured,
-        evidence=list(evidence),
-        remediation=remediation,
-        duration_s=0.0,  # who runs it has the clock
-    )
-
-
-class _Report(BaseModel):
+class _ReportBase(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     target: str = Field(description="What was validated.")
@@ -110,15 +113,15 @@ class _Report(BaseModel):
     verdict: Verdict = Field(description="What the policy makes of them.")
 
 
-class ValidationReport(_Report):
-    """A report of the package alone; schema 1."""
+class ValidationReport(_ReportBase):
+    """A report on a package that was only read; schema 1."""
 
     report_schema_version: Literal["1"]
     manifest: NormalizedManifest | None = Field(description="None where it cannot be read.")
 
 
-class ValidationReportV2(_Report):
-    """A report of a package that was run; schema 2."""
+class ValidationReportV2(_ReportBase):
+    """A report on a package that was run; schema 2."""
 
     report_schema_version: Literal["2"]
     manifest: AnyManifest | None = Field(description="None where it cannot be read.")
@@ -133,10 +136,10 @@ _SCHEMAS: dict[str, type[ValidationReport] | type[ValidationReportV2]] = {
 
 
 def write_report(report: AnyReport, path: Path | None = None) -> str:
-    """Write a report as JSON, without what is known to be secret.
+    """Write a report as JSON, with known secrets removed.
 
     Args:
-        report: What to write.
+        report: The report.
         path: The file; None only returns the text.
 
     Returns:
@@ -150,10 +153,10 @@ def write_report(report: AnyReport, path: Path | None = None) -> str:
 
 
 def read_report(path: Path) -> AnyReport:
-    """Read a report from its file.
+    """Read a report from a file.
 
     Raises:
-        ReportError: There is none, or it is none.
+        ReportError: The file is missing or not a report.
     """
 
     try:

@@ -1,8 +1,10 @@
-"""Running a validation: from a directory to a report.
+"""The validation run, from a directory to a report.
 
-The form of the package chooses its parser, and the parser makes the manifest. Then each level
-collects its evidence once, and its graders judge: what one raises is its own error, and the run
-goes on. At the end the severity policy makes a verdict.
+The package's format selects a parser, which makes the manifest. Then, level by level, collectors
+gather evidence once and graders judge it. An exception in a grader becomes an error of its check,
+and the run continues. At the end the severity policy makes the verdict.
+
+Everything runs on the calling thread; collectors use the client's background event loop for I/O.
 """
 
 from __future__ import annotations
@@ -19,47 +21,47 @@ from typing import Any
 
 from openenv.errors import OpenEnvError
 from openenv.validation.artifacts import write_evidence
+from openenv.validation.context import RunOptions, Startup, ValidationRun
 from openenv.validation.digest import source_digest
 from openenv.validation.graders import (
-    Check,
     Evidence,
+    FunctionGrader,
     Grader,
     GraderRegistry,
     RuntimeEvidence,
     Subject,
-    in_order,
+    sort_graders,
 )
 from openenv.validation.manifest import (
     AnyManifest,
-    ManifestError,
+    DeclarationError,
     NormalizedManifest,
     NormalizedManifestV2,
 )
 from openenv.validation.parsers import ParserRegistry, default_parsers
 from openenv.validation.policy import (
     PolicyEntry,
-    PolicyError,
     SeverityPolicy,
+    SeverityPolicyError,
+    add_entries,
     apply_policy,
     load_policy,
-    with_entries,
 )
 from openenv.validation.providers import UnmetRequirement, ValidationProvider
 from openenv.validation.report import (
     AnyReport,
     CheckResult,
+    Judgment,
     ValidationReport,
     ValidationReportV2,
-    errored,
-    skipped,
+    skip,
 )
-from openenv.validation.run import Run, RunOptions, Startup
-from openenv.validation.scores import Scores, score
+from openenv.validation.scores import Scores, score_results
 from openenv.validation.signature import detect_signature
 from openenv.validation.static import collect as collect_static
 from openenv.validation.static import graders as static_graders
-from openenv.validation.static.building import BuildSettings, ImageBuilds
-from openenv.validation.static.declared import Declared
+from openenv.validation.static.builds import BuildSettings, ImageBuilds
+from openenv.validation.static.declarations import ManifestEvidence
 from openenv.validation.types import CheckStatus, Lane, Level, Severity, SignatureKind
 
 __all__ = [
@@ -89,15 +91,15 @@ def _silent(check_id: str, done: int, total: int, words: str) -> None:
 
 @dataclass(frozen=True)
 class Validation:
-    """What a run has found.
+    """The result of a run.
 
     Attributes:
         report: The report.
-        policy: What its verdict was made by, with what it says of third parties' checks.
-        scores: How much has been shown, by property.
-        artifacts: Where what was kept beside the report lies; None where nothing was asked for.
-        provider: What the package was started by; None where it was not.
-        seconds: That it all took.
+        policy: The policy of the verdict, with entries for third parties' checks.
+        scores: The scores by property.
+        artifacts: The directory of artifacts; None if none was requested.
+        provider: The provider that started the package; None if the package was not started.
+        seconds: The duration of the run.
     """
 
     report: AnyReport
@@ -112,21 +114,21 @@ class Validation:
 
 
 def default_parser_registry() -> ParserRegistry:
-    """The parsers that come with the package."""
+    """Return the parsers that come with the package."""
     return default_parsers()
 
 
 def default_grader_registry(
     policy: SeverityPolicy, max_level: Level = Level.SEMANTIC
 ) -> GraderRegistry:
-    """The graders of the checks that a policy knows, and those of installed packages.
+    """Return the graders of the checks that a policy knows, and those of installed packages.
 
     Args:
-        policy: A check of ours that it does not know is left out.
+        policy: The policy; our checks that the policy does not know are left out.
         max_level: Graders of deeper levels are not loaded.
 
     Raises:
-        GraderError: An installed package offers something that is no grader.
+        GraderError: An installed package offers an object that is not a grader.
     """
     known = {entry.check_id for entry in policy.entries}
     graders: list[Grader] = list(static_graders())
@@ -139,7 +141,7 @@ def default_grader_registry(
 
 
 def default_policy(max_level: Level) -> SeverityPolicy:
-    """The policy where nobody names one: `v1` of packages that are read only, else `v3`."""
+    """Return the default policy: `v1` for packages that are only read, else `v3`."""
     return load_policy("v1" if max_level is Level.STATIC else "v3")
 
 
@@ -158,21 +160,21 @@ def run_validation(
     """Validate a package.
 
     Args:
-        target: Its directory.
-        max_level: How deep to look.
-        skip_build: Build no image; what needs one is skipped.
+        target: The package's directory.
+        max_level: The deepest level to check.
+        skip_build: Build no image; checks that need one are skipped.
         policy: By default `v1` for the static level, and `v3` for the others.
-        provider: What starts it; by default a container where an engine is there, else a process.
-        artifacts_dir: Where to keep what was seen.
+        provider: Starts the package; by default a container if there is an engine, else a process.
+        artifacts_dir: Directory for evidence.
 
     Returns:
         The report; of schema 1 for the static level, else 2.
 
     Raises:
-        SignatureError: The directory is no package, or more than one kind of package.
-        UnsupportedPackageError: It is of a kind that cannot be validated here.
-        PolicyError: The policy knows nothing of that level.
-        GraderError: An installed package offers something that is no grader.
+        SignatureError: The directory is not a package, or matches several formats.
+        UnsupportedPackageError: The package belongs to a category that cannot be validated here.
+        SeverityPolicyError: The policy does not cover this level.
+        GraderError: An installed package offers an object that is not a grader.
     """
     return validate(
         target,
@@ -196,28 +198,28 @@ def validate(
     build: BuildSettings | None = None,
     progress: Progress = _silent,
 ) -> Validation:
-    """Do as `run_validation`, and give all there is to know of the run.
+    """Validate a package, like `run_validation`, and return all details of the run.
 
     Args:
         target: See `run_validation`; so are the others.
-        max_level: How deep to look; STATISTICAL lets a small learner train in it.
+        max_level: The deepest level to check; STATISTICAL trains a small learner in the package.
         skip_build: Build no image.
         policy: By default that of the level.
-        provider: What starts it.
-        artifacts_dir: Where to keep what was seen.
-        options: Times and seeds.
-        build: What this machine needs to build images.
-        progress: Told how far it is.
+        provider: Starts the package.
+        artifacts_dir: Directory for evidence.
+        options: Limits and seeds.
+        build: Settings to build images on this machine.
+        progress: Receives progress.
     """
     began = time.monotonic()
     chosen = policy or default_policy(max_level)
     _check_policy(chosen, max_level)
     signature = detect_signature(target)
     registry = default_grader_registry(chosen, max_level)
-    chosen = with_entries(chosen, [_entry(grader) for grader in registry.third_party])
+    chosen = add_entries(chosen, [_entry(grader) for grader in registry.third_party])
     digest = source_digest(target)
     with _directory(artifacts_dir) as outputs:
-        validating = _Validating(
+        validating = _ValidationSession(
             root=target,
             policy=chosen,
             registry=registry,
@@ -234,7 +236,7 @@ def validate(
         finally:
             validating.forget_images()
         report = validating.report(signature, digest, target)
-        scores = score(report.results, chosen)
+        scores = score_results(report.results, chosen)
         seconds = time.monotonic() - began
         if artifacts_dir is not None:
             more = {"scores": scores.as_data(), "seconds": seconds, "skip_build": skip_build}
@@ -245,16 +247,16 @@ def validate(
 def _check_policy(policy: SeverityPolicy, max_level: Level) -> None:
     known = {entry.check_id for entry in policy.entries}
     if max_level > Level.STATIC and "runtime.startup" not in known:
-        raise PolicyError(
+        raise SeverityPolicyError(
             f"policy {policy.policy_version} is for packages that are not run: v2 and v3 are for "
             "those that are, or ask for the static level only"
         )
     if max_level is Level.STATISTICAL and "learning.curve" not in known:
-        raise PolicyError(f"policy {policy.policy_version} knows no learner: v3 does")
+        raise SeverityPolicyError(f"policy {policy.policy_version} knows no learner: v3 does")
 
 
 def _entry(grader: Grader) -> PolicyEntry:
-    """What a third party's check weighs where the policy does not say: it warns."""
+    """Return the default policy entry of a third party's check: failing warns."""
     return PolicyEntry(
         check_id=grader.check_id, level=grader.level, lane=Lane.LOCAL, severity=Severity.WARN
     )
@@ -262,7 +264,7 @@ def _entry(grader: Grader) -> PolicyEntry:
 
 @contextmanager
 def _directory(artifacts: Path | None) -> Iterator[Path]:
-    """Where graders and collectors put files: the artifacts, or what is gone afterwards."""
+    """Yield the directory for outputs: the artifacts', or a temporary one."""
     if artifacts is not None:
         artifacts.mkdir(parents=True, exist_ok=True)
         yield artifacts
@@ -275,8 +277,8 @@ def _directory(artifacts: Path | None) -> Iterator[Path]:
 
 
 @dataclass
-class _Validating:
-    """One run: what is known of it so far."""
+class _ValidationSession:
+    """The state of a run."""
 
     root: Path
     policy: SeverityPolicy
@@ -298,16 +300,18 @@ class _Validating:
         error = None
         try:
             self.manifest = default_parser_registry().parser_for(signature).parse(self.root)
-        except ManifestError as found:
+        except DeclarationError as found:
             error = found
         policy = self.policy
-        self.evidence.put(Declared(self.manifest, error, policy.bounds, policy.policy_version))
+        self.evidence.put(
+            ManifestEvidence(self.manifest, error, policy.bounds, policy.policy_version)
+        )
         self.total = len(self._graders(self.max_level))
 
     def _graders(self, max_level: Level) -> list[Grader]:
         if self.manifest is not None:
             return self.registry.select(self.manifest, max_level)
-        return in_order(grader for grader in self.registry if grader.level <= max_level)
+        return sort_graders(grader for grader in self.registry if grader.level <= max_level)
 
     def judge_static(self, skip_build: bool) -> None:
         collect_static(
@@ -336,7 +340,7 @@ class _Validating:
         self.provider_name = chosen.name
         builds = self.evidence.get(ImageBuilds)
         image_ref = builds.image_ref if builds is not None and chosen.name == "docker" else None
-        with Run(
+        with ValidationRun(
             self.root,
             self.manifest,
             self.outputs,
@@ -351,7 +355,7 @@ class _Validating:
                 self._run_level(level, run, startup)
 
     def forget_images(self) -> None:
-        """Remove what was built of the package from its engine."""
+        """Remove the package's images from the engine."""
         if (builds := self.evidence.get(ImageBuilds)) is not None:
             builds.forget()
 
@@ -377,7 +381,7 @@ class _Validating:
     def _levels(self) -> list[Level]:
         return [level for level in LEVELS if level <= self.max_level]
 
-    def _run_level(self, level: Level, run: Run, startup: Startup) -> None:
+    def _run_level(self, level: Level, run: ValidationRun, startup: Startup) -> None:
         module, collects, _ = LEVELS[level]
         unseen: str | None = None
         fault: Exception | None = None
@@ -393,8 +397,9 @@ class _Validating:
         self._judge(level, run, capabilities, unseen=unseen, fault=fault)
 
     def _can_judge(self, level: Level) -> bool:
-        """Whether there is a check of a level whose dependencies, as far as they are known, hold:
-        if not, there is no use in collecting for it, which takes minutes.
+        """Return whether some check of a level can still run, given the results so far.
+
+        If none can, collecting for the level, which takes minutes, is pointless.
         """
         failed = {one.check_id for one in self.results if one.status is not CheckStatus.PASS}
         return any(
@@ -407,7 +412,7 @@ class _Validating:
     def _judge(
         self,
         level: Level,
-        run: Run | None,
+        run: ValidationRun | None,
         capabilities: frozenset[Any],
         *,
         unseen: str | None = None,
@@ -419,9 +424,10 @@ class _Validating:
                 continue
             self.progress(grader.check_id, len(self.results), self.total, "")
             began = time.perf_counter()
-            result = self._unmet(grader, capabilities, unseen) or self._graded(
+            judged = self._find_unmet(grader, capabilities, unseen) or self._grade(
                 grader, subject, fault
             )
+            result = judged.result_of(grader.check_id) if isinstance(judged, Judgment) else judged
             if result.duration_s == 0.0:
                 took = time.perf_counter() - began
                 result = result.model_copy(update={"duration_s": took})
@@ -429,7 +435,7 @@ class _Validating:
             words = result.status.value
             self.progress(grader.check_id, len(self.results), self.total, words)
 
-    def _subject(self, run: Run | None) -> Subject:
+    def _subject(self, run: ValidationRun | None) -> Subject:
         builds = self.evidence.get(ImageBuilds)
         startup = self.evidence.get(Startup)
         is_running = run is not None and startup is not None and startup.is_running
@@ -450,42 +456,41 @@ class _Validating:
             return RuntimeEvidence(failure_phase=startup.phase, failure_reason=startup.reason)
         return found
 
-    def _unmet(
+    def _find_unmet(
         self, grader: Grader, capabilities: frozenset[Any], unseen: str | None
-    ) -> CheckResult | None:
-        """What is missing for a check, as its result; None where nothing is."""
-        if self.manifest is None and (not isinstance(grader, Check) or grader.reads_manifest):
-            return skipped(grader.check_id, "unmet dependency: static.manifest (fail)")
+    ) -> Judgment | None:
+        """Return a skip if a requirement of the check is not met, else None."""
+        if self.manifest is None and (
+            not isinstance(grader, FunctionGrader) or grader.reads_manifest
+        ):
+            return skip("unmet dependency: static.manifest (fail)")
         if unseen is not None:
-            return skipped(grader.check_id, unseen)
+            return skip(unseen)
         ended = {result.check_id: result.status for result in self.results}
         for other in grader.depends_on:
             status = ended.get(other)
             if status is not CheckStatus.PASS:
                 how = "not run" if status is None else status.value
-                return skipped(grader.check_id, f"unmet dependency: {other} ({how})")
+                return skip(f"unmet dependency: {other} ({how})")
         lacking = sorted(one.value for one in grader.requires_provider - capabilities)
         if lacking:
             who = f"the provider {self.provider_name!r}" if self.provider_name else "no provider"
-            return skipped(
-                grader.check_id, f"{', '.join(lacking)}: {who} lacks it", lacking=lacking
-            )
+            return skip(f"{', '.join(lacking)}: {who} lacks it", lacking=lacking)
         return None
 
-    def _graded(self, grader: Grader, subject: Subject, fault: Exception | None) -> CheckResult:
+    def _grade(
+        self, grader: Grader, subject: Subject, fault: Exception | None
+    ) -> CheckResult | Judgment:
         if fault is not None:
-            return errored(grader.check_id, f"nothing could be seen: {_words(fault)}")
+            return _error(f"nothing could be seen: {_describe_error(fault)}")
         try:
             result = grader.run(subject)
         except (Exception, SystemExit) as error:
-            return errored(grader.check_id, f"the check itself failed: {_words(error)}")
+            return _error(f"the check itself failed: {_describe_error(error)}")
         if not isinstance(result, CheckResult):
-            kind = type(result).__name__
-            return errored(grader.check_id, f"the check gave no CheckResult, but {kind}")
+            return _error(f"the check gave no CheckResult, but {type(result).__name__}")
         if result.check_id != grader.check_id:
-            return errored(
-                grader.check_id, f"the check gave a result of {result.check_id!r}, not its own"
-            )
+            return _error(f"the check gave a result of {result.check_id!r}, not its own")
         return result
 
     def _tell(self, words: str) -> None:
@@ -509,7 +514,11 @@ class _Validating:
         return ValidationReportV2(report_schema_version="2", manifest=self.manifest, **common)
 
 
-def _words(error: BaseException) -> str:
+def _error(text: str) -> Judgment:
+    return Judgment(CheckStatus.ERROR, (text,))
+
+
+def _describe_error(error: BaseException) -> str:
     words = f"{type(error).__name__}: {error}"
     if isinstance(error, OpenEnvError):
         return words

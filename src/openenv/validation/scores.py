@@ -1,8 +1,8 @@
-"""How good an environment is, in numbers: one for each property, and one for all.
+"""Scores of an environment: a score for each property, and a total.
 
-A score is the share, in percent, of what has been shown: the weight of checks that passed, of the
-weight of all that were asked. A skipped check has shown nothing, and earns nothing. A check whose
-failure fails a package weighs 3, any other 1.
+A score is the percentage of what has been shown: the weight of the checks that passed, of the
+weight of all that were asked. A skipped check earns nothing. A check whose failure fails a package
+weighs 3, any other 1.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from openenv.validation.checks import Property, about
+from openenv.validation.checks import Property, describe_check
 from openenv.validation.policy import SeverityPolicy
 from openenv.validation.report import CheckResult
 from openenv.validation.types import CheckStatus, Severity
 
-__all__ = ["PropertyScore", "Scores", "score"]
+__all__ = ["PropertyScore", "Scores", "score_results"]
 
 WEIGHTS = {Severity.FAIL: 3, Severity.WARN: 1, Severity.ADVISORY: 1}
 
 
 @dataclass(frozen=True)
 class PropertyScore:
-    """How much of one property has been shown.
+    """The score of a property.
 
     Attributes:
-        property: Which.
-        value: From 0 to 100; None where nothing was asked.
-        counts: How many of its checks ended in each way.
+        property: The property.
+        value: From 0 to 100; None if no check was asked.
+        counts: The number of checks by status.
     """
 
     property: Property
@@ -38,18 +38,18 @@ class PropertyScore:
 
 @dataclass(frozen=True)
 class Scores:
-    """How much has been shown.
+    """The scores of an environment.
 
     Attributes:
-        total: The mean of the properties that were asked for, from 0 to 100.
-        properties: Each of them.
+        total: The mean of the properties that were asked, from 0 to 100.
+        properties: The score of each property.
     """
 
     total: float
     properties: tuple[PropertyScore, ...]
 
     def as_data(self) -> dict[str, object]:
-        """The same, as JSON has it."""
+        """Return the scores as JSON data."""
         return {
             "total": self.total,
             "properties": {
@@ -62,19 +62,19 @@ class Scores:
         }
 
 
-def score(results: Sequence[CheckResult], policy: SeverityPolicy) -> Scores:
+def score_results(results: Sequence[CheckResult], policy: SeverityPolicy) -> Scores:
     """Score the results of a run."""
     weights = {entry.check_id: WEIGHTS[entry.severity] for entry in policy.entries}
-    properties = tuple(_of_property(one, results, weights) for one in Property)
+    properties = tuple(_score_property(one, results, weights) for one in Property)
     values = [one.value for one in properties if one.value is not None]
     total = math.fsum(values) / len(values) if values else 0.0
     return Scores(round(total, 1), properties)
 
 
-def _of_property(
+def _score_property(
     which: Property, results: Iterable[CheckResult], weights: dict[str, int]
 ) -> PropertyScore:
-    own = [result for result in results if about(result.check_id).property is which]
+    own = [result for result in results if describe_check(result.check_id).property is which]
     asked = sum(weights.get(result.check_id, 1) for result in own)
     shown = sum(
         weights.get(result.check_id, 1) for result in own if result.status is CheckStatus.PASS

@@ -1,4 +1,4 @@
-"""Which form a package has, by the file that it carries; never by a guess."""
+"""Detection of a package's format by the identifying file, never by a guess."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = [
     "SignatureError",
     "UnsupportedPackageError",
     "detect_signature",
-    "front_matter",
+    "read_front_matter",
     "refuse_unsupported",
 ]
 
@@ -31,11 +31,11 @@ UNSUPPORTED_CATEGORIES = {
 
 
 class SignatureError(OpenEnvError, ValueError):
-    """A directory is no package, or more than one kind of package."""
+    """A directory is not a package, or matches several formats."""
 
 
 class UnsupportedPackageError(OpenEnvError, ValueError):
-    """A package is of a kind that cannot be validated here.
+    """A package belongs to a category that cannot be validated here.
 
     Attributes:
         category: One of `UNSUPPORTED_CATEGORIES`.
@@ -49,10 +49,10 @@ class UnsupportedPackageError(OpenEnvError, ValueError):
 
 
 def detect_signature(package_root: Path) -> SignatureKind:
-    """Tell the form of a package.
+    """Detect the format of a package.
 
     Raises:
-        SignatureError: It carries none of the well-known files, or more than one.
+        SignatureError: The package has none of the well-known files, or several.
     """
     found = [kind for kind in SignatureKind if _carries(package_root, kind)]
     if len(found) == 1:
@@ -71,11 +71,11 @@ def _carries(root: Path, kind: SignatureKind) -> bool:
     file = root / WELL_KNOWN_FILES[kind]
     if not file.is_file():
         return False
-    return kind is not SignatureKind.POSTTRAIN_TASK or front_matter(file) is not None
+    return kind is not SignatureKind.POSTTRAIN_TASK or read_front_matter(file) is not None
 
 
-def front_matter(file: Path) -> str | None:
-    """The YAML between the lines ``---`` that a Markdown file begins with; None without them."""
+def read_front_matter(file: Path) -> str | None:
+    """Return the YAML between the ``---`` lines at the top of a Markdown file, or None."""
     lines = file.read_text(encoding="utf-8", errors="replace").lstrip("\ufeff").splitlines()
     if not lines or lines[0].rstrip() != "---":
         return None
@@ -86,10 +86,10 @@ def front_matter(file: Path) -> str | None:
 
 
 def refuse_unsupported(tags: Iterable[str]) -> None:
-    """Refuse a package that says of itself, by a tag, that it is of an unsupported category.
+    """Refuse a package that declares an unsupported category by a tag.
 
     Raises:
-        UnsupportedPackageError: It does.
+        UnsupportedPackageError: A tag names such a category.
     """
     for tag in tags:
         if tag in UNSUPPORTED_CATEGORIES:

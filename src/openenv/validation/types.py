@@ -1,4 +1,4 @@
-"""The words of a validation: levels, lanes, states and severities (RFC 008)."""
+"""Enumerations of validation: levels, lanes, statuses and severities (RFC 008)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = [
 
 
 class SignatureKind(str, Enum):
-    """The forms of packages, by the file that tells one."""
+    """Package formats, named by the file that identifies each."""
 
     OPENENV_SERVED = "openenv.yaml"
     HARBOR_TASK = "task.toml"
@@ -24,11 +24,13 @@ class SignatureKind(str, Enum):
 
 
 class Level(IntEnum):
-    """How deep a check looks; each costs more than the one before.
+    """Depth of a check; each level costs more than the last.
 
-    STATIC reads the package. RUNTIME serves it and plays one scripted episode. SEMANTIC asks
-    whether its reward means what it says. STATISTICAL trains on it: locally the checks
-    ``learning.*`` alone, which `--learn` asks for; those named ``statistical.*`` are an operator's.
+    STATIC reads the package. RUNTIME serves it and plays one scripted episode. SEMANTIC checks
+    whether
+    the reward means what the package claims. STATISTICAL trains in it: on an author's machine only
+    the
+    checks ``learning.*``, by `--learn`; the checks ``statistical.*`` belong to operators.
     """
 
     STATIC = 1
@@ -38,14 +40,14 @@ class Level(IntEnum):
 
 
 class Lane(str, Enum):
-    """Who can make a check turn green: the author here, or only who runs a hub."""
+    """Owners of checks: LOCAL ones an author can fix, HUB ones only a hub's operator."""
 
     LOCAL = "local"
     HUB = "hub"
 
 
 class CheckStatus(str, Enum):
-    """How a check ended: SKIP has not been measured, ERROR is a fault of the check itself."""
+    """Outcomes of a check; SKIP was not measured, ERROR is a fault of the check itself."""
 
     PASS = "pass"  # nosec B105  # no password
     FAIL = "fail"
@@ -54,7 +56,7 @@ class CheckStatus(str, Enum):
 
 
 class Severity(str, Enum):
-    """What a failed check makes of the verdict: FAIL fails it, WARN and ADVISORY warn."""
+    """Effects of a failed check: FAIL fails the verdict, WARN and ADVISORY warn."""
 
     FAIL = "fail"
     WARN = "warn"
@@ -62,7 +64,7 @@ class Severity(str, Enum):
 
 
 class Verdict(str, Enum):
-    """What a policy makes of all results."""
+    """Outcomes of a policy for all results."""
 
     PASS = "pass"  # nosec B105  # no password
     WARN = "warn"
@@ -70,7 +72,7 @@ class Verdict(str, Enum):
 
 
 class ProviderCapability(str, Enum):
-    """What a provider of sandboxes can do, beside starting and stopping."""
+    """Optional capabilities of a validation provider."""
 
     NETWORK_POLICY = "network_policy"
     EXEC = "exec"

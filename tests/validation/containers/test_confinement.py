@@ -11,13 +11,13 @@ from validation.subjects.threads import GOOD
 from openenv.validation.manifest import AnyManifest
 from openenv.validation.parsers.openenv_yaml import OpenEnvYamlParser
 from openenv.validation.providers import docker
-from openenv.validation.report import CheckResult
-from openenv.validation.runtime.bounding import (
+from openenv.validation.report import Judgment
+from openenv.validation.runtime.confinement import probe_confinement
+from openenv.validation.runtime.limits import (
     judge_host_containment,
     judge_network_policy,
     judge_resource_bounds,
 )
-from openenv.validation.runtime.inside import look_inside
 from openenv.validation.types import CheckStatus
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(600)]
@@ -29,7 +29,7 @@ JUDGES = {
 }
 
 
-def judged(engine: Any) -> dict[str, CheckResult]:
+def judged(engine: Any) -> dict[str, Judgment]:
     """What the checks say of a container of the image for tests, as it is started now."""
     spec = spec_of(engine)
     declared = OpenEnvYamlParser().parse(GOOD)
@@ -38,15 +38,15 @@ def judged(engine: Any) -> dict[str, CheckResult]:
     )
     subject = docker.DockerValidationProvider().start(spec)
     try:
-        confinement = look_inside(subject, subject.inspect(), spec.network)
+        confinement = probe_confinement(subject, subject.inspect(), spec.network)
     finally:
         subject.stop()
-    return {name: judge(name, manifest, confinement) for name, judge in JUDGES.items()}
+    return {name: judge(manifest, confinement) for name, judge in JUDGES.items()}
 
 
 def test_a_container_of_ours_is_confined(engine: Any) -> None:
     found = judged(engine)
-    assert {name: (result.status, result.evidence[:1]) for name, result in found.items()} == {
+    assert {name: (result.status, list(result.evidence[:1])) for name, result in found.items()} == {
         "runtime.network_policy": (CheckStatus.PASS, ["its network is no-network"]),
         "runtime.host_containment": (
             CheckStatus.PASS,

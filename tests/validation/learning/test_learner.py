@@ -22,12 +22,12 @@ from openenv.validation.learner import (
     learn,
     schema_candidates,
 )
-from openenv.validation.probes import View
+from openenv.validation.probes import ProbeView
 
 QUICK = LearningSettings(seeds=4, iterations=6, groups=4, evaluation=48)
 
 
-def words(view: View) -> Sequence[dict[str, Any]]:
+def words(view: ProbeView) -> Sequence[dict[str, Any]]:
     return [{"say": word} for word in (*WORDS.values(), "please")]
 
 
@@ -119,9 +119,9 @@ def test_settings_that_there_are_not_are_refused() -> None:
 def test_legal_actions_are_chosen_from_where_an_observation_names_them() -> None:
     space = ActionSpace(SignAction.model_json_schema())
     candidates = schema_candidates(space)
-    assert candidates(View({"legal_words": ["a", "b"]}, 0)) == [{"say": "a"}, {"say": "b"}]
-    drawn = candidates(View({}, 0))
-    assert drawn == candidates(View({}, 1))
+    assert candidates(ProbeView({"legal_words": ["a", "b"]}, 0)) == [{"say": "a"}, {"say": "b"}]
+    drawn = candidates(ProbeView({}, 0))
+    assert drawn == candidates(ProbeView({}, 1))
     assert 2 < len(drawn) <= 12
 
 

@@ -21,7 +21,7 @@ from openenv.cli.commands.validate import (
 )
 
 if TYPE_CHECKING:
-    from openenv.validation.leaderboard import Entry, Leaderboard, Settings
+    from openenv.validation.leaderboard import Leaderboard, LeaderboardEntry, LeaderboardSettings
 
 __all__ = ["leaderboard"]
 
@@ -90,10 +90,10 @@ def leaderboard(
         openenv leaderboard envs --output board --level static --resume
     """
     from openenv.errors import OpenEnvError
-    from openenv.validation.leaderboard import Settings, targets_of
-    from openenv.validation.targets import NoPackage
+    from openenv.validation.leaderboard import LeaderboardSettings, expand_targets
+    from openenv.validation.targets import PackageNotFound
 
-    how = Settings(
+    how = LeaderboardSettings(
         level_of(level, learn),
         policy,
         skip_build,
@@ -106,9 +106,9 @@ def leaderboard(
         ca_file,
     )
     try:
-        board = _ranked(targets_of(paths), output, how)
+        board = _ranked(expand_targets(paths), output, how)
         _write_page(board, output)
-    except NoPackage as error:
+    except PackageNotFound as error:
         raise CommandError(str(error), exit_code=NO_PACKAGE) from error
     except OpenEnvError as error:
         raise CommandError(str(error), exit_code=MISUSED) from error
@@ -127,16 +127,16 @@ def leaderboard(
         )
 
 
-def _ranked(targets: list[str], output: Path, how: Settings) -> Leaderboard:
-    from openenv.validation.leaderboard import rank
+def _ranked(targets: list[str], output: Path, how: LeaderboardSettings) -> Leaderboard:
+    from openenv.validation.leaderboard import rank_environments
 
     with display() as shown:
         shown.begin("validating", len(targets))
 
-        def finished(entry: Entry, done: int, total: int) -> None:
+        def finished(entry: LeaderboardEntry, done: int, total: int) -> None:
             shown.update(done, f"{entry.name}: {entry.verdict}")
 
-        board = rank(targets, output, how, finished)
+        board = rank_environments(targets, output, how, finished)
         resumed = sum(entry.is_resumed for entry in board.entries)
         kept = f", {resumed} of them kept" if resumed else ""
         shown.finish(f"{len(targets)} environments{kept}")

@@ -1,13 +1,16 @@
-"""The checks of ``--learn``: whether a small learner gets better in the environment."""
+"""The learning level, for ``--learn``: does a small learner improve in the environment?
+
+`collector.py` runs `openenv.validation.learner`; `judges.py` judges the result.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from openenv.validation.check_factory import STARTUP, make_grader
 from openenv.validation.graders import Grader
-from openenv.validation.judging import STARTUP, judged
 from openenv.validation.learner import LearningReport
-from openenv.validation.learning.collecting import References, collect_learning
+from openenv.validation.learning.collector import ReferenceRewards, collect_learning
 from openenv.validation.learning.judges import judge_curve, judge_group_signal
 
 __all__ = ["collect_learning", "learning_checks"]
@@ -16,14 +19,14 @@ SIGNAL = "learning.group_signal"
 
 
 def learning_checks() -> Sequence[Grader]:
-    """The graders of this level. Where no group has a signal there is nothing to learn from."""
+    """Return the graders of this level. Without signal in any group the curve is not judged."""
     return [
-        judged(SIGNAL, judge_group_signal, LearningReport),
-        judged(
+        make_grader(SIGNAL, judge_group_signal, LearningReport),
+        make_grader(
             "learning.curve",
             judge_curve,
             LearningReport,
-            References,
+            ReferenceRewards,
             depends_on=(STARTUP, SIGNAL),
         ),
     ]

@@ -1,4 +1,4 @@
-"""Whether there is something to be learned, by what a small learner came to."""
+"""Judges of a small learner's results."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 from openenv.validation.learner import LearningReport
-from openenv.validation.learning.collecting import References
+from openenv.validation.learning.collector import ReferenceRewards
 from openenv.validation.manifest import AnyManifest
-from openenv.validation.report import CheckResult, failed, passed, skipped
+from openenv.validation.report import Judgment, accept, reject, skip
 
 __all__ = ["MIN_SHARE_WITH_SIGNAL", "judge_curve", "judge_group_signal"]
 
@@ -18,10 +18,10 @@ that has not, GRPO learns nothing.
 """
 
 
-def judge_group_signal(check_id: str, manifest: AnyManifest, report: LearningReport) -> CheckResult:
-    """Samples of the same task and seed differ in reward, often enough to learn from."""
+def judge_group_signal(manifest: AnyManifest, report: LearningReport) -> Judgment:
+    """Check that samples of the same task and seed differ in reward often enough to learn from."""
     if report.unscored == report.episodes:
-        return skipped(check_id, "no episode was scored, so there is nothing to compare")
+        return skip("no episode was scored, so there is nothing to compare")
     first = report.first_groups_with_signal / max(1, report.first_groups)
     measured = {
         "share": round(first, 4),
@@ -30,20 +30,19 @@ def judge_group_signal(check_id: str, manifest: AnyManifest, report: LearningRep
         "groups_while_learning": report.groups,
     }
     if first < MIN_SHARE_WITH_SIGNAL and report.share_with_signal < MIN_SHARE_WITH_SIGNAL:
-        return failed(
-            check_id,
+        return reject(
             f"of {report.first_groups} groups of random samples, {first:.0%} differ in reward",
             remediation="reward parts of the way, or bring easier tasks: what fails always, or "
             "succeeds always, teaches nothing",
             **measured,
         )
-    return passed(check_id, f"{first:.0%} of the first groups differ in reward", **measured)
+    return accept(f"{first:.0%} of the first groups differ in reward", **measured)
 
 
 def judge_curve(
-    check_id: str, manifest: AnyManifest, report: LearningReport, references: References
-) -> CheckResult:
-    """The learner gets more than one that acts at random, by a confidence interval above 0."""
+    manifest: AnyManifest, report: LearningReport, references: ReferenceRewards
+) -> Judgment:
+    """Check that the learner beats a random policy, by a confidence interval above 0."""
     low, high = report.interval
     measured = _measured(report, references)
     words = (
@@ -51,11 +50,10 @@ def judge_curve(
         f"{report.improvement:+.3g} ({low:+.3g} to {high:+.3g} at 95 %, p = {report.p_value:.2g})"
     )
     if report.is_learnable:
-        return passed(check_id, words, **measured)
+        return accept(words, **measured)
     if report.stopped is not None:
-        return skipped(check_id, f"it was stopped {report.stopped}: {words}", **measured)
-    return failed(
-        check_id,
+        return skip(f"it was stopped {report.stopped}: {words}", **measured)
+    return reject(
         words,
         remediation="see that the reward depends on what the agent does, and that the observation "
         "shows what it depends on; or give the learner better candidates (LEARNING and "
@@ -64,7 +62,7 @@ def judge_curve(
     )
 
 
-def _measured(report: LearningReport, references: References) -> dict[str, Any]:
+def _measured(report: LearningReport, references: ReferenceRewards) -> dict[str, Any]:
     curve, random = report.curve, _mean(report.before)
     return {
         "improvement": _number(report.improvement),
@@ -91,5 +89,5 @@ def _mean(values: tuple[float, ...]) -> float:
 
 
 def _number(value: float) -> float | None:
-    """A number that JSON has."""
+    """Return a number that JSON can carry, else None."""
     return value if math.isfinite(value) else None

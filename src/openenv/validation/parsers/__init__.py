@@ -1,4 +1,8 @@
-"""Readers of packages: each makes the one manifest of one form. None runs what it reads."""
+"""Parsers of packages: each turns a package format into the normalized manifest.
+
+Parsers only read; no code of a package is imported or run. Read this module, then
+`openenv_yaml.py`.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +20,27 @@ __all__ = ["Parser", "ParserRegistry", "default_parsers"]
 
 @runtime_checkable
 class Parser(Protocol):
-    """Reads packages of one form.
+    """A parser of a package format.
 
     Attributes:
-        signature: Which.
+        signature: The format.
     """
 
     signature: SignatureKind
 
     def parse(self, package_root: Path) -> AnyManifest:
-        """Read what a package declares; nothing of it is imported or run.
+        """Read a package's declarations without importing or running any code.
 
         Raises:
-            ManifestError: It declares something wrong, or too little.
-            UnsupportedPackageError: It is of a category that cannot be validated here.
+            DeclarationError: The declarations are wrong or incomplete.
+            UnsupportedPackageError: The package belongs to a category that cannot be validated
+                here.
         """
         ...
 
 
 class ParserRegistry:
-    """Parsers by form."""
+    """Parsers by format."""
 
     def __init__(self, parsers: Iterable[Parser] = ()) -> None:
         self._parsers: dict[SignatureKind, Parser] = {}
@@ -46,17 +51,17 @@ class ParserRegistry:
         """Add a parser.
 
         Raises:
-            ParserError: Its form has one.
+            ParserError: The format has a parser.
         """
         if parser.signature in self._parsers:
             raise ParserError(f"{parser.signature.value} has a parser already")
         self._parsers[parser.signature] = parser
 
     def parser_for(self, signature: SignatureKind) -> Parser:
-        """The parser of a form.
+        """Return the parser of a format.
 
         Raises:
-            UnsupportedPackageError: It has none.
+            UnsupportedPackageError: The format has no parser.
         """
         try:
             return self._parsers[signature]
@@ -67,11 +72,11 @@ class ParserRegistry:
 
 
 class ParserError(OpenEnvError, ValueError):
-    """A form has two parsers."""
+    """A format has two parsers."""
 
 
 def default_parsers() -> ParserRegistry:
-    """The parsers that come with the package."""
+    """Return the parsers that come with the package."""
     from openenv.validation.parsers.openenv_yaml import OpenEnvYamlParser
     from openenv.validation.parsers.tasks import HarborParser, PostTrainParser
 

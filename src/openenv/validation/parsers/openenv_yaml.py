@@ -1,4 +1,4 @@
-"""``openenv.yaml``: an environment that is served."""
+"""The parser of ``openenv.yaml``: an environment that is served."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from openenv.manifest import ManifestError as UnreadableManifest
 from openenv.manifest.problems import ManifestProblem, describe_error
 from openenv.validation.manifest import (
     AnyManifest,
-    ManifestError,
+    DeclarationError,
     NormalizedManifest,
     NormalizedManifestV2,
 )
 from openenv.validation.signature import refuse_unsupported
 from openenv.validation.types import SignatureKind
 
-__all__ = ["EXAMPLE", "OpenEnvYamlParser", "normalized"]
+__all__ = ["EXAMPLE", "OpenEnvYamlParser", "normalize_manifest"]
 
 EXAMPLE = """\
 validation:
@@ -38,41 +38,41 @@ WHOLE = f"mend what is named; a whole one is:\n{EXAMPLE}"
 
 
 class OpenEnvYamlParser:
-    """Reads the section ``validation`` of an ``openenv.yaml``."""
+    """The parser of the section ``validation`` of an ``openenv.yaml``."""
 
     signature = SignatureKind.OPENENV_SERVED
 
     def parse(self, package_root: Path) -> AnyManifest:
-        """Read what an environment declares.
+        """Read an environment's declarations.
 
         Raises:
-            ManifestError: It declares something wrong, or too little.
-            UnsupportedPackageError: Its tags name a category that cannot be validated here.
+            DeclarationError: The declarations are wrong or incomplete.
+            UnsupportedPackageError: A tag names a category that cannot be validated here.
         """
         path = package_root / MANIFEST
         if not path.is_file():
-            raise ManifestError([f"{package_root} has no {MANIFEST}"])
+            raise DeclarationError([f"{package_root} has no {MANIFEST}"])
         try:
             checked = check_manifest(path)
         except UnreadableManifest as error:
-            raise ManifestError([str(error)]) from error
+            raise DeclarationError([str(error)]) from error
         section = checked.content.get("validation")
         if isinstance(section, dict):
             _refuse_tags(section)
         if checked.errors:
-            raise ManifestError(
+            raise DeclarationError(
                 [str(problem) for problem in checked.errors],
                 remediation=_remedy(checked.errors),
                 problems=checked.errors,
             )
         if checked.manifest is None or section is None:
-            raise ManifestError(
+            raise DeclarationError(
                 [f"{MANIFEST} has no section `validation`", *map(str, checked.warnings)],
                 remediation=f"add to {MANIFEST}, with your own numbers:\n{EXAMPLE}",
             )
         about = checked.manifest.model_dump(include={"name", "version"}, exclude_none=True)
         given = {name: value for name, value in section.items() if value is not None}
-        return normalized(about, given, self.signature)
+        return normalize_manifest(about, given, self.signature)
 
 
 def _remedy(problems: Sequence[ManifestProblem]) -> str:
@@ -81,19 +81,19 @@ def _remedy(problems: Sequence[ManifestProblem]) -> str:
     return f"mend what is named in {MANIFEST}; `openenv manifest schema` says what may stand there"
 
 
-def normalized(
+def normalize_manifest(
     about: Mapping[str, Any], section: Mapping[str, Any], signature: SignatureKind
 ) -> AnyManifest:
-    """Make the manifest of what a package says.
+    """Make the normalized manifest of a package's declarations.
 
     Args:
-        about: Its name and version.
-        section: The further fields of the manifest.
-        signature: What it was read from.
+        about: The package's name and version.
+        section: The other fields of the manifest.
+        signature: The format that the declarations come from.
 
     Raises:
-        ManifestError: A field is wrong, missing or unknown: one sentence for each.
-        UnsupportedPackageError: Its tags name a category that cannot be validated here.
+        DeclarationError: Fields are wrong, missing or unknown: one sentence for each.
+        UnsupportedPackageError: A tag names a category that cannot be validated here.
     """
     is_run = "execution" in section
     model: type[BaseModel] = NormalizedManifestV2 if is_run else NormalizedManifest
@@ -107,7 +107,7 @@ def normalized(
     try:
         made = model.model_validate(content)
     except ValidationError as error:
-        raise ManifestError(
+        raise DeclarationError(
             [describe_error(one, model, "validation") for one in error.errors()],
             remediation=f"in the section `validation` of {signature.value}, {WHOLE}",
         ) from error

@@ -1,25 +1,25 @@
-"""Packages of one task each: Harbor's ``task.toml``, and ``task.md`` with front matter.
+"""Parsers of single-task packages: Harbor's ``task.toml``, and ``task.md`` with front matter.
 
-Neither declares a reward. Where its section ``validation`` (of ``task.toml``:
-``[metadata.validation]``) does not, it is from 0 to 1, and doing nothing must stay half of it
-below the highest: a verifier there writes 1 or 0, or the share of tests that pass.
+Neither format declares a reward. Unless the section ``validation`` (in ``task.toml``:
+``[metadata.validation]``) does, the reward is from 0 to 1, and doing nothing must stay at least
+half of the range below the highest: verifiers there write 1 or 0, or the share of passed tests.
 
 Source: https://www.harborframework.com/docs/tasks
 """
 
 from __future__ import annotations
 
-import importlib
 import re
-import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from openenv._internal.toml import parse_toml
 from openenv._internal.yaml import read_yaml
-from openenv.validation.manifest import AnyManifest, ManifestError
-from openenv.validation.parsers.openenv_yaml import normalized
-from openenv.validation.signature import UnsupportedPackageError, front_matter
+from openenv.validation.manifest import AnyManifest, DeclarationError
+from openenv.validation.parsers.openenv_yaml import normalize_manifest
+from openenv.validation.signature import UnsupportedPackageError, read_front_matter
 from openenv.validation.types import SignatureKind
 
 __all__ = ["HarborParser", "PostTrainParser"]
@@ -31,37 +31,43 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt])(?:i?b)?\s*", re.IGNORECASE)
 _CREDENTIAL = re.compile(r"(API_?KEY|TOKEN|SECRET)$", re.IGNORECASE)
 
 
-class HarborParser:
-    """Reads ``task.toml``."""
+class _TaskParser(ABC):
+    signature: SignatureKind
+
+    @abstractmethod
+    def _read(self, file: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Return the file's content, and the section ``validation``."""
+
+    def parse(self, package_root: Path) -> AnyManifest:
+        """Read a task's declarations.
+
+        Raises:
+            DeclarationError: The declarations are wrong or incomplete.
+            UnsupportedPackageError: The package belongs to a category that cannot be validated
+                here.
+        """
+        content, section = self._read(package_root / self.signature.value)
+        return _task(package_root, content, section, self.signature)
+
+
+class HarborParser(_TaskParser):
+    """The parser of ``task.toml``."""
 
     signature = SignatureKind.HARBOR_TASK
 
-    def parse(self, package_root: Path) -> AnyManifest:
-        """Read what a task declares.
-
-        Raises:
-            ManifestError: It declares something wrong, or too little.
-            UnsupportedPackageError: It is of a category that cannot be validated here.
-        """
-        content = _toml(package_root / self.signature.value)
-        metadata = _table(content, "metadata")
-        return _task(package_root, content, _table(metadata, "validation"), self.signature)
+    def _read(self, file: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        content = _toml(file)
+        return content, _table(_table(content, "metadata"), "validation")
 
 
-class PostTrainParser:
-    """Reads the front matter of ``task.md``."""
+class PostTrainParser(_TaskParser):
+    """The parser of the front matter of ``task.md``."""
 
     signature = SignatureKind.POSTTRAIN_TASK
 
-    def parse(self, package_root: Path) -> AnyManifest:
-        """Read what a task declares.
-
-        Raises:
-            ManifestError: It declares something wrong, or too little.
-            UnsupportedPackageError: It is of a category that cannot be validated here.
-        """
-        content = _yaml(package_root / self.signature.value)
-        return _task(package_root, content, _table(content, "validation"), self.signature)
+    def _read(self, file: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        content = _yaml(file)
+        return content, _table(content, "validation")
 
 
 def _task(
@@ -83,11 +89,11 @@ def _task(
         own = declared.get(name)
         both = isinstance(own, dict) and isinstance(value, Mapping)
         declared[name] = {**own, **value} if both and own else value
-    return normalized(about, declared, signature)
+    return normalize_manifest(about, declared, signature)
 
 
 def _resources(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What the task says of its sandbox; what it does not say is missing, and is reported."""
+    """Yield the task's resource fields; missing ones are reported later."""
     environment, agent = _table(content, "environment"), _table(content, "agent")
     if "cpus" in environment:
         yield "cpu", environment["cpus"]
@@ -109,7 +115,7 @@ def _resources(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _megabytes(value: Any, path: str) -> int:
     found = _SIZE.fullmatch(str(value))
     if found is None:
-        raise ManifestError([f"{path}: {value!r} is no size; expected one such as 2G"])
+        raise DeclarationError([f"{path}: {value!r} is no size; expected one such as 2G"])
     return int(float(found[1]) * _UNITS[found[2].lower()])
 
 
@@ -153,24 +159,22 @@ def _refuse(content: Mapping[str, Any]) -> None:
 def _table(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     found = content.get(name, {})
     if not isinstance(found, Mapping):
-        raise ManifestError([f"{name}: is {type(found).__name__}; expected a table"])
+        raise DeclarationError([f"{name}: is {type(found).__name__}; expected a table"])
     return found
 
 
 def _toml(path: Path) -> Mapping[str, Any]:
-    tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
-        content: Mapping[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise ManifestError([f"{path.name} cannot be read: {error}"]) from error
-    return content
+        raise DeclarationError([f"{path.name} cannot be read: {error}"]) from error
 
 
 def _yaml(path: Path) -> Mapping[str, Any]:
     try:
-        content, _ = read_yaml(front_matter(path) or "")
+        content, _ = read_yaml(read_front_matter(path) or "")
     except (OSError, ValueError) as error:
-        raise ManifestError([f"the front matter of {path.name}: {error}"]) from error
+        raise DeclarationError([f"the front matter of {path.name}: {error}"]) from error
     if not isinstance(content, Mapping):
-        raise ManifestError([f"the front matter of {path.name} holds no mapping"])
+        raise DeclarationError([f"the front matter of {path.name} holds no mapping"])
     return content

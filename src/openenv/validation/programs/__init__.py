@@ -1,1 +1,5 @@
-"""Programs that run alone: in a process of a package's own, or inside a subject."""
+"""Standalone programs, run in a process of a package or inside a subject.
+
+They import nothing of openenv: `confinement_probe.py` runs inside the subject's container, and
+`oracle_server.py` serves the functions of a package's oracle.
+"""

@@ -1,8 +1,10 @@
-"""What starts a package for a validation, and what can then be done with it.
+"""Providers that start a package for validation, and the running package's interface.
 
-A provider says what it is capable of. A check that needs more is skipped, and names what was
-missing: nothing weaker is tried instead. The providers of `openenv.providers` are adapted in the
-modules here, and are not changed for it.
+A provider states its capabilities. A check that needs another one is skipped and names what is
+missing: nothing weaker is tried instead. The modules here adapt the providers of
+`openenv.providers`, which are not changed for validation.
+
+Read this module first, then `served.py` (the common part) and `docker.py`.
 """
 
 from __future__ import annotations
@@ -28,11 +30,11 @@ __all__ = [
 
 
 class SubjectError(OpenEnvError, RuntimeError):
-    """A package cannot be built or started, and that is its own fault.
+    """A package cannot be built or started, and is at fault.
 
     Attributes:
-        phase: What failed: ``build``, ``start`` or ``readiness``.
-        logs: The last lines that it printed.
+        phase: The failed phase: ``build``, ``start`` or ``readiness``.
+        logs: The last lines of output.
     """
 
     def __init__(self, phase: str, reason: str, *, logs: str = "") -> None:
@@ -42,10 +44,10 @@ class SubjectError(OpenEnvError, RuntimeError):
 
 
 class UnmetRequirement(OpenEnvError, RuntimeError):
-    """This machine, or this provider, lacks what a package needs; nobody has done wrong.
+    """This machine or provider lacks what a package needs; the package is not at fault.
 
     Attributes:
-        capability: What is missing, as the report names it.
+        capability: The missing capability, as the report names it.
     """
 
     def __init__(self, capability: str, reason: str) -> None:
@@ -55,13 +57,13 @@ class UnmetRequirement(OpenEnvError, RuntimeError):
 
 @dataclass(frozen=True)
 class ExecResult:
-    """What became of a command beside the subject.
+    """The result of a command beside the subject.
 
     Attributes:
-        exit_code: Its own.
-        stdout: What it printed.
-        stderr: Likewise.
-        duration_s: Seconds that it took.
+        exit_code: The exit code.
+        stdout: The standard output.
+        stderr: The standard error.
+        duration_s: The duration in seconds.
     """
 
     exit_code: int
@@ -71,7 +73,7 @@ class ExecResult:
 
 
 class LaunchSpec(BaseModel):
-    """What one running subject is given; nothing else is inherited, no variable and no key."""
+    """The inputs of a running subject; no variable or key is inherited beyond them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -92,43 +94,43 @@ class LaunchSpec(BaseModel):
 
 @runtime_checkable
 class RunningSubject(Protocol):
-    """A package that serves.
+    """A package that is served.
 
     Attributes:
-        base_url: Where. A client in this process finds the key that it wants by itself.
+        base_url: The address. Clients in this process find the server's key by themselves.
     """
 
     base_url: str
 
     def inspect(self) -> dict[str, Any]:
-        """What is in force, as JSON has it: identity, limits, network."""
+        """Return what is in force, as JSON data: identity, limits, network."""
         ...
 
     def logs(self, max_bytes: int = 65536) -> str:
-        """The end of what it has printed."""
+        """Return the end of the output."""
         ...
 
     def exec(self, argv: list[str], timeout_s: float) -> ExecResult:
-        """Run a command where it runs; of providers that can EXEC.
+        """Run a command where the subject runs; for providers with EXEC.
 
         Raises:
-            UnmetRequirement: Of a provider that cannot.
-            ProviderError: It could not be run, or took longer.
+            UnmetRequirement: The provider cannot run commands.
+            ProviderError: The command could not be run, or took too long.
         """
         ...
 
     def stop(self) -> None:
-        """End it, and take away all that was made for it. Safe to repeat."""
+        """Stop the subject and remove everything that was made for the run. Idempotent."""
 
 
 @runtime_checkable
 class ValidationProvider(Protocol):
-    """Builds packages and starts them.
+    """A provider that builds and starts packages.
 
     Attributes:
-        name: For the report.
-        capabilities: What it can do.
-        supported_network_modes: The modes of `NetworkPolicy` that it enforces.
+        name: The name in reports.
+        capabilities: The provider's capabilities.
+        supported_network_modes: The modes of `NetworkPolicy` that the provider enforces.
     """
 
     name: str
@@ -136,19 +138,19 @@ class ValidationProvider(Protocol):
     supported_network_modes: frozenset[str]
 
     def build(self, root: Path, execution: ExecutionDeclaration) -> str:
-        """Build a package's image and give its digest.
+        """Build a package's image and return the digest.
 
         Raises:
             SubjectError: The package cannot be built.
-            UnmetRequirement: What builds it is not there.
+            UnmetRequirement: The build tool is missing.
         """
         ...
 
     def start(self, spec: LaunchSpec) -> RunningSubject:
-        """Start what was built, and wait until it answers.
+        """Start a built package and wait until ready.
 
         Raises:
-            SubjectError: It ended, or did not answer in time.
-            UnmetRequirement: It needs what this provider does not enforce.
+            SubjectError: The package ended, or did not answer in time.
+            UnmetRequirement: The package needs what this provider does not enforce.
         """
         ...

@@ -1,4 +1,4 @@
-"""Choosing what starts packages here."""
+"""The choice of a validation provider."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from openenv.validation.providers import ValidationProvider
-from openenv.validation.static.building import BuildSettings
+from openenv.validation.static.builds import BuildSettings
 
 __all__ = ["ProviderName", "choose_provider"]
 
@@ -23,19 +23,19 @@ def choose_provider(
     """Choose a provider.
 
     Args:
-        name: ``docker``, ``process``, or ``auto``: a container where an engine can build and run
-            one, else a process. The report names what was taken, and what that could not enforce.
-        skip_build: There will be no image, so ``auto`` is a process.
-        settings: What this machine needs to build images.
-        tell: Told why there is no container, and of the steps of builds.
+        name: ``docker``, ``process``, or ``auto``: a container if an engine can build and run one,
+            else a process. The report names the choice, and what it could not enforce.
+        skip_build: Do not build an image, so that ``auto`` chooses a process.
+        settings: Settings to build images on this machine.
+        tell: Receives the reason why there is no container, and build steps.
     """
     from openenv.validation.providers.process import ProcessValidationProvider
 
     if name == "process" or (name == "auto" and skip_build):
         return ProcessValidationProvider()
-    from openenv.validation.providers.docker import DockerValidationProvider, why_no_engine
+    from openenv.validation.providers.docker import DockerValidationProvider, find_engine_fault
 
-    if name == "auto" and (why_not := why_no_engine()) is not None:
+    if name == "auto" and (why_not := find_engine_fault()) is not None:
         tell(f"it is run in a process, which contains nothing: {why_not}")
         return ProcessValidationProvider()
     return DockerValidationProvider(settings, tell)

@@ -1,4 +1,4 @@
-"""A package's image in a container of this machine, by Docker or Podman."""
+"""A provider that runs a package's image in a container, by Docker or Podman."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from openenv.providers.engines import about, find_engine
 from openenv.validation.manifest import ExecutionDeclaration, NetworkPolicy
 from openenv.validation.providers import LaunchSpec, SubjectError, UnmetRequirement
 from openenv.validation.providers.served import ServedSubject
-from openenv.validation.static.building import BuildSettings, is_means
+from openenv.validation.static.builds import BuildSettings, is_machine_fault
 from openenv.validation.static.package import read_package
 from openenv.validation.types import ProviderCapability
 
-__all__ = ["DockerSubject", "DockerValidationProvider", "why_no_engine"]
+__all__ = ["DockerSubject", "DockerValidationProvider", "find_engine_fault"]
 
 MIB = 2**20
 # Of what a package may write, this much is for Python's own shared memory.
@@ -31,8 +31,8 @@ OWN_MOUNTS = [INSIDE, "/run/podman-init"]
 TAG = "localhost/openenv-validate-{package}:subject"
 
 
-def why_no_engine() -> str | None:
-    """Why no container can be built and run here; None where one can."""
+def find_engine_fault() -> str | None:
+    """Return why no container can be built and run here, or None."""
     try:
         find_engine()
         find_builder()
@@ -42,15 +42,15 @@ def why_no_engine() -> str | None:
 
 
 class DockerValidationProvider:
-    """Runs packages in containers that are given little, as `openenv.providers.docker` does.
+    """A provider that runs packages in confined containers, as `openenv.providers.docker` does.
 
-    A subject has no capability of Linux, no new privileges, a root filesystem that cannot be
-    written, and the memory, processors and scratch space that its package declares. It inherits
-    no variable of this process.
+    A subject has no Linux capabilities, no new privileges, a read-only root filesystem, and the
+    memory,
+    processors and scratch space that its package declares. It inherits no variable of this process.
 
     Args:
-        settings: What this machine needs to build images.
-        tell: Told of each step of a build.
+        settings: Settings to build images on this machine.
+        tell: Receives the steps of builds.
     """
 
     name = "docker"
@@ -70,7 +70,7 @@ class DockerValidationProvider:
 
         Raises:
             SubjectError: The package cannot be built.
-            UnmetRequirement: No engine is there, or what an image starts from is not to be had.
+            UnmetRequirement: There is no engine, or the base image is not available.
         """
         how = self._settings
         package = read_package(root, None, base=how.base)
@@ -87,17 +87,17 @@ class DockerValidationProvider:
                 say=self._tell,
             )
         except BuildError as error:
-            if is_means(error):
+            if is_machine_fault(error):
                 raise UnmetRequirement("image_build", str(error)) from error
             raise SubjectError("build", str(error), logs=error.log) from error
         return f"sha256:{built.id}"
 
     def start(self, spec: LaunchSpec) -> DockerSubject:
-        """Run an image, and wait until it answers.
+        """Run an image and wait until ready.
 
         Raises:
-            SubjectError: It ended, or did not answer in time.
-            UnmetRequirement: It needs GPUs, or there is no engine.
+            SubjectError: The container ended, or did not answer in time.
+            UnmetRequirement: The package needs GPUs, or there is no engine.
         """
         if spec.resources.gpus:
             raise UnmetRequirement("gpu", f"it declares {spec.resources.gpus} GPUs")
@@ -112,7 +112,7 @@ class DockerValidationProvider:
 
 
 def _capabilities() -> frozenset[ProviderCapability]:
-    """What the engine of this machine can do: some hold no container to any limit."""
+    """Return the capabilities of this machine's engine; some engines enforce no limits."""
     found = {
         ProviderCapability.NETWORK_POLICY,
         ProviderCapability.EXEC,
@@ -146,10 +146,10 @@ def _network(policy: NetworkPolicy) -> str | list[str]:
 
 
 class DockerSubject(ServedSubject):
-    """A package's image that runs."""
+    """A package's running image."""
 
     def inspect(self) -> dict[str, Any]:
-        """What is in force."""
+        """Return what is in force."""
         options = _options(self._spec)
         state = find_engine().inspect_container(self._server.name)
         pid = (state.get("State") or {}).get("Pid")

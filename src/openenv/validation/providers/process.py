@@ -1,7 +1,7 @@
-"""A package served by a process of this machine: no engine is needed, and nothing is contained.
+"""A provider that serves a package in a local process: no engine needed, nothing contained.
 
-It plays what a container plays, and enforces nothing: whatever asks what it can reach or take is
-skipped. The package's dependencies must be installed here.
+It plays what a container plays and enforces nothing; checks of reach and limits are skipped. The
+package's dependencies must be installed on this machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MIB = 2**20
 
 
 class ProcessValidationProvider:
-    """Serves packages from processes of this machine.
+    """A provider that serves packages in local processes.
 
     A package's declared `disk_mb` limits the largest file that it may write. Memory, processors
     and the network are the machine's.
@@ -36,17 +36,17 @@ class ProcessValidationProvider:
         self._roots: dict[str, Path] = {}
 
     def build(self, root: Path, execution: ExecutionDeclaration) -> str:
-        """Note where a package is; its digest is that of its sources, as there is no image."""
+        """Record the package's directory and return the digest of the sources."""
         digest = f"sha256:{source_digest(root)}"
         self._roots[digest] = root.resolve()
         return digest
 
     def start(self, spec: LaunchSpec) -> ProcessSubject:
-        """Serve a package, and wait until it answers.
+        """Serve a package and wait until ready.
 
         Raises:
-            SubjectError: It ended, or did not answer in time.
-            UnmetRequirement: It was not built here.
+            SubjectError: The process ended, or did not answer in time.
+            UnmetRequirement: The package was not built by this provider.
         """
         root = self._roots.get(spec.image_ref)
         if root is None:
@@ -61,10 +61,10 @@ class ProcessValidationProvider:
 
 
 class ProcessSubject(ServedSubject):
-    """A package that is served by a process."""
+    """A package served by a local process."""
 
     def inspect(self) -> dict[str, Any]:
-        """What is in force."""
+        """Return what is in force."""
         assert isinstance(self._server, HostServer)
         return {
             "provider": ProcessValidationProvider.name,

@@ -1,4 +1,4 @@
-"""A subject that one of `openenv.providers` has started."""
+"""Base class of subjects that a provider of `openenv.providers` has started."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["ServedSubject"]
 
 
 class ServedSubject(ABC):
-    """A package that serves.
+    """A served package.
 
     Args:
-        server: What serves it.
-        spec: What it was given.
+        server: The provider's server.
+        spec: The inputs of the start.
 
     Attributes:
-        base_url: Where it answers.
+        base_url: The server's address.
     """
 
     def __init__(self, server: Server, spec: LaunchSpec) -> None:
@@ -35,10 +35,10 @@ class ServedSubject(ABC):
 
     @classmethod
     def begin(cls, launch: Callable[[], Server], spec: LaunchSpec) -> Self:
-        """Launch a server, and wait until it answers.
+        """Launch a server and wait until ready.
 
         Raises:
-            SubjectError: It ended, or did not answer in time.
+            SubjectError: The server ended, or did not answer in time.
         """
         try:
             server = launch()
@@ -55,24 +55,24 @@ class ServedSubject(ABC):
 
     @abstractmethod
     def inspect(self) -> dict[str, Any]:
-        """What is in force."""
+        """Return what is in force."""
 
     def logs(self, max_bytes: int = 65536) -> str:
-        """The end of what it has printed."""
+        """Return the end of the output."""
         return self._server.logs()[-max_bytes:]
 
     def exec(self, argv: list[str], timeout_s: float) -> ExecResult:
-        """Run a command where it runs, with its variables.
+        """Run a command where the subject runs, with the subject's variables.
 
         Raises:
-            ProviderError: It could not be run, or took longer.
+            ProviderError: The command could not be run, or took too long.
         """
         began = time.monotonic()
         done = self._server.execute(argv, timeout_s)
         return ExecResult(done.exit_code, done.stdout, done.stderr, time.monotonic() - began)
 
     def stop(self) -> None:
-        """End it, with all that was made or started for it."""
+        """Stop the server and remove everything that was made for the run. Idempotent."""
         self._server.stop()
 
 

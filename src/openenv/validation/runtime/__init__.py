@@ -1,16 +1,33 @@
-"""The runtime level: the package serves, and one episode of it is measured (RFC 008, level 2)."""
+"""The runtime level: the package is served and a measured episode is compared (RFC 008, level 2).
+
+`collector.py` plays, `evidence.py` holds what was seen, and the other modules judge it by topic.
+Read `collector.py` first.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from openenv.validation.graders import Check, Grader, Subject
-from openenv.validation.judging import DETERMINISM, STARTUP, judged
-from openenv.validation.load import LoadReport, MemoryReport
+from openenv.validation.check_factory import DETERMINISM, STARTUP, make_grader
+from openenv.validation.context import Startup
+from openenv.validation.graders import FunctionGrader, Grader, Subject
+from openenv.validation.load_tests import LoadReport, MemoryReport
 from openenv.validation.manifest import AnyManifest
-from openenv.validation.report import CheckResult
-from openenv.validation.run import Startup
-from openenv.validation.runtime.bounding import (
+from openenv.validation.report import Judgment
+from openenv.validation.runtime.collector import collect_runtime
+from openenv.validation.runtime.evidence import (
+    ConcurrentSessions,
+    Confinement,
+    JudgedReplays,
+    Replays,
+    SeedTrials,
+    ServerSurface,
+    SubjectRecording,
+    TaskSurvey,
+    ToolSurvey,
+)
+from openenv.validation.runtime.exposure import Exposure
+from openenv.validation.runtime.limits import (
     judge_host_containment,
     judge_latency,
     judge_memory,
@@ -18,8 +35,6 @@ from openenv.validation.runtime.bounding import (
     judge_oracle_containment,
     judge_resource_bounds,
 )
-from openenv.validation.runtime.collecting import collect_runtime
-from openenv.validation.runtime.exposing import Exposure
 from openenv.validation.runtime.protocol import (
     judge_observation_schema,
     judge_startup,
@@ -28,7 +43,7 @@ from openenv.validation.runtime.protocol import (
     judge_tool_declaration_accuracy,
     judge_trajectory_record,
 )
-from openenv.validation.runtime.reproducing import (
+from openenv.validation.runtime.reproducibility import (
     judge_episode_determinism,
     judge_episode_isolation,
     judge_judged_determinism,
@@ -41,99 +56,94 @@ from openenv.validation.runtime.rewards import (
     judge_reward_well_formed,
     judge_rubric_introspectable,
 )
-from openenv.validation.runtime.seen import (
-    Confinement,
-    Judged,
-    Recorded,
-    Replays,
-    Resets,
-    SideBySide,
-    Surface,
-    TaskSurvey,
-    ToolSurvey,
-)
 from openenv.validation.types import Level, ProviderCapability
 
 __all__ = ["collect_runtime", "runtime_checks"]
 
-RUBRIC = "runtime.rubric_introspectable"
+OBSERVATIONS, RUBRIC = "runtime.observation_schema", "runtime.rubric_introspectable"
 
 
 def runtime_checks() -> Sequence[Grader]:
-    """The graders of this level, those of RFC 008 and ours."""
+    """Return the graders of this level, those of RFC 008 and ours."""
     confined = frozenset({ProviderCapability.CONTAINMENT, ProviderCapability.EXEC})
     networked = frozenset({ProviderCapability.NETWORK_POLICY, ProviderCapability.EXEC})
     limited = frozenset({ProviderCapability.RESOURCE_LIMITS, ProviderCapability.EXEC})
     repeats = (STARTUP, DETERMINISM)
     return [
-        judged(STARTUP, judge_startup, Startup, depends_on=()),
-        Check("runtime.observation_schema", Level.RUNTIME, _observation_schema, (STARTUP,)),
-        judged("runtime.state_contract", judge_state_contract, Surface, Replays),
-        judged("runtime.reward_well_formed", judge_reward_well_formed, Replays),
-        judged(RUBRIC, judge_rubric_introspectable, Replays),
-        judged(
+        make_grader(STARTUP, judge_startup, Startup, depends_on=()),
+        FunctionGrader(
+            "runtime.observation_schema", Level.RUNTIME, _observation_schema, (STARTUP,)
+        ),
+        make_grader("runtime.state_contract", judge_state_contract, ServerSurface, Replays),
+        make_grader("runtime.reward_well_formed", judge_reward_well_formed, Replays),
+        make_grader(RUBRIC, judge_rubric_introspectable, Replays),
+        make_grader(
             "runtime.reward_attribution",
             judge_reward_attribution,
             Replays,
             depends_on=(STARTUP, RUBRIC),
         ),
-        judged("runtime.reward_contract", judge_reward_contract, Replays),
-        judged("runtime.tool_declaration_accuracy", judge_tool_declaration_accuracy, ToolSurvey),
-        judged("runtime.task_declaration_accuracy", judge_task_declaration_accuracy, TaskSurvey),
-        judged("runtime.seed_control", judge_seed_control, Replays, Resets),
-        Check(DETERMINISM, Level.RUNTIME, _determinism, depends_on=(STARTUP,)),
-        judged(
+        make_grader("runtime.reward_contract", judge_reward_contract, Replays),
+        make_grader(
+            "runtime.tool_declaration_accuracy", judge_tool_declaration_accuracy, ToolSurvey
+        ),
+        make_grader(
+            "runtime.task_declaration_accuracy", judge_task_declaration_accuracy, TaskSurvey
+        ),
+        make_grader("runtime.seed_control", judge_seed_control, Replays, SeedTrials),
+        FunctionGrader(DETERMINISM, Level.RUNTIME, _determinism, depends_on=(STARTUP,)),
+        make_grader(
             "runtime.episode_isolation",
             judge_episode_isolation,
             Replays,
             depends_on=repeats,
             applies=_is_exact,
         ),
-        judged(
+        make_grader(
             "runtime.session_isolation",
             judge_session_isolation,
             Replays,
-            SideBySide,
+            ConcurrentSessions,
             depends_on=repeats,
             applies=_is_exact,
         ),
-        judged("runtime.trajectory_record", judge_trajectory_record, Recorded),
-        judged("runtime.oracle_containment", judge_oracle_containment, Exposure),
-        judged(
+        make_grader("runtime.trajectory_record", judge_trajectory_record, SubjectRecording),
+        make_grader("runtime.oracle_containment", judge_oracle_containment, Exposure),
+        make_grader(
             "runtime.network_policy", judge_network_policy, Confinement, requires_provider=networked
         ),
-        judged(
+        make_grader(
             "runtime.host_containment",
             judge_host_containment,
             Confinement,
             requires_provider=confined,
         ),
-        judged(
+        make_grader(
             "runtime.resource_bounds",
             judge_resource_bounds,
             Confinement,
             requires_provider=limited,
         ),
-        judged("runtime.latency", judge_latency, LoadReport),
-        judged("runtime.memory", judge_memory, MemoryReport),
+        make_grader("runtime.latency", judge_latency, LoadReport),
+        make_grader("runtime.memory", judge_memory, MemoryReport),
     ]
 
 
 def _is_exact(manifest: AnyManifest) -> bool:
-    """Nothing that judges says another thing each time."""
+    """Return whether no language model judges, so that results repeat exactly."""
     return not manifest.capabilities.llm_judged
 
 
-def _observation_schema(subject: Subject) -> CheckResult:
-    """What the server tells of itself is judged even where nothing could be played."""
-    check_id = "runtime.observation_schema"
-    surface, replays = subject.evidence.get(Surface), subject.evidence.get(Replays)
+def _observation_schema(subject: Subject) -> Judgment:
+    """Judge the server's own schema even if nothing could be played."""
+    surface, replays = subject.evidence.get(ServerSurface), subject.evidence.get(Replays)
     if surface is not None and replays is None and not surface.action_space.forms:
-        return judge_observation_schema(check_id, subject.manifest, surface, None)
-    return judged(check_id, judge_observation_schema, Surface, Replays).run(subject)
+        return judge_observation_schema(subject.manifest, surface, None)
+    grader = make_grader(OBSERVATIONS, judge_observation_schema, ServerSurface, Replays)
+    return grader.judge(subject)
 
 
-def _determinism(subject: Subject) -> CheckResult:
+def _determinism(subject: Subject) -> Judgment:
     if _is_exact(subject.manifest):
-        return judged(DETERMINISM, judge_episode_determinism, Replays).run(subject)
-    return judged(DETERMINISM, judge_judged_determinism, Judged).run(subject)
+        return make_grader(DETERMINISM, judge_episode_determinism, Replays).judge(subject)
+    return make_grader(DETERMINISM, judge_judged_determinism, JudgedReplays).judge(subject)

@@ -1,15 +1,21 @@
-"""Whether what a subject says, and what it said it would say, are the same."""
+"""Judges of the protocol: whether the subject's answers match declarations and schemas."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from openenv.validation.context import Startup
 from openenv.validation.evidence import Moment, Transcript
 from openenv.validation.manifest import AnyManifest
-from openenv.validation.report import CheckResult, failed, passed, skipped
-from openenv.validation.run import Startup
-from openenv.validation.runtime.seen import Recorded, Replays, Surface, TaskSurvey, ToolSurvey
+from openenv.validation.report import Judgment, accept, reject, skip
+from openenv.validation.runtime.evidence import (
+    Replays,
+    ServerSurface,
+    SubjectRecording,
+    TaskSurvey,
+    ToolSurvey,
+)
 
 __all__ = [
     "judge_observation_schema",
@@ -23,73 +29,67 @@ __all__ = [
 SHOWN = 5  # differences that are quoted
 
 
-def judge_startup(check_id: str, manifest: AnyManifest, startup: Startup) -> CheckResult:
-    """It builds, starts, and answers that it is healthy."""
+def judge_startup(manifest: AnyManifest, startup: Startup) -> Judgment:
+    """Check that the package builds, starts and reports healthy."""
     if startup.missing is not None:
-        return skipped(check_id, f"{startup.provider} lacks {startup.missing}: {startup.reason}")
+        return skip(f"{startup.provider} lacks {startup.missing}: {startup.reason}")
     if startup.phase is not None:
         lines = [line for line in startup.logs.splitlines() if line.strip()][-SHOWN:]
-        return failed(
-            check_id,
+        return reject(
             f"{startup.phase}: {startup.reason}",
             *lines,
             remediation="start it by hand (openenv serve .) and mend what its log says",
             phase=startup.phase,
         )
-    return passed(
-        check_id, f"it answered after {startup.seconds:.2f} s", seconds=round(startup.seconds, 3)
-    )
+    return accept(f"it answered after {startup.seconds:.2f} s", seconds=round(startup.seconds, 3))
 
 
 # ------------------------------------------------------------------ observations
 
 
 def judge_observation_schema(
-    check_id: str, manifest: AnyManifest, surface: Surface, replays: Replays | None
-) -> CheckResult:
-    """Every observation is one that ``/schema`` describes; None where nothing could be played."""
+    manifest: AnyManifest, surface: ServerSurface, replays: Replays | None
+) -> Judgment:
+    """Check that every observation matches ``/schema``; `replays` is None if nothing was played."""
     validators = _json_schema()
     schema = surface.schema.object
     of_step = schema.get("observation")
     of_reset = schema.get("reset_observation") or of_step
     if not isinstance(of_step, dict) or not isinstance(of_reset, dict):
         said = surface.schema.failure or f"status {surface.schema.status}"
-        return failed(
-            check_id,
+        return reject(
             f"/schema tells no schema of observations ({said})",
             remediation="give create_app the observation model, or annotate step's return value",
         )
     if replays is None:
-        return failed(
-            check_id,
+        return reject(
             f"nothing was observed: {surface.trouble or 'no episode was played'}",
             remediation="give create_app the action model, or the package a plan of actions "
             "(validation/runtime.json)",
         )
     if not replays.baseline.moments:
-        return failed(check_id, *(replays.baseline.errors or ["nothing was observed"]))
+        return reject(*(replays.baseline.errors or ["nothing was observed"]))
     try:
         for one in (of_step, of_reset):
             validators.Draft202012Validator.check_schema(one)
     except validators.SchemaError as error:
-        return failed(check_id, f"/schema tells what is no JSON schema: {error.message}")
+        return reject(f"/schema tells what is no JSON schema: {error.message}")
     judge = validators.Draft202012Validator
     judges = {True: judge(of_reset), False: judge(of_step)}
     wrong = [
-        f"{_named(number, moment)}: {_place(error)}{error.message:.200}"
+        f"{_describe_step(number, moment)}: {_place(error)}{error.message:.200}"
         for number, moment in enumerate(replays.baseline.moments)
         for error in judges[moment.is_reset].iter_errors(_whole(moment))
     ]
     wrong += [
-        f"{_named(number, moment)}: the observation is {moment.frame.get('observation')!r:.80}; "
-        "expected an object"
+        f"{_describe_step(number, moment)}: the observation is "
+        f"{moment.frame.get('observation')!r:.80}; expected an object"
         for number, moment in enumerate(replays.baseline.moments)
         if not isinstance(moment.frame.get("observation"), dict)
     ]
     if not wrong:
-        return passed(check_id, observations=len(replays.baseline.moments))
-    return failed(
-        check_id,
+        return accept(observations=len(replays.baseline.moments))
+    return reject(
         *wrong[:SHOWN],
         remediation="declare the field in the observation's model as it is sent, or send it as "
         "it is declared",
@@ -104,7 +104,7 @@ def _json_schema() -> Any:
 
 
 def _whole(moment: Moment) -> dict[str, Any]:
-    """An observation with what travels beside it."""
+    """Return an observation with reward and done."""
     seen = moment.frame.get("observation")
     beside = {"reward": moment.reward, "done": moment.frame.get("done")}
     return {**beside, **seen} if isinstance(seen, dict) else {"observation": seen, **beside}
@@ -115,7 +115,7 @@ def _place(error: Any) -> str:
     return f"{path}: " if path else ""
 
 
-def _named(number: int, moment: Moment) -> str:
+def _describe_step(number: int, moment: Moment) -> str:
     return "reset" if moment.is_reset else f"step {number}"
 
 
@@ -123,18 +123,17 @@ def _named(number: int, moment: Moment) -> str:
 
 
 def judge_state_contract(
-    check_id: str, manifest: AnyManifest, surface: Surface, replays: Replays
-) -> CheckResult:
-    """The state names the episode, counts its steps from 0, and can be read twice."""
+    manifest: AnyManifest, surface: ServerSurface, replays: Replays
+) -> Judgment:
+    """Check that the state names the episode, counts steps from 0, and can be read twice."""
     baseline = replays.baseline
     if not baseline.moments:
-        return failed(check_id, *(baseline.errors or ["nothing was observed"]))
+        return reject(*(baseline.errors or ["nothing was observed"]))
     wrong = list(_state_faults(baseline, surface.plan.episode_id))
     counts = [_last_state(moment).get("step_count") for moment in baseline.moments]
     if not wrong:
-        return passed(check_id, step_counts=counts)
-    return failed(
-        check_id,
+        return accept(step_counts=counts)
+    return reject(
         *wrong[:SHOWN],
         remediation="keep reset's episode_id in state.episode_id; set state.step_count to 0 in "
         "reset and add to it in every step; let state change nothing",
@@ -178,13 +177,10 @@ def _last_state(moment: Moment) -> Mapping[str, Any]:
 # ------------------------------------------------------------------ the subject's own record
 
 
-def judge_trajectory_record(
-    check_id: str, manifest: AnyManifest, recorded: Recorded
-) -> CheckResult:
-    """The subject's own record of a session is what was seen of it."""
+def judge_trajectory_record(manifest: AnyManifest, recorded: SubjectRecording) -> Judgment:
+    """Check that the subject's own recording of a session matches what was seen."""
     if recorded.events is None:
-        return failed(
-            check_id,
+        return reject(
             recorded.trouble or "there is no recording",
             remediation="serve it by openenv's create_app, which records where OPENENV_RECORD "
             "names a directory that it can write to",
@@ -209,25 +205,22 @@ def judge_trajectory_record(
     if len(seen) != len(kept):
         wrong.append(f"{len(seen)} resets and steps were seen, and {len(kept)} are on record")
     if wrong:
-        return failed(check_id, *wrong[:SHOWN], remediation="record what is answered, unchanged")
-    return passed(check_id, events=len(kept))
+        return reject(*wrong[:SHOWN], remediation="record what is answered, unchanged")
+    return accept(events=len(kept))
 
 
 # ------------------------------------------------------------------ tools
 
 
-def judge_tool_declaration_accuracy(
-    check_id: str, manifest: AnyManifest, survey: ToolSurvey
-) -> CheckResult:
-    """The tools that are listed are those that are declared, and what they say can be used."""
+def judge_tool_declaration_accuracy(manifest: AnyManifest, survey: ToolSurvey) -> Judgment:
+    """Check that the listed tools match the declaration and have valid schemas."""
     validators = _json_schema()
     declared = manifest.capabilities.declared_tools
     names = survey.names
     if names is None:
         if not declared:
-            return passed(check_id, "no tools are declared, and the server has none", tools=[])
-        return failed(
-            check_id,
+            return accept("no tools are declared, and the server has none", tools=[])
+        return reject(
             f"{len(declared)} tools are declared, and tools/list answers "
             f"{str(survey.listed)[:200] if survey.listed else 'nothing'}",
             remediation="serve the tools (openenv.tools), or take them out of declared_tools",
@@ -245,15 +238,14 @@ def judge_tool_declaration_accuracy(
     if "result" in (survey.unknown or {}) and not _is_tool_error(survey.unknown):
         wrong.append("a call of a tool that there is not was answered as if there were")
     if wrong:
-        return failed(
-            check_id,
+        return reject(
             *wrong[:SHOWN],
             remediation="list exactly these names in validation.capabilities.declared_tools: "
             + ", ".join(sorted(names)),
             declared=sorted(declared),
             listed=sorted(names),
         )
-    return passed(check_id, tools=sorted(names))
+    return accept(tools=sorted(names))
 
 
 def _is_tool_error(answer: Mapping[str, Any] | None) -> bool:
@@ -264,18 +256,15 @@ def _is_tool_error(answer: Mapping[str, Any] | None) -> bool:
 # ------------------------------------------------------------------ tasks
 
 
-def judge_task_declaration_accuracy(
-    check_id: str, manifest: AnyManifest, survey: TaskSurvey
-) -> CheckResult:
-    """The tasks that are served are those that are declared, and can be fetched."""
+def judge_task_declaration_accuracy(manifest: AnyManifest, survey: TaskSurvey) -> Judgment:
+    """Check that the served tasks match the declaration and can be fetched."""
     declared = manifest.capabilities.declared_task_count
     claims = manifest.capabilities.task_api or bool(declared)
     if not survey.splits:
         if not claims:
-            return passed(check_id, "no tasks are declared, and the server has none")
+            return accept("no tasks are declared, and the server has none")
         said = survey.trouble or (f"/list_environments answers {survey.environments.status}",)
-        return failed(
-            check_id,
+        return reject(
             "tasks are declared, and the server has none",
             *said,
             remediation="give the environment list_splits, list_tasks, num_tasks and get_task",
@@ -290,14 +279,13 @@ def judge_task_declaration_accuracy(
         wrong += _split_faults(split, declared.get(split) if declared else None, survey)
     counts = dict(survey.counted)
     if wrong:
-        return failed(
-            check_id,
+        return reject(
             *wrong[:SHOWN],
             remediation=f"declare validation.capabilities.declared_task_count: {counts}, or mend "
             "the methods that count and give tasks",
             counts=counts,
         )
-    return passed(check_id, counts=counts)
+    return accept(counts=counts)
 
 
 def _split_faults(split: str, declared: int | None, survey: TaskSurvey) -> Iterator[str]:

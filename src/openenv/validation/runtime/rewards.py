@@ -1,4 +1,4 @@
-"""Whether rewards are numbers, and mean what the environment says that they mean."""
+"""Judges of rewards: whether rewards are numbers, and mean what the environment declares."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from openenv.reward import RewardSpec, adds_up
 from openenv.validation.evidence import Moment, Transcript
 from openenv.validation.manifest import AnyManifest
-from openenv.validation.report import CheckResult, failed, passed, skipped
-from openenv.validation.runtime.seen import Replays
+from openenv.validation.report import Judgment, accept, reject, skip
+from openenv.validation.runtime.evidence import Replays
 
 __all__ = [
     "judge_reward_attribution",
@@ -23,23 +23,22 @@ SHOWN = 5
 ROUNDING = 1e-9
 
 
-def judge_reward_well_formed(check_id: str, manifest: AnyManifest, replays: Replays) -> CheckResult:
-    """Every reward is a finite number in the declared range, and none is null without a reason."""
+def judge_reward_well_formed(manifest: AnyManifest, replays: Replays) -> Judgment:
+    """Check that every reward is a finite number in range, or null with a reason."""
     baseline = replays.baseline
     if not baseline.steps:
-        return failed(check_id, *(baseline.errors or ["no step was answered"]))
+        return reject(*(baseline.errors or ["no step was answered"]))
     low, high = manifest.reward.range
     spec = baseline.spec
     wrong = [
-        f"{_named(baseline, moment)}: {fault}"
+        f"{_describe_step(baseline, moment)}: {fault}"
         for moment in baseline.moments
         for fault in _reward_faults(moment, low, high, spec)
     ]
     rewards = [moment.reward for moment in baseline.steps]
     if not wrong:
-        return passed(check_id, rewards=rewards)
-    return failed(
-        check_id,
+        return accept(rewards=rewards)
+    return reject(
         *wrong[:SHOWN],
         remediation="return a finite number within validation.reward.range, or None with a reason: "
         "scored(observation, Score(unscored='...'))",
@@ -68,7 +67,7 @@ def _is_number(value: Any) -> bool:
     return is_number and math.isfinite(value)
 
 
-def _named(transcript: Transcript, moment: Moment) -> str:
+def _describe_step(transcript: Transcript, moment: Moment) -> str:
     number = transcript.moments.index(moment)
     return "reset" if moment.is_reset else f"step {number}"
 
@@ -81,32 +80,30 @@ DECLARE = (
 )
 
 
-def judge_rubric_introspectable(
-    check_id: str, manifest: AnyManifest, replays: Replays
-) -> CheckResult:
-    """A reset tells what rewards mean, and the names of their parts."""
+def judge_rubric_introspectable(manifest: AnyManifest, replays: Replays) -> Judgment:
+    """Check that a reset returns the reward specification, with named components."""
     first = replays.baseline.first
     if first is None:
-        return failed(check_id, *(replays.baseline.errors or ["no reset was answered"]))
+        return reject(*(replays.baseline.errors or ["no reset was answered"]))
     told = first.reward_info.get("spec")
     spec = replays.baseline.spec
     if told is None:
-        return failed(check_id, "reset does not tell what rewards mean", remediation=DECLARE)
+        return reject("reset does not tell what rewards mean", remediation=DECLARE)
     if spec is None:
-        return failed(check_id, f"what reset tells cannot be read: {told!r:.200}")
+        return reject(f"what reset tells cannot be read: {told!r:.200}")
     if not spec.components:
-        return failed(check_id, "the reward has no named parts", remediation=DECLARE, spec=told)
-    return passed(check_id, f"{spec.kind}, of {', '.join(spec.components)}", spec=told)
+        return reject("the reward has no named parts", remediation=DECLARE, spec=told)
+    return accept(f"{spec.kind}, of {', '.join(spec.components)}", spec=told)
 
 
-def judge_reward_attribution(check_id: str, manifest: AnyManifest, replays: Replays) -> CheckResult:
-    """Every reward that is not 0 says which named parts it is made of."""
+def judge_reward_attribution(manifest: AnyManifest, replays: Replays) -> Judgment:
+    """Check that every nonzero reward names components."""
     spec = replays.baseline.spec
     known = set(spec.components) if spec is not None else set()
     wrong, attributed = [], 0
     for moment in replays.baseline.steps:
         parts = moment.reward_info.get("components")
-        where = _named(replays.baseline, moment)
+        where = _describe_step(replays.baseline, moment)
         if isinstance(parts, dict) and parts:
             attributed += 1
             if unknown := sorted(parts.keys() - known):
@@ -114,34 +111,32 @@ def judge_reward_attribution(check_id: str, manifest: AnyManifest, replays: Repl
         elif _is_number(moment.reward) and moment.reward != 0:
             wrong.append(f"{where}: a reward of {moment.reward} says nothing of its parts")
     if wrong:
-        return failed(
-            check_id,
+        return reject(
             *wrong[:SHOWN],
             remediation="score by a rubric with named children, or "
             "scored(observation, Score(value, {'part': value}))",
         )
-    return passed(check_id, attributed_steps=attributed)
+    return accept(attributed_steps=attributed)
 
 
-def judge_reward_contract(check_id: str, manifest: AnyManifest, replays: Replays) -> CheckResult:
-    """Rewards keep what the environment says of them: kind, range, parts, and why there is none."""
+def judge_reward_contract(manifest: AnyManifest, replays: Replays) -> Judgment:
+    """Check that rewards match the specification: kind, range, components, missing rewards."""
     baseline = replays.baseline
     spec = baseline.spec
     if spec is None:
-        return skipped(check_id, "reset does not tell what rewards mean", remediation=DECLARE)
+        return skip("reset does not tell what rewards mean", remediation=DECLARE)
     wrong = [
-        f"{_named(baseline, moment)}: {fault}"
+        f"{_describe_step(baseline, moment)}: {fault}"
         for moment in baseline.steps
         for fault in _contract_faults(moment, spec)
     ]
     if wrong:
-        return failed(
-            check_id,
+        return reject(
             *wrong[:SHOWN],
             remediation="keep to REWARD, or declare there what rewards really are",
             spec=spec.as_data(),
         )
-    return passed(check_id, spec=spec.as_data())
+    return accept(spec=spec.as_data())
 
 
 def _contract_faults(moment: Moment, spec: RewardSpec) -> Iterator[str]:

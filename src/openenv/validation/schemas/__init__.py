@@ -1,6 +1,6 @@
-"""The JSON Schemas of manifests and reports, as they are made from the models.
+"""JSON Schemas of manifests and reports, generated from the models.
 
-`write_schemas` writes the files anew; a test sees that they are what the models say.
+`write_schemas` regenerates the files; a test compares them with the models.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from openenv.validation.manifest import NormalizedManifest, NormalizedManifestV2
 from openenv.validation.report import ValidationReport, ValidationReportV2
 
-__all__ = ["FILES", "read_schema", "schema_of", "write_schemas"]
+__all__ = ["FILES", "read_schema", "render_schema", "write_schemas"]
 
 FILES: dict[str, type[BaseModel]] = {
     "manifest.schema.json": NormalizedManifest,
@@ -26,16 +26,16 @@ FILES: dict[str, type[BaseModel]] = {
 
 
 def read_schema(name: str) -> str:
-    """The text of one of `FILES`, as it lies in the package."""
+    """Return the text of a schema file in the package (see `FILES`)."""
     return (resources.files(__name__) / name).read_text(encoding="utf-8")
 
 
-def schema_of(model: type[BaseModel]) -> str:
-    """The text of a model's schema."""
+def render_schema(model: type[BaseModel]) -> str:
+    """Return the JSON Schema of a model as text."""
     return json.dumps(model.model_json_schema(), indent=2, sort_keys=True) + "\n"
 
 
 def write_schemas(directory: Path) -> None:
-    """Write the schemas of the models into a directory."""
+    """Write the schemas of all models to a directory."""
     for name, model in FILES.items():
-        (directory / name).write_text(schema_of(model), encoding="utf-8")
+        (directory / name).write_text(render_schema(model), encoding="utf-8")

@@ -1,13 +1,24 @@
-"""The semantic level: whether the reward means what it claims (RFC 008, level 3)."""
+"""The semantic level: does the reward mean what the package claims (RFC 008, level 3)?
+
+`collector.py` shows solutions and tricks to the verifier, `evidence.py` holds the results, and
+`judges.py` judges them. Read `openenv.validation.oracle` first.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from openenv.validation.graders import Check, Grader, Subject
-from openenv.validation.judging import DETERMINISM, STARTUP, judged
-from openenv.validation.report import CheckResult, failed
-from openenv.validation.semantic.collecting import collect_semantic
+from openenv.validation.check_factory import DETERMINISM, STARTUP, make_grader
+from openenv.validation.graders import FunctionGrader, Grader, Subject
+from openenv.validation.report import Judgment, reject
+from openenv.validation.semantic.collector import collect_semantic
+from openenv.validation.semantic.evidence import (
+    CanaryEpisodes,
+    FloorEpisodes,
+    HackAttempts,
+    MissingOracle,
+    ShownSolutions,
+)
 from openenv.validation.semantic.judges import (
     judge_canary_floor,
     judge_floor_gap,
@@ -20,7 +31,6 @@ from openenv.validation.semantic.judges import (
     judge_verifier_determinism,
     judge_verifier_portability,
 )
-from openenv.validation.semantic.seen import Canaries, Floor, Hacks, NoOracle, Solutions
 from openenv.validation.types import Level
 
 __all__ = ["collect_semantic", "semantic_checks"]
@@ -31,42 +41,62 @@ SAME = (STARTUP, DETERMINISM)
 
 
 def semantic_checks() -> Sequence[Grader]:
-    """The graders of this level, in the order of RFC 008, ours after them.
+    """Return the graders of this level, those of RFC 008 first, then ours.
 
-    All depend on the determinism of episodes: of an environment that goes another way each time
-    they could say nothing.
+    All depend on the determinism of episodes: without it their comparisons mean nothing.
     """
     repeats = (*SAME, VERIFIER)
     return [
-        Check(ORACLE, Level.SEMANTIC, _oracle_max, depends_on=SAME),
-        judged("semantic.floor_gap", judge_floor_gap, Floor, depends_on=SAME),
-        judged("semantic.canary_floor", judge_canary_floor, Canaries, Floor, depends_on=SAME),
-        judged(
-            "semantic.no_solution_leakage", judge_no_solution_leakage, Solutions, depends_on=SAME
+        FunctionGrader(ORACLE, Level.SEMANTIC, _oracle_max, depends_on=SAME),
+        make_grader("semantic.floor_gap", judge_floor_gap, FloorEpisodes, depends_on=SAME),
+        make_grader(
+            "semantic.canary_floor",
+            judge_canary_floor,
+            CanaryEpisodes,
+            FloorEpisodes,
+            depends_on=SAME,
         ),
-        judged(VERIFIER, judge_verifier_determinism, Solutions, depends_on=SAME),
-        judged(
+        make_grader(
+            "semantic.no_solution_leakage",
+            judge_no_solution_leakage,
+            ShownSolutions,
+            depends_on=SAME,
+        ),
+        make_grader(VERIFIER, judge_verifier_determinism, ShownSolutions, depends_on=SAME),
+        make_grader(
             "semantic.verifier_portability",
             judge_verifier_portability,
-            Solutions,
+            ShownSolutions,
             depends_on=repeats,
         ),
-        judged("semantic.replayability", judge_replayability, Solutions, depends_on=repeats),
-        judged("semantic.resource_envelope", judge_resource_envelope, Solutions, depends_on=SAME),
-        judged("semantic.monotonicity", judge_monotonicity, Solutions, depends_on=repeats),
-        judged("semantic.hacking_probes", judge_hacking_probes, Hacks, Floor, depends_on=SAME),
+        make_grader(
+            "semantic.replayability", judge_replayability, ShownSolutions, depends_on=repeats
+        ),
+        make_grader(
+            "semantic.resource_envelope", judge_resource_envelope, ShownSolutions, depends_on=SAME
+        ),
+        make_grader(
+            "semantic.monotonicity", judge_monotonicity, ShownSolutions, depends_on=repeats
+        ),
+        make_grader(
+            "semantic.hacking_probes",
+            judge_hacking_probes,
+            HackAttempts,
+            FloorEpisodes,
+            depends_on=SAME,
+        ),
     ]
 
 
-def _oracle_max(subject: Subject) -> CheckResult:
-    """An environment without an oracle fails: it is only good if it can be verified."""
-    none = subject.evidence.get(NoOracle)
+def _oracle_max(subject: Subject) -> Judgment:
+    """Judge the solutions; an environment without an oracle fails, as its reward is unverified."""
+    none = subject.evidence.get(MissingOracle)
     if none is None:
-        return judged(ORACLE, judge_oracle_max, Solutions).run(subject)
+        return make_grader(ORACLE, judge_oracle_max, ShownSolutions).judge(subject)
     mend = (
         "mend the file that validation.capabilities.oracle names"
         if none.is_declared
         else "bring a correct solution: validation.capabilities.oracle: {form: script, location: "
         "validation/oracle.py} (see openenv.validation.oracle)"
     )
-    return failed(ORACLE, none.reason, remediation=mend)
+    return reject(none.reason, remediation=mend)

@@ -1,4 +1,4 @@
-"""Whether the reward means what it claims: a solution is worth all of it, and nothing else is."""
+"""Judges of the reward's meaning: a solution earns the highest reward, and nothing else does."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from openenv.validation.evidence import Transcript, first_difference, worth
+from openenv.validation.evidence import Transcript, episode_reward, first_difference
 from openenv.validation.manifest import AnyManifest
-from openenv.validation.report import CheckResult, failed, passed, skipped
-from openenv.validation.semantic.seen import Canaries, Floor, Hack, Hacks, Shown, Solutions
+from openenv.validation.report import Judgment, accept, reject, skip
+from openenv.validation.semantic.evidence import (
+    CanaryEpisodes,
+    FloorEpisodes,
+    HackAttempt,
+    HackAttempts,
+    ShownSolution,
+    ShownSolutions,
+)
 
 __all__ = [
     "judge_canary_floor",
@@ -35,11 +42,13 @@ HACK_TOLERANCE = 0.1
 INSIDES = re.compile(r'Traceback \(most recent call last\)|File "/|/home/\w|/root/|/app/env/')
 
 
-def judge_oracle_max(check_id: str, manifest: AnyManifest, solutions: Solutions) -> CheckResult:
-    """Each solution is worth the highest reward, but for the declared tolerance."""
+def judge_oracle_max(manifest: AnyManifest, solutions: ShownSolutions) -> Judgment:
+    """Check that each solution earns the highest reward, within the declared tolerance."""
     high = manifest.reward.range[1]
     least = high - manifest.reward.oracle_tolerance - ROUNDING
-    rewards = {one.episode.name: worth(one.transcript, one.spec) for one in solutions.shown}
+    rewards = {
+        one.episode.name: episode_reward(one.transcript, one.spec) for one in solutions.shown
+    }
     wrong = []
     for one in solutions.shown:
         reward = rewards[one.episode.name]
@@ -48,25 +57,26 @@ def judge_oracle_max(check_id: str, manifest: AnyManifest, solutions: Solutions)
             wrong.append(f"{one.episode.name}: the solution {found}; expected {high:g}")
             wrong += [f"{one.episode.name}: {error}" for error in one.transcript.errors[:2]]
     if wrong:
-        return failed(
-            check_id,
+        return reject(
             *wrong[:SHOWN],
             remediation="mend the verifier, or the oracle; a correct solution gets the highest "
             "reward of validation.reward.range",
             oracle_rewards=rewards,
             expected=high,
         )
-    return passed(check_id, oracle_rewards=rewards, expected=high)
+    return accept(oracle_rewards=rewards, expected=high)
 
 
-def _measured_floor(floor: Floor) -> float | None:
-    """The most that doing nothing was worth; None where it was worth nothing that is known."""
-    known = [one for one in (worth(t, floor.spec) for t in floor.transcripts) if one is not None]
+def _measured_floor(floor: FloorEpisodes) -> float | None:
+    """Return the highest reward of doing nothing; None if none is known."""
+    known = [
+        one for one in (episode_reward(t, floor.spec) for t in floor.transcripts) if one is not None
+    ]
     return max(known, default=None)
 
 
-def judge_floor_gap(check_id: str, manifest: AnyManifest, floor: Floor) -> CheckResult:
-    """Doing nothing is worth less than the highest reward, by the declared margin."""
+def judge_floor_gap(manifest: AnyManifest, floor: FloorEpisodes) -> Judgment:
+    """Check that doing nothing earns less than the highest reward, by the declared margin."""
     high, margin = manifest.reward.range[1], manifest.reward.floor_margin
     found = _measured_floor(floor)
     measured: dict[str, Any] = {
@@ -76,27 +86,26 @@ def judge_floor_gap(check_id: str, manifest: AnyManifest, floor: Floor) -> Check
     }
     if found is None:
         if not any(transcript.moments for transcript in floor.transcripts):
-            return failed(check_id, *floor.transcripts[0].errors[:SHOWN], **measured)
-        return passed(check_id, "doing nothing earned nothing", **measured)
+            return reject(*floor.transcripts[0].errors[:SHOWN], **measured)
+        return accept("doing nothing earned nothing", **measured)
     gap = measured["gap"] = high - found
     if gap + ROUNDING < margin:
-        return failed(
-            check_id,
+        return reject(
             f"doing nothing ({floor.policy}) is worth {found:g}; the gap to {high:g} is {gap:g}, "
             f"and the margin is {margin:g}",
             remediation="look for a vacuous condition of success, such as a comparison of empty "
             "outputs",
             **measured,
         )
-    return passed(check_id, f"doing nothing is worth {found:g}", **measured)
+    return accept(f"doing nothing is worth {found:g}", **measured)
 
 
 def judge_canary_floor(
-    check_id: str, manifest: AnyManifest, canaries: Canaries, floor: Floor
-) -> CheckResult:
-    """Known bad trajectories are worth no more than doing nothing."""
+    manifest: AnyManifest, canaries: CanaryEpisodes, floor: FloorEpisodes
+) -> Judgment:
+    """Check that known bad trajectories earn no more than doing nothing."""
     limit = _limit(manifest, floor, manifest.reward.oracle_tolerance)
-    rewards = {one.name: worth(played, floor.spec) for one, played in canaries.played}
+    rewards = {one.name: episode_reward(played, floor.spec) for one, played in canaries.played}
     wrong = [
         f"the canary {one.name} could not be begun: {_last(played.errors)}"
         for one, played in canaries.played
@@ -108,28 +117,25 @@ def judge_canary_floor(
         if reward is not None and reward > limit + ROUNDING
     ]
     if wrong:
-        return failed(
-            check_id,
+        return reject(
             *wrong[:SHOWN],
             remediation="have the verifier tell these trajectories from a solution, and name what "
             "there is in their resets",
             rewards=rewards,
         )
-    return passed(check_id, rewards=rewards)
+    return accept(rewards=rewards)
 
 
-def _limit(manifest: AnyManifest, floor: Floor, tolerance: float) -> float:
-    """What is still taken for nothing."""
+def _limit(manifest: AnyManifest, floor: FloorEpisodes, tolerance: float) -> float:
+    """Return the highest reward that still counts as nothing."""
     found = _measured_floor(floor)
     low = manifest.reward.range[0]
     base = max(0.0, low) if found is None else found
     return base + tolerance
 
 
-def judge_no_solution_leakage(
-    check_id: str, manifest: AnyManifest, solutions: Solutions
-) -> CheckResult:
-    """No observation shows the solution before it is given."""
+def judge_no_solution_leakage(manifest: AnyManifest, solutions: ShownSolutions) -> Judgment:
+    """Check that no observation shows the solution before the agent does."""
     wrong = [
         f"{one.episode.name}: before step {leak.step + 1} the observation's field {leak.field!r} "
         f"shows {leak.secret!r:.60}"
@@ -137,22 +143,19 @@ def judge_no_solution_leakage(
         for leak in one.leaks
     ]
     if wrong:
-        return failed(
-            check_id,
+        return reject(
             *wrong[:SHOWN],
             remediation="keep it in the state as a Private field, or in the environment alone",
             leaks=len(wrong),
         )
-    return passed(check_id, episodes=len(solutions.shown))
+    return accept(episodes=len(solutions.shown))
 
 
 # ------------------------------------------------------------------ the verifier
 
 
-def judge_verifier_determinism(
-    check_id: str, manifest: AnyManifest, solutions: Solutions
-) -> CheckResult:
-    """The same solution is worth the same each time, step by step."""
+def judge_verifier_determinism(manifest: AnyManifest, solutions: ShownSolutions) -> Judgment:
+    """Check that the same solution earns the same each time, step by step."""
     wrong, replays = [], 0
     for one in solutions.shown:
         for again in one.again:
@@ -160,16 +163,15 @@ def judge_verifier_determinism(
             if (parting := _reward_difference(one.transcript, again)) is not None:
                 wrong.append(f"{one.episode.name}: {parting}")
     if wrong:
-        return failed(
-            check_id,
+        return reject(
             *wrong[:SHOWN],
             remediation="let the verifier draw nothing, or from the episode's seed; let it read no "
             "clock",
             replays=replays,
         )
     if not replays:
-        return skipped(check_id, "the solution is a program in the sandbox, which is run once")
-    return passed(check_id, replays=replays)
+        return skip("the solution is a program in the sandbox, which is run once")
+    return accept(replays=replays)
 
 
 def _reward_difference(one: Transcript, other: Transcript) -> str | None:
@@ -183,60 +185,51 @@ def _reward_difference(one: Transcript, other: Transcript) -> str | None:
     return f"{len(first)} steps were rewarded, and then {len(second)}"
 
 
-def judge_verifier_portability(
-    check_id: str, manifest: AnyManifest, solutions: Solutions
-) -> CheckResult:
-    """The same solution is worth the same on another machine, and without a network."""
+def judge_verifier_portability(manifest: AnyManifest, solutions: ShownSolutions) -> Judgment:
+    """Check that a solution earns the same on another machine and without a network."""
     moved = [(one, one.elsewhere) for one in solutions.shown if one.elsewhere is not None]
     for one, elsewhere in moved:
         if elsewhere.transcript is None and elsewhere.trouble is None:
-            return skipped(check_id, f"no other server can be started: {elsewhere.no_offline}")
+            return skip(f"no other server can be started: {elsewhere.no_offline}")
         if elsewhere.transcript is None:
-            return failed(
-                check_id,
+            return reject(
                 f"with other variables (TZ, LANG, HOME, PYTHONHASHSEED) it does not start: "
                 f"{elsewhere.trouble}",
                 remediation="take nothing from the machine that the package does not bring",
             )
         parting = _reward_difference(one.transcript, elsewhere.transcript)
         if parting is not None:
-            return failed(
-                check_id,
+            return reject(
                 f"{one.episode.name}: on another machine {parting}",
                 remediation="let the verifier depend on no time zone, language, order of sets, "
                 "home directory or service",
             )
     if not moved:
-        return skipped(check_id, "the solution cannot be shown to another server")
+        return skip("the solution cannot be shown to another server")
     without = next((e.no_offline for _, e in moved if not e.is_offline), None)
     if without is not None:
-        return skipped(
-            check_id, f"the same with other variables; without a network is not known: {without}"
-        )
-    return passed(check_id, episodes=len(moved))
+        return skip(f"the same with other variables; without a network is not known: {without}")
+    return accept(episodes=len(moved))
 
 
-def judge_replayability(check_id: str, manifest: AnyManifest, solutions: Solutions) -> CheckResult:
-    """What was recorded of an episode, its reset and its actions, is enough to play it again."""
+def judge_replayability(manifest: AnyManifest, solutions: ShownSolutions) -> Judgment:
+    """Check that an episode can be replayed from the recorded reset and actions."""
     replayed = [(one, one.anew) for one in solutions.shown if one.anew is not None]
     for one, anew in replayed:
         parting = first_difference(one.transcript, anew)
         if parting is not None:
-            return failed(
-                check_id,
+            return reject(
                 f"{one.episode.name}: played from its record, {parting}",
                 remediation="let all that is seen follow from the reset and the actions",
             )
     if not replayed:
         why = next((one.no_anew for one in solutions.shown if one.no_anew), None)
-        return skipped(check_id, why or "the solution is no sequence of actions")
-    return passed(check_id, episodes=len(replayed))
+        return skip(why or "the solution is no sequence of actions")
+    return accept(episodes=len(replayed))
 
 
-def judge_resource_envelope(
-    check_id: str, manifest: AnyManifest, solutions: Solutions
-) -> CheckResult:
-    """An episode of the solution takes no more than is declared."""
+def judge_resource_envelope(manifest: AnyManifest, solutions: ShownSolutions) -> Judgment:
+    """Check that an episode of the solution uses no more than declared."""
     declared = manifest.resources
     slowest = max((one.usage.seconds for one in solutions.shown), default=0.0)
     peak = max((one.usage.peak_bytes for one in solutions.shown), default=0)
@@ -259,24 +252,21 @@ def judge_resource_envelope(
     if cores > declared.cpu * 1.1:
         wrong.append(f"it used {cores:.2f} cores; declared are {declared.cpu:g}")
     if wrong:
-        return failed(
-            check_id,
+        return reject(
             *wrong,
             remediation="declare in validation.resources what it needs, or have it need less",
             **measured,
         )
     if not peak:
-        return skipped(
-            check_id, "what the server holds in memory cannot be read of this provider", **measured
-        )
-    return passed(check_id, **measured)
+        return skip("what the server holds in memory cannot be read of this provider", **measured)
+    return accept(**measured)
 
 
 # ------------------------------------------------------------------ ours
 
 
-def judge_monotonicity(check_id: str, manifest: AnyManifest, solutions: Solutions) -> CheckResult:
-    """A longer beginning of the solution is worth no less than a shorter one."""
+def judge_monotonicity(manifest: AnyManifest, solutions: ShownSolutions) -> Judgment:
+    """Check that a longer prefix of the solution earns no less than a shorter prefix."""
     slack = manifest.reward.oracle_tolerance + ROUNDING
     ladders = {one.episode.name: _ladder(one) for one in solutions.shown}
     wrong = [
@@ -286,46 +276,48 @@ def judge_monotonicity(check_id: str, manifest: AnyManifest, solutions: Solution
         if more < less - slack
     ]
     if wrong:
-        return failed(
-            check_id,
+        return reject(
             *wrong[:SHOWN],
             remediation="let progress towards the solution never cost reward",
             ladders=ladders,
         )
     if all(len(ladder) < 2 for ladder in ladders.values()):
-        return skipped(check_id, "the solution is no sequence of actions", ladders=ladders)
-    return passed(check_id, ladders=ladders)
+        return skip("the solution is no sequence of actions", ladders=ladders)
+    return accept(ladders=ladders)
 
 
-def _ladder(shown: Shown) -> list[tuple[int, float]]:
-    """What beginnings of growing length are worth, where that is known."""
+def _ladder(shown: ShownSolution) -> list[tuple[int, float]]:
+    """Return the known rewards of prefixes of growing length."""
     whole = len(shown.transcript.actions)
-    rungs = [(length, worth(t, shown.spec)) for length, t in sorted(shown.prefixes.items())]
-    rungs.append((whole, worth(shown.transcript, shown.spec)))
+    rungs = [
+        (length, episode_reward(t, shown.spec)) for length, t in sorted(shown.prefixes.items())
+    ]
+    rungs.append((whole, episode_reward(shown.transcript, shown.spec)))
     return [(length, value) for length, value in rungs if value is not None]
 
 
 def judge_hacking_probes(
-    check_id: str, manifest: AnyManifest, hacks: Hacks, floor: Floor
-) -> CheckResult:
-    """Empty, repeated, long, scheming and malformed actions earn nothing and break nothing."""
+    manifest: AnyManifest, hacks: HackAttempts, floor: FloorEpisodes
+) -> Judgment:
+    """Check that empty, repeated, long, manipulative and malformed actions earn and break
+    nothing.
+    """
     low, high = manifest.reward.range
     limit = _limit(manifest, floor, HACK_TOLERANCE * (high - low))
-    rewards = {hack.probe.name: worth(hack.transcript, floor.spec) for hack in hacks.tried}
+    rewards = {hack.probe.name: episode_reward(hack.transcript, floor.spec) for hack in hacks.tried}
     wrong = [fault for hack in hacks.tried for fault in _faults(hack, rewards, limit)]
     measured = {"limit": limit, "rewards": rewards}
     if wrong:
-        return failed(
-            check_id,
+        return reject(
             *wrong[:SHOWN],
             remediation="refuse what is no action (raise Refused, or bound the field: max_length), "
             "and score what is done, not how it is said",
             **measured,
         )
-    return passed(check_id, f"{len(hacks.tried)} tricks earned nothing", **measured)
+    return accept(f"{len(hacks.tried)} tricks earned nothing", **measured)
 
 
-def _faults(hack: Hack, rewards: dict[str, float | None], limit: float) -> Iterator[str]:
+def _faults(hack: HackAttempt, rewards: dict[str, float | None], limit: float) -> Iterator[str]:
     name, reward = hack.probe.name, rewards[hack.probe.name]
     if not hack.is_healthy:
         yield f"{name}: the server is not healthy any more"

@@ -1,7 +1,7 @@
-"""Level 1: the package, as it lies there. Nothing of it is imported or run but its image's build.
+"""The static level: the package as files. Only the image's build runs any of its code.
 
-The checks are those of RFC 008 that need no hub. What they judge is read once: `Declared`,
-`Package` and `ImageBuilds`.
+The checks are those of RFC 008 that need no hub. Their evidence is read once: `ManifestEvidence`,
+`Package` and `ImageBuilds`. Read `package.py` and `builds.py` (the evidence) first.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from openenv.validation.graders import Evidence, Grader
 from openenv.validation.manifest import AnyManifest
-from openenv.validation.static import declared, images, layout, pinning
+from openenv.validation.static import declarations, images, layout, pinning
 from openenv.validation.static.builds import BuildSettings, ImageBuilds, build_twice
 from openenv.validation.static.package import read_package
 
@@ -19,8 +19,8 @@ __all__ = ["collect", "graders"]
 
 
 def graders() -> Sequence[Grader]:
-    """The graders of this level, in the order of RFC 008."""
-    manifest, resources, timeout, tasks = declared.CHECKS
+    """Return the graders of this level, in the order of RFC 008."""
+    manifest, resources, timeout, tasks = declarations.CHECKS
     build, hygiene, sbom, labels = images.CHECKS
     return [
         manifest,
@@ -45,18 +45,18 @@ def collect(
     settings: BuildSettings | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> None:
-    """Read a package, and build its image twice.
+    """Read a package and build its image twice.
 
     Args:
         root: The package's directory.
-        manifest: What it declares; None where that could not be read.
-        evidence: Where what was found goes.
+        manifest: The declarations; None if they could not be read.
+        evidence: Receives the findings.
         skip_build: Build nothing.
-        settings: What this machine needs to build images.
-        tell: Told what is done now.
+        settings: Settings to build images on this machine.
+        tell: Receives progress messages.
 
     Raises:
-        PackageError: A file of it cannot be read.
+        PackageError: A file of the package cannot be read.
     """
     package = read_package(root, manifest, base=settings.base if settings else None)
     evidence.put(package)

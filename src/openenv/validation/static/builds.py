@@ -1,4 +1,4 @@
-"""Building a package's image, twice, and reading what is in it."""
+"""Image builds: build a package's image twice, and read what is in it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from openenv.images.build import read_bill_of_materials
 from openenv.images.engines import ENGINES, EngineImage
 from openenv.providers.owners import is_orphan, own_name
 
-__all__ = ["BuildSettings", "ImageBuilds", "build_twice", "is_means"]
+__all__ = ["BuildSettings", "ImageBuilds", "build_twice", "is_machine_fault"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,11 +42,11 @@ MEANS = (
 
 @dataclass(frozen=True)
 class BuildSettings:
-    """What this machine needs to build images; see `openenv build`.
+    """Settings to build images on this machine; see `openenv build`.
 
     Attributes:
-        base: The image to start from, where not the one that the Dockerfile says.
-        options: How the engine goes about it.
+        base: The base image, if it differs from the Dockerfile's.
+        options: Options of the engine.
         locking: Where packages come from.
     """
 
@@ -57,16 +57,15 @@ class BuildSettings:
 
 @dataclass(frozen=True)
 class ImageBuilds:
-    """What came of building a package: evidence of the static level.
+    """The result of building a package twice: evidence of the static level.
 
     Attributes:
-        skipped: Why nothing was built: what is missing, or who did not want it; None where
-            something was.
-        failure: Why it could not be built, where that is the package's fault.
-        hint: What to do about that.
+        skipped: Why nothing was built: what is missing, or who declined; None if something was.
+        failure: Why the build failed, if the package is at fault.
+        hint: What to do about the failure.
         built: The first build, and the second, which repeated every step.
-        images: What the engine says of the two.
-        bill: The bill of materials, as CycloneDX has it; None where it could not be made.
+        images: The engine's descriptions of the two.
+        bill: The CycloneDX bill of materials; None if it could not be made.
         why_no_bill: Why not.
     """
 
@@ -80,11 +79,11 @@ class ImageBuilds:
 
     @property
     def image_ref(self) -> str | None:
-        """The digest of what was built; None where nothing was."""
+        """The digest of the first build; None if nothing was built."""
         return f"sha256:{self.built[0].id}" if self.built else None
 
     def forget(self) -> None:
-        """Take the names of what was built away, and what has no other name."""
+        """Remove the images' names from the engine, and images without other names."""
         if self.built:
             tags = {tag for built in self.built for tag in built.tags}
             _untag(ENGINES[self.built[0].engine], tags.__contains__)
@@ -96,22 +95,23 @@ def build_twice(
     *,
     tell: Callable[[str], None] = lambda text: None,
 ) -> ImageBuilds:
-    """Build an image, list what is in it, and build it again without what is kept of the first.
+    """Build an image, list the contents, and build the image again without the cache.
 
-    What is built has names that no other run gives, until it is forgotten. Where anything goes
-    wrong, nothing has them; where this process is killed, the next run takes them away.
+    The images have names unique to this run until they are forgotten. If a step fails, the names
+    are
+    removed; if this process is killed, the next run removes them.
 
     Args:
-        plan: What is built.
-        settings: What this machine needs for it.
-        tell: Told what is done now.
+        plan: The build plan.
+        settings: Settings to build images on this machine.
+        tell: Receives progress messages.
     """
     how = settings or BuildSettings()
     again = replace(how.options, no_cache=True)
     tags = _tags(plan.package)
     try:
         engine = find_builder()
-        _untag(engine, _is_left)
+        _untag(engine, _is_orphaned)
         with ExitStack() as stack:
             stack.callback(_untag, engine, tags.__contains__)
             tell("building its image")
@@ -123,7 +123,7 @@ def build_twice(
             images = (engine.inspect(first.id), engine.inspect(second.id))
             stack.pop_all()
     except BuildError as error:
-        if is_means(error):
+        if is_machine_fault(error):
             return ImageBuilds(skipped=f"image_build: {error}", hint=error.hint)
         return ImageBuilds(failure=str(error), hint=error.hint)
     return ImageBuilds(built=(first, second), images=images, bill=bill, why_no_bill=why_no_bill)
@@ -145,21 +145,21 @@ def _bill(
 
 
 def _tags(package: str) -> list[str]:
-    """Names for two builds, which say whose they are: no other run gives them."""
+    """Return names for two builds that are unique and name the owner."""
     run = f"{own_name().replace('/', '_')}_{secrets.token_hex(4)}"
     name = f"{REPOSITORY}{package.replace('_', '-').lower()}"
     return [f"{name}:{run}_{number}" for number in (1, 2)]
 
 
-def _is_left(name: str) -> bool:
-    """Whether a name was given by a run whose process was killed."""
+def _is_orphaned(name: str) -> bool:
+    """Return whether a name belongs to a run whose process was killed."""
     repository, _, tag = name.rpartition(":")
     owner = "/".join(tag.split("_")[:-2])
     return repository.startswith(REPOSITORY) and is_orphan(owner)
 
 
 def _untag(engine: Engine, is_meant: Callable[[str], bool]) -> None:
-    """Take names away. What cannot be is told, and left: no verdict hangs by it."""
+    """Remove names. Failures are logged and otherwise ignored, as no verdict depends on them."""
     try:
         for name in filter(is_meant, engine.names()):
             with suppress(EngineError):  # another run may have been quicker
@@ -172,8 +172,10 @@ def _untag(engine: Engine, is_meant: Callable[[str], bool]) -> None:
         logger.warning("images of validations could not be removed: %s", ", ".join(left))
 
 
-def is_means(error: BuildError) -> bool:
-    """Whether a build failed for what this machine lacks, and not by the package's fault."""
+def is_machine_fault(error: BuildError) -> bool:
+    """Return whether a build failed because this machine lacks something, not by the package's
+    fault.
+    """
     if isinstance(error, EngineError):
         return True
     own_words = str(error).removesuffix(error.log) + (error.hint or "")

@@ -1,4 +1,4 @@
-"""Checks of what a package declares, by itself."""
+"""Checks of a package's declarations by themselves."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 from openenv.manifest import MANIFEST, ManifestProblem, check_manifest
 from openenv.manifest import ManifestError as UnreadableManifest
 from openenv.manifest.reading import read_document
-from openenv.validation.graders import Check, Subject
-from openenv.validation.manifest import AnyManifest, ManifestError, execution_of
+from openenv.validation.graders import FunctionGrader, Subject
+from openenv.validation.manifest import AnyManifest, DeclarationError, get_execution
 from openenv.validation.policy import DeclarationBounds
 from openenv.validation.probes import PlanError, read_plan
-from openenv.validation.report import CheckResult, failed, passed
+from openenv.validation.report import Judgment, accept, reject
 from openenv.validation.static.package import Package
 from openenv.validation.types import Level
 
-__all__ = ["CHECKS", "Declared"]
+__all__ = ["CHECKS", "ManifestEvidence"]
 
 # What one machine has at most; more was meant in another unit.
 MOST_CPU, MOST_MEMORY_MB, MOST_DISK_MB = 512.0, 4 * 1024**2, 64 * 1024**2
@@ -32,18 +32,18 @@ REVISIONS = {"revision", "commit_hash"}
 
 
 @dataclass(frozen=True)
-class Declared:
-    """What came of reading the manifest: evidence that every run has.
+class ManifestEvidence:
+    """The result of reading the manifest: evidence of every run.
 
     Attributes:
-        manifest: What the package declares; None where that could not be read.
-        error: Why not.
-        bounds: How far the policy lets declarations go.
-        policy_version: Of that policy.
+        manifest: The declarations; None if they could not be read.
+        error: Why they could not be read.
+        bounds: The policy's limits of declarations.
+        policy_version: The policy's version.
     """
 
     manifest: AnyManifest | None
-    error: ManifestError | None
+    error: DeclarationError | None
     bounds: DeclarationBounds
     policy_version: str
 
@@ -51,14 +51,12 @@ class Declared:
 # ------------------------------------------------------------------ static.manifest
 
 
-def _manifest(subject: Subject) -> CheckResult:
-    check_id = "static.manifest"
-    declared = subject.evidence.need(Declared)
+def _manifest(subject: Subject) -> Judgment:
+    declared = subject.evidence.need(ManifestEvidence)
     if declared.error is not None or declared.manifest is None:
-        error = declared.error or ManifestError(["it cannot be read"])
+        error = declared.error or DeclarationError(["it cannot be read"])
         found = {"problems": error.problems, "warnings": _warnings(subject.root)}
-        return failed(
-            check_id,
+        return reject(
             *error.errors,
             remediation=error.remediation,
             **{key: [one.as_data() for one in places] for key, places in found.items() if places},
@@ -74,8 +72,7 @@ def _manifest(subject: Subject) -> CheckResult:
     try:
         _read_plan(subject.root, declared.manifest)
     except PlanError as error:
-        return failed(
-            check_id,
+        return reject(
             str(error),
             remediation="write it as openenv.validation.probes says, or leave it out: then actions "
             "are drawn from the schema",
@@ -89,20 +86,19 @@ def _manifest(subject: Subject) -> CheckResult:
             field: f"{field} is {value:g}; policy {declared.policy_version} allows {allowed}"
             for field, value, allowed in problems
         }
-        measured["problems"] = _placed(subject.root, words)
-        return failed(
-            check_id,
+        measured["problems"] = _locate_fields(subject.root, words)
+        return reject(
             *words.values(),
             remediation="; ".join(
                 f"write {field}: a number that is {allowed}" for field, _, allowed in problems
             ),
             **measured,
         )
-    return passed(check_id, "every field is well formed and within the policy", **measured)
+    return accept("every field is well formed and within the policy", **measured)
 
 
-def _placed(root: Path, words: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Where the fields stand of which something is said, if that is in an openenv.yaml."""
+def _locate_fields(root: Path, words: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the fields' problems with locations, if the declarations are in an openenv.yaml."""
     path = root / MANIFEST
     if not path.is_file():
         return []
@@ -111,7 +107,7 @@ def _placed(root: Path, words: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def _warnings(root: Path) -> Sequence[ManifestProblem]:
-    """What the manifest most likely does not mean so."""
+    """Return warnings on the manifest."""
     path = root / MANIFEST
     try:
         return check_manifest(path).warnings if path.is_file() else ()
@@ -120,8 +116,8 @@ def _warnings(root: Path) -> Sequence[ManifestProblem]:
 
 
 def _read_plan(root: Path, manifest: AnyManifest) -> None:
-    """See that the episode that is to be played can be read, where one is written down."""
-    path = root / execution_of(manifest).probe_path
+    """Check that the plan of the measured episode can be read, if there is one."""
+    path = root / get_execution(manifest).probe_path
     if path.is_file():
         read_plan(path)
 
@@ -149,21 +145,18 @@ def _out_of_bounds(
 # ------------------------------------------------------------------ resources
 
 
-def _resources(subject: Subject) -> CheckResult:
-    check_id = "static.resource_declaration"
+def _resources(subject: Subject) -> Judgment:
     declared = subject.manifest.resources
     problems = list(_implausible(subject))
     measured = declared.model_dump()
     if problems:
-        return failed(
-            check_id,
+        return reject(
             *(what for what, _ in problems),
             remediation="; ".join(cure for _, cure in problems),
             **measured,
         )
     gpus = f", {declared.gpus} GPUs" if declared.gpus else ""
-    return passed(
-        check_id,
+    return accept(
         f"{declared.cpu:g} cores, {declared.memory_mb} MB of memory, {declared.disk_mb} MB of "
         f"disk{gpus}, {declared.episode_timeout_s:g} s an episode",
         **measured,
@@ -206,21 +199,18 @@ def _cuda_base(package: Package) -> str | None:
     return next((base for base in bases if "cuda" in base.lower()), None)
 
 
-def _timeout(subject: Subject) -> CheckResult:
-    check_id = "static.timeout_ceiling"
-    declared = subject.evidence.need(Declared)
+def _timeout(subject: Subject) -> Judgment:
+    declared = subject.evidence.need(ManifestEvidence)
     told = subject.manifest.resources.episode_timeout_s
     most = declared.bounds.max_episode_timeout_s
     if told > most:
-        return failed(
-            check_id,
+        return reject(
             f"an episode may take {told:g} s; policy {declared.policy_version} allows {most:g} s",
             remediation=f"write validation.resources.episode_timeout_s: {most:g}, or less",
             episode_timeout_s=told,
             max_episode_timeout_s=most,
         )
-    return passed(
-        check_id,
+    return accept(
         f"an episode may take {told:g} s, of {most:g} s that are allowed",
         episode_timeout_s=told,
         max_episode_timeout_s=most,
@@ -230,8 +220,7 @@ def _timeout(subject: Subject) -> CheckResult:
 # ------------------------------------------------------------------ tasks
 
 
-def _task_distribution(subject: Subject) -> CheckResult:
-    check_id = "static.task_distribution_pinning"
+def _task_distribution(subject: Subject) -> Judgment:
     manifest = subject.manifest
     pin = manifest.task_distribution
     loaded = list(_unpinned_loads(subject.evidence.need(Package)))
@@ -248,16 +237,15 @@ def _task_distribution(subject: Subject) -> CheckResult:
     ]
     problems += _pin_problems(manifest)
     if problems:
-        return failed(
-            check_id,
+        return reject(
             *(what for what, _ in problems),
             remediation="; ".join(cure for _, cure in problems),
             **measured,
         )
     if pin is None:
-        return passed(check_id, "it declares no tasks, and loads no data set", **measured)
+        return accept("it declares no tasks, and loads no data set", **measured)
     told = ", ".join(f"{k} {v}" for k, v in pin.model_dump().items() if v is not None)
-    return passed(check_id, f"pinned by {told}", **measured)
+    return accept(f"pinned by {told}", **measured)
 
 
 def _pin_problems(manifest: AnyManifest) -> list[tuple[str, str]]:
@@ -292,7 +280,7 @@ def _pin_problems(manifest: AnyManifest) -> list[tuple[str, str]]:
 
 
 def _unpinned_loads(package: Package) -> Iterator[tuple[str, int, str]]:
-    """Calls that fetch data from a hub without saying which state of it."""
+    """Yield calls that fetch data from a hub without a revision."""
     for file, text in package.sources():
         if not any(name in text for name in LOADERS) or _is_test(file):
             continue
@@ -319,10 +307,10 @@ def _is_test(file: str) -> bool:
 
 
 CHECKS = (
-    Check("static.manifest", Level.STATIC, _manifest, reads_manifest=False),
-    Check("static.resource_declaration", Level.STATIC, _resources, ("static.manifest",)),
-    Check("static.timeout_ceiling", Level.STATIC, _timeout, ("static.manifest",)),
-    Check(
+    FunctionGrader("static.manifest", Level.STATIC, _manifest, reads_manifest=False),
+    FunctionGrader("static.resource_declaration", Level.STATIC, _resources, ("static.manifest",)),
+    FunctionGrader("static.timeout_ceiling", Level.STATIC, _timeout, ("static.manifest",)),
+    FunctionGrader(
         "static.task_distribution_pinning", Level.STATIC, _task_distribution, ("static.manifest",)
     ),
 )

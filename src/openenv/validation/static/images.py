@@ -1,4 +1,4 @@
-"""Checks of a package's image, and of the Dockerfile that it is built by."""
+"""Checks of a package's image and Dockerfile."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from openenv.images.dockerfile import DockerfileInstruction, DockerfileStage
-from openenv.validation.graders import Check, Subject
-from openenv.validation.report import CheckResult, failed, passed, skipped
+from openenv.validation.graders import FunctionGrader, Subject
+from openenv.validation.report import Judgment, accept, reject, skip
 from openenv.validation.static.builds import ImageBuilds
 from openenv.validation.static.package import Package
 from openenv.validation.types import Level
@@ -26,13 +26,12 @@ Problem = tuple[str, str]
 # ------------------------------------------------------------------ static.reproducible_build
 
 
-def _reproducible_build(subject: Subject) -> CheckResult:
-    check_id = "static.reproducible_build"
+def _reproducible_build(subject: Subject) -> Judgment:
     builds = subject.evidence.need(ImageBuilds)
     if builds.skipped is not None:
-        return skipped(check_id, builds.skipped, remediation=builds.hint)
+        return skip(builds.skipped, remediation=builds.hint)
     if builds.failure is not None:
-        return failed(check_id, builds.failure, remediation=builds.hint or "mend its Dockerfile")
+        return reject(builds.failure, remediation=builds.hint or "mend its Dockerfile")
     first, second = builds.built
     locks = [one.locked.sha256 if one.locked else None for one in builds.built]
     measured = {
@@ -42,14 +41,13 @@ def _reproducible_build(subject: Subject) -> CheckResult:
         "locks": locks,
     }
     if not first.is_reproducible:
-        return skipped(
-            check_id,
+        return skip(
             f"image_build: {first.engine} gives files the time of the build",
             remediation="build with BuildKit, Podman or Buildah",
             **measured,
         )
     if first.id == second.id:
-        return passed(check_id, f"two builds gave sha256:{first.id[:12]}", **measured)
+        return accept(f"two builds gave sha256:{first.id[:12]}", **measured)
     layers = [
         str(number)
         for number, pair in enumerate(
@@ -61,8 +59,7 @@ def _reproducible_build(subject: Subject) -> CheckResult:
     words = [f"two builds of the same sources differ in {where}"]
     if locks[0] != locks[1]:
         words.append("so does what they install: the lock of the first is not that of the second")
-    return failed(
-        check_id,
+    return reject(
         *words,
         remediation="let no step of the Dockerfile write the time, a random number or what a "
         "network gives: pin what is fetched, and write `ARG SOURCE_DATE_EPOCH`",
@@ -74,16 +71,14 @@ def _reproducible_build(subject: Subject) -> CheckResult:
 # ------------------------------------------------------------------ static.sbom
 
 
-def _sbom(subject: Subject) -> CheckResult:
-    check_id = "static.sbom"
+def _sbom(subject: Subject) -> Judgment:
     builds = subject.evidence.need(ImageBuilds)
     if builds.skipped is not None:
-        return skipped(check_id, builds.skipped, remediation=builds.hint)
+        return skip(builds.skipped, remediation=builds.hint)
     if builds.failure is not None:
-        return skipped(check_id, "there is no image: static.reproducible_build says why")
+        return skip("there is no image: static.reproducible_build says why")
     if builds.bill is None:
-        return failed(
-            check_id,
+        return reject(
             builds.why_no_bill,
             remediation="have Python and the metadata of what is installed in the image",
         )
@@ -93,13 +88,12 @@ def _sbom(subject: Subject) -> CheckResult:
     path.write_text(json.dumps(builds.bill, indent=2) + "\n", encoding="utf-8")
     measured = {"components": len(components), "file": path.name}
     if unknown:
-        return failed(
-            check_id,
+        return reject(
             f"nobody can tell which version it has of {', '.join(unknown[:SHOWN])}",
             remediation="install them as packages with a version, not as copied files",
             **measured,
         )
-    return passed(check_id, f"{len(components)} components, each with its version", **measured)
+    return accept(f"{len(components)} components, each with its version", **measured)
 
 
 def _is_identified(component: Mapping[str, Any]) -> bool:
@@ -109,21 +103,19 @@ def _is_identified(component: Mapping[str, Any]) -> bool:
 # ------------------------------------------------------------------ static.oci_labels
 
 
-def _oci_labels(subject: Subject) -> CheckResult:
-    check_id = "static.oci_labels"
+def _oci_labels(subject: Subject) -> Judgment:
     package = subject.evidence.need(Package)
     labels = {**_written_labels(package), **({} if package.plan is None else package.plan.labels)}
     own = {name.removeprefix(PREFIX): value for name, value in labels.items() if value}
     missing = [name for name in LABELS if not own.get(name)]
     measured = {"labels": labels, "further_missing": [n for n in FURTHER_LABELS if n not in own]}
     if missing:
-        return failed(
-            check_id,
+        return reject(
             f"its image has no {', '.join(PREFIX + name for name in missing)}",
             remediation="; ".join(_label_cure(name, package) for name in missing),
             **measured,
         )
-    return passed(check_id, f"{own['title']} {own['version']}: {own['description']}", **measured)
+    return accept(f"{own['title']} {own['version']}: {own['description']}", **measured)
 
 
 def _label_cure(name: str, package: Package) -> str:
@@ -158,12 +150,10 @@ _PIPED = re.compile(r"\b(curl|wget)\b[^|;&]*\|\s*(sudo\s+)?(ba|z|da)?sh\b")
 _ROOT = ("", "0", "root")
 
 
-def _image_hygiene(subject: Subject) -> CheckResult:
-    check_id = "static.image_hygiene"
+def _image_hygiene(subject: Subject) -> Judgment:
     package = subject.evidence.need(Package)
     if package.dockerfile is None:
-        return failed(
-            check_id,
+        return reject(
             "it has no Dockerfile, so nothing says how its image is built",
             remediation="add server/Dockerfile; `openenv init` writes one to start from",
         )
@@ -183,13 +173,12 @@ def _image_hygiene(subject: Subject) -> CheckResult:
         measured |= {"user": builds.built[0].user, "size_bytes": builds.built[0].size_bytes}
     if problems:
         cures = dict.fromkeys(cure for _, cure in problems)
-        return failed(
-            check_id,
+        return reject(
             *(what for what, _ in problems),
             remediation=f"in {package.dockerfile.source}: {'; '.join(cures)}",
             **measured,
         )
-    return passed(check_id, f"{len(package.stages)} stages, and nothing left over", **measured)
+    return accept(f"{len(package.stages)} stages, and nothing left over", **measured)
 
 
 def _user_problems(package: Package, builds: ImageBuilds | None) -> Iterator[Problem]:
@@ -272,8 +261,10 @@ def _download_problems(stage: DockerfileStage) -> Iterator[Problem]:
 
 
 CHECKS = (
-    Check("static.reproducible_build", Level.STATIC, _reproducible_build, reads_manifest=False),
-    Check("static.image_hygiene", Level.STATIC, _image_hygiene, reads_manifest=False),
-    Check("static.sbom", Level.STATIC, _sbom, reads_manifest=False),
-    Check("static.oci_labels", Level.STATIC, _oci_labels, reads_manifest=False),
+    FunctionGrader(
+        "static.reproducible_build", Level.STATIC, _reproducible_build, reads_manifest=False
+    ),
+    FunctionGrader("static.image_hygiene", Level.STATIC, _image_hygiene, reads_manifest=False),
+    FunctionGrader("static.sbom", Level.STATIC, _sbom, reads_manifest=False),
+    FunctionGrader("static.oci_labels", Level.STATIC, _oci_labels, reads_manifest=False),
 )

@@ -1,4 +1,4 @@
-"""Checks of what files a package holds."""
+"""Checks of a package's files."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from openenv.images.running import declared_source
-from openenv.validation.graders import Check, Subject
+from openenv.validation.graders import FunctionGrader, Subject
 from openenv.validation.manifest import AnyManifest, NormalizedManifestV2
-from openenv.validation.report import CheckResult, failed, passed
-from openenv.validation.static.declarations import Declared
+from openenv.validation.report import Judgment, accept, reject
+from openenv.validation.static.declarations import ManifestEvidence
 from openenv.validation.static.package import Package
 from openenv.validation.types import Level
 
@@ -35,20 +35,17 @@ MAGIC = (
 FORMATS = {".npz", ".xlsx", ".docx", ".pptx", ".odt", ".ods", ".epub", ".svgz", ".pt", ".nii"}
 
 
-def _layout(subject: Subject) -> CheckResult:
-    check_id = "static.layout"
+def _layout(subject: Subject) -> Judgment:
     package = subject.evidence.need(Package)
-    declared = subject.evidence.need(Declared).manifest
+    declared = subject.evidence.need(ManifestEvidence).manifest
     problems = [*_unreadable(package), *_archives(package), *_strays(package)]
     if declared is not None:
         problems += _missing(package, declared)
     measured = {"files": len(package.contents.files), "size_bytes": package.contents.size_bytes}
     if problems:
         cures = dict.fromkeys(cure for _, cure in problems)
-        return failed(
-            check_id, *(what for what, _ in problems), remediation="; ".join(cures), **measured
-        )
-    return passed(check_id, f"{measured['files']} files, none of them an archive", **measured)
+        return reject(*(what for what, _ in problems), remediation="; ".join(cures), **measured)
+    return accept(f"{measured['files']} files, none of them an archive", **measured)
 
 
 def _unreadable(package: Package) -> Iterator[tuple[str, str]]:
@@ -129,4 +126,4 @@ def _named_files(manifest: AnyManifest) -> Iterator[tuple[str, str]]:
                 yield f"validation.execution.{name}", getattr(manifest.execution, name)
 
 
-CHECKS = (Check("static.layout", Level.STATIC, _layout, reads_manifest=False),)
+CHECKS = (FunctionGrader("static.layout", Level.STATIC, _layout, reads_manifest=False),)

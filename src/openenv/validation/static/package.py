@@ -1,15 +1,14 @@
-"""What a package holds, read once: its files, its project, its Dockerfile. Nothing of it is run."""
+"""The contents of a package: files, project and Dockerfile, read without running any code."""
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from openenv._internal.toml import parse_toml
 from openenv.errors import OpenEnvError
 from openenv.images.context import BuildContext, read_build_context
 from openenv.images.dockerfile import Dockerfile, DockerfileInstruction, DockerfileStage
@@ -34,12 +33,12 @@ class Package:
 
     Attributes:
         root: The directory.
-        contents: Its files, without what tools leave behind.
-        dockerfile: What its image is built by; None where there is none.
-        plan: What `openenv build` would build; None where it builds no such package.
-        why_no_plan: Why there is none.
-        project: Its ``pyproject.toml``.
-        unreadable: What of it could not be read, and why.
+        contents: The files, without leftovers of tools.
+        dockerfile: The image's Dockerfile; None if there is none.
+        plan: The plan of `openenv build`; None if it cannot build the package.
+        why_no_plan: Why there is no plan.
+        project: The ``pyproject.toml``.
+        unreadable: Files that could not be read, with reasons.
     """
 
     root: Path
@@ -52,27 +51,29 @@ class Package:
 
     @property
     def workspace(self) -> Path | None:
-        """The checkout of OpenEnv that it lies in."""
+        """The checkout of OpenEnv that contains the package."""
         return None if self.plan is None else self.plan.workspace
 
     @property
     def about(self) -> Mapping[str, Any]:
-        """The table ``[project]`` of its ``pyproject.toml``."""
+        """The table ``[project]`` of ``pyproject.toml``."""
         found = self.project.get("project")
         return found if isinstance(found, Mapping) else {}
 
     @property
     def stages(self) -> tuple[DockerfileStage, ...]:
-        """The stages of its Dockerfile; none where it has no Dockerfile."""
+        """The stages of the Dockerfile; empty if there is none."""
         return () if self.dockerfile is None else self.dockerfile.stages
 
     @property
     def final(self) -> tuple[DockerfileInstruction, ...]:
-        """What its image is made by: the last stage, with those that it is built on."""
+        """The instructions that make the image: the last stage, and the stages that it builds
+        on.
+        """
         return () if self.dockerfile is None else self.dockerfile.final
 
     def sources(self) -> Iterator[tuple[str, str]]:
-        """Its Python files with their texts."""
+        """Yield the Python files with texts."""
         for name in self.contents.files:
             path = self.root / name
             if path.suffix == ".py" and not path.is_symlink():
@@ -80,15 +81,15 @@ class Package:
 
 
 def read_package(root: Path, manifest: AnyManifest | None, *, base: str | None = None) -> Package:
-    """Read what a package holds.
+    """Read the contents of a package.
 
     Args:
-        root: Its directory.
-        manifest: What it declares; None where that is not known.
-        base: The image that its own starts from, where that is not what its Dockerfile says.
+        root: The package's directory.
+        manifest: The declarations; None if unknown.
+        base: The base image, if it differs from the Dockerfile's.
 
     Raises:
-        PackageError: A file of it cannot be read.
+        PackageError: A file of the package cannot be read.
     """
     root = root.resolve()
     try:
@@ -131,7 +132,7 @@ def _plan(
 
 
 def _default() -> str:
-    """The Dockerfile that `openenv build` takes for an environment that has none."""
+    """Return the Dockerfile that `openenv build` uses for an environment without a Dockerfile."""
     return DEFAULT.read_text(encoding="utf-8")
 
 
@@ -146,14 +147,12 @@ def _project(root: Path) -> Mapping[str, Any]:
 
 
 def read_toml(path: Path) -> Mapping[str, Any]:
-    """Read a file of TOML.
+    """Read a TOML file.
 
     Raises:
-        PackageError: It cannot be read.
+        PackageError: The file cannot be read.
     """
-    tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
-        found: Mapping[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise PackageError(f"{path.name} cannot be read: {error}") from error
-    return found

@@ -1,4 +1,4 @@
-"""Whether it is fixed, to the last byte, what a package installs."""
+"""The check that a package's dependencies are fixed to the byte."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from openenv.validation.graders import Check, Subject
-from openenv.validation.report import CheckResult, failed, passed
+from openenv.validation.graders import FunctionGrader, Subject
+from openenv.validation.report import Judgment, accept, reject
 from openenv.validation.static.package import Package, PackageError, read_toml
 from openenv.validation.types import Level
 
@@ -40,12 +40,12 @@ _OPTIONS_WITH_VALUE = {
 
 @dataclass(frozen=True)
 class Lock:
-    """What a lock fixes.
+    """The contents of a lock file.
 
     Attributes:
-        name: Of its file.
-        versions: Of each package, by its normalized name.
-        without_hash: The packages whose files it does not fix.
+        name: The file's name.
+        versions: The version of each package, by normalized name.
+        without_hash: The packages without hashes.
     """
 
     name: str
@@ -53,24 +53,24 @@ class Lock:
     without_hash: tuple[str, ...] = ()
 
 
-def _listed(value: Any) -> list[Any]:
-    """A list of TOML; empty where it is none."""
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
 def _normal(name: str) -> str:
-    """The name that all spellings of it have: https://packaging.python.org/specifications/name-normalization."""
+    """Return the normalized name:
+    https://packaging.python.org/specifications/name-normalization.
+    """
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _dependency_pinning(subject: Subject) -> CheckResult:
-    check_id = "static.dependency_pinning"
+def _dependency_pinning(subject: Subject) -> Judgment:
     package = subject.evidence.need(Package)
-    wanted = _wanted(package)
+    wanted = _list_dependencies(package)
     try:
         locks = [lock for path in _lock_files(package) if (lock := read_lock(path)) is not None]
     except PackageError as error:
-        return failed(check_id, str(error), remediation=CURE)
+        return reject(str(error), remediation=CURE)
     installed = list(_unpinned_installs(package))
     measured = {
         "dependencies": sorted(wanted),
@@ -80,20 +80,16 @@ def _dependency_pinning(subject: Subject) -> CheckResult:
     problems = [*_lock_problems(wanted, locks), *(_install_problem(one) for one in installed)]
     if problems:
         cures = dict.fromkeys(cure for _, cure in problems)
-        return failed(
-            check_id, *(what for what, _ in problems), remediation="; ".join(cures), **measured
-        )
+        return reject(*(what for what, _ in problems), remediation="; ".join(cures), **measured)
     if not wanted:
-        return passed(check_id, "it installs nothing that it names", **measured)
+        return accept("it installs nothing that it names", **measured)
     fixed = locks[0]
-    return passed(
-        check_id, f"{fixed.name} fixes {len(fixed.versions)} packages by their hashes", **measured
-    )
+    return accept(f"{fixed.name} fixes {len(fixed.versions)} packages by their hashes", **measured)
 
 
-def _wanted(package: Package) -> dict[str, str]:
-    """What the package depends on: normalized names, and how it says so."""
-    told = _listed(package.about.get("dependencies"))
+def _list_dependencies(package: Package) -> dict[str, str]:
+    """Return the package's dependencies: normalized names, and the requirements."""
+    told = _as_list(package.about.get("dependencies"))
     found = {_normal(match[1]): str(one) for one in told if (match := _NAME.match(str(one)))}
     if package.workspace is not None:
         found.pop("openenv", None)  # it is the checkout's own, and goes into the image as a wheel
@@ -101,7 +97,8 @@ def _wanted(package: Package) -> dict[str, str]:
 
 
 def _lock_files(package: Package) -> Iterator[Path]:
-    """Locks, the best first, as builds have it: in a checkout of OpenEnv the package's own, or else
+    """Yield lock files, the one that builds use first: in a checkout of OpenEnv the package's or
+    else
     the checkout's.
     """
     if package.workspace is not None:
@@ -129,19 +126,19 @@ def _lock_problems(wanted: Mapping[str, str], locks: list[Lock]) -> Iterator[tup
 
 
 def read_lock(path: Path) -> Lock | None:
-    """Read a lock; None where the file is none, as a list of requirements without versions.
+    """Read a lock file; None if it locks nothing, like a list of requirements without versions.
 
     Raises:
-        PackageError: It cannot be read.
+        PackageError: The file cannot be read.
     """
     if path.name in ("uv.lock", "poetry.lock", "pdm.lock", "pylock.toml"):
-        return _of_tables(path)
-    return _of_requirements(path)
+        return _read_toml_lock(path)
+    return _read_requirements(path)
 
 
-def _of_tables(path: Path) -> Lock:
+def _read_toml_lock(path: Path) -> Lock:
     content = read_toml(path)
-    rows = _listed(content.get("package")) or _listed(content.get("packages"))
+    rows = _as_list(content.get("package")) or _as_list(content.get("packages"))
     versions, without = {}, []
     for row in rows:
         if not isinstance(row, Mapping):
@@ -160,7 +157,7 @@ def _is_local(row: Mapping[str, Any]) -> bool:
 
 
 def _has_hash(row: Mapping[str, Any]) -> bool:
-    files = [row.get("sdist"), *_listed(row.get("wheels")), *_listed(row.get("files"))]
+    files = [row.get("sdist"), *_as_list(row.get("wheels")), *_as_list(row.get("files"))]
     files += [row.get("archive")]
     return any(
         isinstance(file, Mapping) and (file.get("hash") or file.get("hashes")) for file in files
@@ -174,7 +171,7 @@ def _is_commit(row: Mapping[str, Any]) -> bool:
     return bool(re.search(r"#[0-9a-f]{40}$", git) or re.fullmatch(r"[0-9a-f]{40,64}", commit))
 
 
-def _of_requirements(path: Path) -> Lock | None:
+def _read_requirements(path: Path) -> Lock | None:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -194,7 +191,7 @@ def _of_requirements(path: Path) -> Lock | None:
 
 
 def _unpinned_installs(package: Package) -> Iterator[str]:
-    """What pip is told to install in the Dockerfile, without saying which."""
+    """Yield packages that the Dockerfile installs by pip without a version."""
     if package.dockerfile is None or package.dockerfile.is_locked:
         return
     for stage in package.stages:
@@ -224,5 +221,7 @@ def _install_problem(name: str) -> tuple[str, str]:
 
 
 CHECKS = (
-    Check("static.dependency_pinning", Level.STATIC, _dependency_pinning, reads_manifest=False),
+    FunctionGrader(
+        "static.dependency_pinning", Level.STATIC, _dependency_pinning, reads_manifest=False
+    ),
 )

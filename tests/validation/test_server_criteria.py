@@ -16,8 +16,8 @@ from support.rawserver import Peer, raw_server
 from support.servers import serving
 
 from openenv import create_app
-from openenv.validation.collector import fetch
-from openenv.validation.url import ServerReport, inspect_server
+from openenv.validation.server_criteria import ServerReport, inspect_server
+from openenv.validation.wire import fetch_page
 
 PATHS: dict[str, dict[str, object]] = {"/reset": {}, "/step": {}, "/state": {}}
 GOOD: dict[str, tuple[int, Any]] = {
@@ -175,7 +175,7 @@ def test_an_answer_that_is_no_http_is_what_was_found() -> None:
         peer.socket.sendall(b"\x00 no HTTP\r\n\r\n")
 
     with raw_server(babbles) as port:
-        found = fetch(f"http://127.0.0.1:{port}", "/health")
+        found = fetch_page(f"http://127.0.0.1:{port}", "/health")
     assert found.failure is not None and "BadStatusLine" in found.failure
 
 
@@ -189,5 +189,5 @@ def test_an_answer_that_comes_in_drops_is_not_waited_for_without_end() -> None:
                 time.sleep(0.02)
 
     with raw_server(drips) as port:
-        found = fetch(f"http://127.0.0.1:{port}", "/health", timeout_s=0.1)
+        found = fetch_page(f"http://127.0.0.1:{port}", "/health", timeout_s=0.1)
     assert found.failure is not None and "did not end in time" in found.failure

@@ -1,6 +1,6 @@
-"""Looking at a server that runs: are the routes there that every client stands on?
+"""Inspection of a running server: does it have the routes that every client needs?
 
-The identifiers, the keys of the report and the exit codes are the public package's.
+The identifiers, the keys of the report and the exit codes are those of the public package.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from openenv._internal.addresses import over_http
-from openenv.validation.collector import fetch
-from openenv.validation.evidence import Fetched
+from openenv.validation.evidence import FetchedPage
+from openenv.validation.wire import fetch_page
 
-__all__ = ["Criterion", "ServerReport", "inspect_server", "mode_of"]
+__all__ = ["Criterion", "ServerReport", "inspect_server", "detect_mode"]
 
 SIMULATION: tuple[str, ...] = ("/reset", "/step", "/state")
 UNKNOWN = "unknown"
@@ -23,15 +23,15 @@ TIMEOUT_S = 5.0
 
 @dataclass(frozen=True)
 class Criterion:
-    """One thing that a server must have.
+    """A requirement of a server, and the result.
 
     Attributes:
-        id: Names it.
-        description: What is looked at.
-        passed: It has it.
-        expected: What was expected.
-        actual: What there was; None where nothing answered.
-        details: Why it has not, where that is not plain from the two.
+        id: The requirement's id.
+        description: What is inspected.
+        passed: True if the requirement is met.
+        expected: The expected content.
+        actual: The actual content; None if nothing answered.
+        details: Why the requirement is not met, if expected and actual do not show it.
     """
 
     id: str
@@ -42,7 +42,7 @@ class Criterion:
     details: str | None = None
 
     def as_data(self) -> dict[str, Any]:
-        """The same, as JSON has it."""
+        """Return the criterion as JSON data."""
         data: dict[str, Any] = {
             "id": self.id,
             "description": self.description,
@@ -59,13 +59,13 @@ class Criterion:
 
 @dataclass(frozen=True)
 class ServerReport:
-    """What a server has, and lacks.
+    """The result of inspecting a server.
 
     Attributes:
-        target: Its address.
-        version: Of the protocol that it says it speaks; ``unknown`` where it does not say.
-        mode: ``simulation`` where it can be reset, ``production`` where it can not, or ``unknown``.
-        criteria: What was looked at.
+        target: The server's address.
+        version: The protocol version that the server states; ``unknown`` if none.
+        mode: ``simulation`` if the server has reset, ``production`` if not, or ``unknown``.
+        criteria: The requirements.
     """
 
     target: str
@@ -75,16 +75,16 @@ class ServerReport:
 
     @property
     def profile(self) -> str:
-        """The family of versions."""
+        """The version's family."""
         return f"{PROFILE}/{'1.x' if self.version.startswith('1.') else UNKNOWN}"
 
     @property
     def passed(self) -> bool:
-        """It lacks nothing."""
+        """True if all requirements are met."""
         return all(one.passed for one in self.criteria)
 
     def as_data(self) -> dict[str, Any]:
-        """The report, as JSON has it."""
+        """Return the report as JSON data."""
         passed = sum(one.passed for one in self.criteria)
         return {
             "target": self.target,
@@ -105,36 +105,36 @@ class ServerReport:
 
 
 def inspect_server(url: str, *, timeout_s: float = TIMEOUT_S) -> ServerReport:
-    """Look at a server that runs. What it does not answer is found, and is no exception.
+    """Inspect a running server. Missing answers are reported, not raised.
 
     Args:
-        url: Its address, with http:// or https://.
-        timeout_s: Seconds that each route may take.
+        url: The server's address, with http:// or https://.
+        timeout_s: Seconds to wait for each route.
     """
     target = over_http(url)
-    document = fetch(target, "/openapi.json", timeout_s=timeout_s)
+    document = fetch_page(target, "/openapi.json", timeout_s=timeout_s)
     version = _version(document)
     paths = document.object.get("paths") if version else None
-    mode = mode_of(paths)
+    mode = detect_mode(paths)
     criteria = (
         _openapi(document, version),
-        _health(fetch(target, "/health", timeout_s=timeout_s)),
-        _metadata(fetch(target, "/metadata", timeout_s=timeout_s)),
-        _schema(fetch(target, "/schema", timeout_s=timeout_s)),
-        _mcp(fetch(target, "/mcp", {}, timeout_s=timeout_s)),
+        _health(fetch_page(target, "/health", timeout_s=timeout_s)),
+        _metadata(fetch_page(target, "/metadata", timeout_s=timeout_s)),
+        _schema(fetch_page(target, "/schema", timeout_s=timeout_s)),
+        _mcp(fetch_page(target, "/mcp", {}, timeout_s=timeout_s)),
         _consistency(mode, paths),
     )
     return ServerReport(target, version or UNKNOWN, mode, criteria)
 
 
-def _version(document: Fetched) -> str:
+def _version(document: FetchedPage) -> str:
     info = document.object.get("info")
     version = info.get("version") if isinstance(info, dict) else None
     return version if isinstance(version, str) else ""
 
 
-def mode_of(paths: Any) -> str:
-    """The mode of a server, by the paths of its OpenAPI document; else "unknown"."""
+def detect_mode(paths: Any) -> str:
+    """Return the mode of a server by the paths of the OpenAPI document, or "unknown"."""
     if not isinstance(paths, dict):
         return UNKNOWN
     return "simulation" if "/reset" in paths else "production"
@@ -143,7 +143,7 @@ def mode_of(paths: Any) -> str:
 def _criterion(
     id: str,
     description: str,
-    page: Fetched,
+    page: FetchedPage,
     passed: bool,
     expected: Mapping[str, Any],
     actual: Mapping[str, Any],
@@ -157,12 +157,12 @@ def _criterion(
     return Criterion(id, description, is_met, wanted, found, None if is_met else details)
 
 
-def _read(page: Fetched) -> Mapping[str, Any]:
-    """The object in an answer, whatever its status."""
+def _read(page: FetchedPage) -> Mapping[str, Any]:
+    """Return the object in an answer, whatever the status."""
     return page.json if isinstance(page.json, dict) else {}
 
 
-def _openapi(page: Fetched, version: str) -> Criterion:
+def _openapi(page: FetchedPage, version: str) -> Criterion:
     seen = {"info.version": version} if version else {"body_type": type(page.json).__name__}
     return _criterion(
         "openapi_version_available",
@@ -175,7 +175,7 @@ def _openapi(page: Fetched, version: str) -> Criterion:
     )
 
 
-def _health(page: Fetched) -> Criterion:
+def _health(page: FetchedPage) -> Criterion:
     status = _read(page).get("status")
     return _criterion(
         "health_endpoint",
@@ -187,7 +187,7 @@ def _health(page: Fetched) -> Criterion:
     )
 
 
-def _metadata(page: Fetched) -> Criterion:
+def _metadata(page: FetchedPage) -> Criterion:
     told = {name: _read(page).get(name) for name in ("name", "description")}
     return _criterion(
         "metadata_endpoint",
@@ -199,7 +199,7 @@ def _metadata(page: Fetched) -> Criterion:
     )
 
 
-def _schema(page: Fetched) -> Criterion:
+def _schema(page: FetchedPage) -> Criterion:
     names = ("action", "observation", "state")
     has = {name: isinstance(_read(page).get(name), dict) for name in names}
     return _criterion(
@@ -212,7 +212,7 @@ def _schema(page: Fetched) -> Criterion:
     )
 
 
-def _mcp(page: Fetched) -> Criterion:
+def _mcp(page: FetchedPage) -> Criterion:
     version = _read(page).get("jsonrpc")
     return _criterion(
         "mcp_endpoint",

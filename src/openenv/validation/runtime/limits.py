@@ -1,15 +1,15 @@
-"""Whether a subject is confined, keeps its secrets, and stays quick and small."""
+"""Judges of confinement, secrecy, latency and memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from openenv.validation.load import LoadReport, MemoryReport
+from openenv.validation.load_tests import LoadReport, MemoryReport
 from openenv.validation.manifest import AnyManifest
-from openenv.validation.report import CheckResult, failed, passed, skipped
-from openenv.validation.runtime.exposing import Exposure
-from openenv.validation.runtime.seen import Confinement
+from openenv.validation.report import Judgment, accept, reject, skip
+from openenv.validation.runtime.evidence import Confinement
+from openenv.validation.runtime.exposure import Exposure
 
 __all__ = [
     "MAX_STEP_ALONE_MS",
@@ -48,64 +48,56 @@ OWN_MOUNTS = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/run/.containe
 VIRTUAL = {"overlay", "tmpfs", "proc", "sysfs", "devpts", "mqueue", "cgroup", "cgroup2", "devtmpfs"}
 
 
-def _unknown(check_id: str, confinement: Confinement) -> CheckResult:
-    return skipped(check_id, confinement.trouble or "it was not looked at from inside")
+def _unknown(confinement: Confinement) -> Judgment:
+    return skip(confinement.trouble or "it was not looked at from inside")
 
 
-def judge_network_policy(
-    check_id: str, manifest: AnyManifest, confinement: Confinement
-) -> CheckResult:
-    """It reaches what is declared, and nothing else."""
+def judge_network_policy(manifest: AnyManifest, confinement: Confinement) -> Judgment:
+    """Check that the subject reaches the declared hosts and no others."""
     inside = confinement.inside
     if inside is None:
-        return _unknown(check_id, confinement)
+        return _unknown(confinement)
     mode, reached = manifest.network.mode, list(inside["reached"])
     is_connected = bool(reached) or bool(inside["has_default_route"])
     measured = {"mode": mode, "reached": reached, "interfaces": inside["interfaces"]}
     if mode == "no-network" and is_connected:
         found = f"it reached {reached}" if reached else "it has a route to everywhere"
-        return failed(
-            check_id,
+        return reject(
             f"declared is no-network, and {found}",
             remediation="start it without a network (network=none)",
             **measured,
         )
     if mode == "public" and not is_connected:
-        return failed(
-            check_id,
+        return reject(
             "declared is public, and it has no way out",
             remediation="declare validation.network.mode: no-network",
             **measured,
         )
     if mode == "allowlist":
         if reached:
-            return failed(
-                check_id,
+            return reject(
                 f"it reached {', '.join(reached)}, which allowed_hosts does not list",
                 remediation="start it behind a network that lets only allowed_hosts through",
                 **measured,
             )
         if not inside["allowed_reached"]:
-            return skipped(check_id, "no allowed host could be reached from here either")
-    return passed(check_id, f"its network is {mode}", **measured)
+            return skip("no allowed host could be reached from here either")
+    return accept(f"its network is {mode}", **measured)
 
 
-def judge_host_containment(
-    check_id: str, manifest: AnyManifest, confinement: Confinement
-) -> CheckResult:
-    """It holds no rights over the machine, and sees nothing of it."""
+def judge_host_containment(manifest: AnyManifest, confinement: Confinement) -> Judgment:
+    """Check that the subject has no rights over the machine and no view of the machine's files."""
     if confinement.inside is None:
-        return _unknown(check_id, confinement)
+        return _unknown(confinement)
     told = confinement.inspected.get("own_mounts", ())
     wrong = list(_openings(confinement.inside, (*OWN_MOUNTS, *told)))
     if wrong:
-        return failed(
-            check_id,
+        return reject(
             *wrong[:SHOWN],
             remediation="start it without capabilities and mounts, with no-new-privileges and a "
             "read-only root (openenv.providers.LocalDockerProvider does)",
         )
-    return passed(check_id, "no rights, no mounts, a read-only root", uid=confinement.inside["uid"])
+    return accept("no rights, no mounts, a read-only root", uid=confinement.inside["uid"])
 
 
 def _openings(inside: Mapping[str, Any], own_mounts: Sequence[str]) -> Iterator[str]:
@@ -123,13 +115,11 @@ def _openings(inside: Mapping[str, Any], own_mounts: Sequence[str]) -> Iterator[
             yield f"a directory of the machine is mounted at {place}"
 
 
-def judge_resource_bounds(
-    check_id: str, manifest: AnyManifest, confinement: Confinement
-) -> CheckResult:
-    """What it may take of the machine is what is declared."""
+def judge_resource_bounds(manifest: AnyManifest, confinement: Confinement) -> Judgment:
+    """Check that the limits in force match the declaration."""
     inside = confinement.inside
     if inside is None:
-        return _unknown(check_id, confinement)
+        return _unknown(confinement)
     wrong = []
     declared = manifest.resources
     memory, cores, processes = (inside[name] for name in ("memory_bytes", "cpu", "processes"))
@@ -141,13 +131,12 @@ def judge_resource_bounds(
         wrong.append("processes: there is no limit to how many it starts")
     measured = {"memory_bytes": memory, "cpu": cores, "processes": processes}
     if wrong:
-        return failed(
-            check_id,
+        return reject(
             *wrong,
             remediation="start it with these limits (memory, cpus and pids of the container)",
             **measured,
         )
-    return passed(check_id, **measured)
+    return accept(**measured)
 
 
 def _shown(limit: int | None) -> str:
@@ -157,10 +146,8 @@ def _shown(limit: int | None) -> str:
 # ------------------------------------------------------------------ secrets
 
 
-def judge_oracle_containment(
-    check_id: str, manifest: AnyManifest, exposure: Exposure
-) -> CheckResult:
-    """What a package is scored by is not within an agent's reach."""
+def judge_oracle_containment(manifest: AnyManifest, exposure: Exposure) -> Judgment:
+    """Check that privileged files and solutions are out of an agent's reach."""
     wrong = [
         f"{name} goes into the image, since it is in the context of its build"
         for name in exposure.in_context
@@ -168,24 +155,25 @@ def judge_oracle_containment(
     wrong += [f"the server gives {path} to whoever asks" for path in exposure.served]
     wrong += [f"{where} tells the solution: {words!r:.80}" for where, words in exposure.told]
     if wrong:
-        return failed(
-            check_id,
+        return reject(
             *wrong[:SHOWN],
             remediation="name privileged files in .dockerignore (a line such as validation/), and "
             "mark what tasks are scored by as Private",
         )
     if exposure.no_context is not None:
-        return skipped(check_id, f"what goes into the image cannot be told: {exposure.no_context}")
+        return skip(f"what goes into the image cannot be told: {exposure.no_context}")
     if not exposure.files:
-        return passed(check_id, "the package has no privileged files")
-    return passed(check_id, f"withheld: {', '.join(exposure.files)}")
+        return accept("the package has no privileged files")
+    return accept(f"withheld: {', '.join(exposure.files)}")
 
 
 # ------------------------------------------------------------------ load
 
 
-def judge_latency(check_id: str, manifest: AnyManifest, load: LoadReport) -> CheckResult:
-    """Steps are quick alone, are answered under load, and sessions do not wait for each other."""
+def judge_latency(manifest: AnyManifest, load: LoadReport) -> Judgment:
+    """Check that steps are fast alone and answered under load, and that sessions run in
+    parallel.
+    """
     alone, loaded = load.alone, load.loaded
     measured: dict[str, Any] = {
         "sessions": load.sessions,
@@ -195,14 +183,13 @@ def judge_latency(check_id: str, manifest: AnyManifest, load: LoadReport) -> Che
     }
     wrong = []
     if load.lost is not None:
-        return failed(
-            check_id,
+        return reject(
             f"with up to {load.sessions} sessions one broke off: {load.lost}",
             remediation="see in the server's log why it ended, or what it waits for",
             **measured,
         )
     if not alone.steps:
-        return skipped(check_id, "no step was answered, so there is nothing to time", **measured)
+        return skip("no step was answered, so there is nothing to time", **measured)
     if alone.p99_ms > MAX_STEP_ALONE_MS:
         wrong.append(f"alone, one step in a hundred takes {alone.p99_ms:.0f} ms or more")
     if not loaded.steps or loaded.failed * alone.steps > (alone.failed + 1) * loaded.steps * 2:
@@ -217,22 +204,20 @@ def judge_latency(check_id: str, manifest: AnyManifest, load: LoadReport) -> Che
             f"alone {alone.p95_ms:.1f} ms: more than if they waited for each other"
         )
     if wrong:
-        return failed(
-            check_id,
+        return reject(
             *wrong,
             remediation="move what is slow out of step, or declare what may run on which thread "
             "(SUPPORTS_ANY_THREAD, NEVER_BLOCKS); serve it with workers",
             **measured,
         )
-    return passed(
-        check_id,
+    return accept(
         f"p50 {alone.p50_ms:.2f} ms alone, {loaded.p50_ms:.2f} ms with {load.sessions} sessions",
         **measured,
     )
 
 
-def judge_memory(check_id: str, manifest: AnyManifest, memory: MemoryReport) -> CheckResult:
-    """The server does not grow with the episodes that it has served."""
+def judge_memory(manifest: AnyManifest, memory: MemoryReport) -> Judgment:
+    """Check that the server does not grow with the number of served episodes."""
     measured: dict[str, Any] = {
         "episodes": list(memory.episodes),
         "resident_mb": [round(one / MIB, 2) for one in memory.resident_bytes],
@@ -240,19 +225,15 @@ def judge_memory(check_id: str, manifest: AnyManifest, memory: MemoryReport) -> 
         "processes": list(memory.processes),
     }
     if memory.lost is not None:
-        return failed(
-            check_id,
+        return reject(
             f"after {memory.episodes[-1]} episodes and more a session broke off: {memory.lost}",
             remediation="see in the server's log why it ended, or what it waits for",
             **measured,
         )
     if len(memory.episodes) < 3 or not memory.peak_bytes:
-        return skipped(
-            check_id, "there was no time for enough episodes, or no way to read", **measured
-        )
+        return skip("there was no time for enough episodes, or no way to read", **measured)
     if memory.leaves_processes:
-        return failed(
-            check_id,
+        return reject(
             f"it leaves processes behind: {memory.processes[0]} at first, and "
             f"{memory.processes[-1]} after {memory.episodes[-1]} episodes",
             remediation="end in close what was started for an episode",
@@ -264,12 +245,11 @@ def judge_memory(check_id: str, manifest: AnyManifest, memory: MemoryReport) -> 
         and memory.is_still_growing
     )
     if leaks:
-        return failed(
-            check_id,
+        return reject(
             f"it grew by {memory.grown_bytes / MIB:.1f} MB in {memory.episodes[-1]} episodes, "
             "and goes on growing",
             remediation="let go of an episode in reset and close: no lists or caches on the class "
             "or the module that only grow",
             **measured,
         )
-    return passed(check_id, f"{memory.bytes_an_episode / 1024:.1f} KiB an episode", **measured)
+    return accept(f"{memory.bytes_an_episode / 1024:.1f} KiB an episode", **measured)

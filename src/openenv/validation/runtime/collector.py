@@ -1,4 +1,11 @@
-"""Collecting at the runtime level: one measured episode, and everything it is compared with."""
+"""Collection at the runtime level: the measured episode, replays, surveys and probes.
+
+The measured episode is played first; all replays use its actions. The shared subject is only played
+with; a second subject is started to compare a fresh server and to read its recordings. Each piece
+of
+evidence is collected in a `_note_failure` block: a piece that cannot be collected is recorded as
+missing, and only the checks that need it are skipped. All pieces share one `Budget`.
+"""
 
 from __future__ import annotations
 
@@ -12,34 +19,48 @@ from typing import Any
 
 from openenv.client.background import run as run_async
 from openenv.errors import OpenEnvError
-from openenv.validation.collector import Budget, BudgetSpent, RawSession, fetch, play, play_together
+from openenv.validation.check_factory import MissingEvidence
+from openenv.validation.context import Startup, ValidationRun
 from openenv.validation.evidence import Transcript
 from openenv.validation.graders import RuntimeEvidence, WireExchange
-from openenv.validation.judging import Unseen
-from openenv.validation.load import (
+from openenv.validation.load_tests import (
     CAPACITY,
     LoadReport,
     MemoryReport,
     measure_latency,
     measure_memory,
 )
-from openenv.validation.probes import Plan, PlanError, Policy, read_plan, schema_policy, scripted
+from openenv.validation.probes import (
+    PlanError,
+    Policy,
+    ProbePlan,
+    make_schema_policy,
+    read_plan,
+    script_policy,
+)
 from openenv.validation.providers import RunningSubject, SubjectError, UnmetRequirement
-from openenv.validation.run import Run, Startup
-from openenv.validation.runtime.exposing import Exposure, expose
-from openenv.validation.runtime.inside import look_inside
-from openenv.validation.runtime.seen import (
+from openenv.validation.runtime.confinement import probe_confinement
+from openenv.validation.runtime.evidence import (
+    ConcurrentSessions,
     Confinement,
-    Judged,
-    Recorded,
+    JudgedReplays,
     Replays,
-    Resets,
-    SideBySide,
-    Surface,
+    SeedTrials,
+    ServerSurface,
+    SubjectRecording,
     TaskSurvey,
     ToolSurvey,
 )
+from openenv.validation.runtime.exposure import Exposure, find_exposure
 from openenv.validation.types import ProviderCapability
+from openenv.validation.wire import (
+    Budget,
+    BudgetSpent,
+    RawSession,
+    fetch_page,
+    play_episode,
+    play_together,
+)
 
 __all__ = ["collect_runtime"]
 
@@ -53,52 +74,62 @@ RECORDED_WITHIN_S = 2.0
 RECORDINGS_INSIDE = "/tmp/openenv-recordings"  # nosec B108  # in the container
 
 
-def collect_runtime(run: Run) -> None:
-    """Collect what the runtime checks read, as evidence of the run.
+def collect_runtime(run: ValidationRun) -> None:
+    """Collect the evidence of the runtime checks.
 
-    What cannot be collected is noted, with the reason, and the checks that need it are skipped.
+    Evidence that cannot be collected is recorded as missing, with the reason, and the checks that
+    need
+    it are skipped.
     """
     startup = run.evidence.get(Startup) or run.start_up()
     if not startup.is_running:
         return
-    _Collecting(run).all()
+    RuntimeCollector(run).all()
 
 
-class _Collecting:
-    """One run's collection."""
+class RuntimeCollector:
+    """The collection of a run."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: ValidationRun) -> None:
         self.run = run
         self.evidence = run.evidence
-        self.unseen = run.evidence.get(Unseen) or Unseen()
+        self.unseen = run.evidence.get(MissingEvidence) or MissingEvidence()
         self.evidence.put(self.unseen)
         self.budget = Budget(run.options.timeout_s)
         self.subject = run.running
         self.url = self.subject.base_url
 
     def all(self) -> None:
-        """Collect every kind, the measured episode first."""
+        """Collect every kind of evidence, the measured episode first."""
         self.run.tell("playing the measured episode")
-        surface = self._surface()
+        surface = self._survey_surface()
         self.evidence.put(surface)
         if surface.trouble is None:
-            with self._noting(Replays):
+            with self._note_failure(Replays):
                 self._episodes(surface)
         else:
-            for kind in (Replays, Resets, SideBySide, Judged, Recorded, LoadReport, MemoryReport):
+            for kind in (
+                Replays,
+                SeedTrials,
+                ConcurrentSessions,
+                JudgedReplays,
+                SubjectRecording,
+                LoadReport,
+                MemoryReport,
+            ):
                 self.unseen.note(kind, surface.trouble)
-        with self._noting(ToolSurvey):
-            self.evidence.put(run_async(self._tools(surface)))
-        with self._noting(TaskSurvey):
+        with self._note_failure(ToolSurvey):
+            self.evidence.put(run_async(self._survey_tools(surface)))
+        with self._note_failure(TaskSurvey):
             self.evidence.put(survey_tasks(self.url))
-        with self._noting(Confinement):
+        with self._note_failure(Confinement):
             self.evidence.put(self._confinement())
-        with self._noting(Exposure):
-            self.evidence.put(expose(self.run, self.evidence))
+        with self._note_failure(Exposure):
+            self.evidence.put(find_exposure(self.run, self.evidence))
 
     @contextlib.contextmanager
-    def _noting(self, *kinds: type) -> Iterator[None]:
-        """Note why something could not be collected, in place of an exception."""
+    def _note_failure(self, *kinds: type) -> Iterator[None]:
+        """Record why evidence is missing instead of raising."""
         try:
             yield
         except (BudgetSpent, UnmetRequirement, SubjectError, OpenEnvError) as error:
@@ -107,9 +138,9 @@ class _Collecting:
 
     # ------------------------------------------------------------------ what is done
 
-    def _surface(self) -> Surface:
-        pages = [fetch(self.url, path) for path in ("/health", "/schema", "/metadata")]
-        surface = Surface(pages[0], pages[1], pages[2], Plan())
+    def _survey_surface(self) -> ServerSurface:
+        pages = [fetch_page(self.url, path) for path in ("/health", "/schema", "/metadata")]
+        surface = ServerSurface(pages[0], pages[1], pages[2], ProbePlan())
         path = self.run.root / self.run.execution.probe_path
         if path.exists():
             try:
@@ -121,117 +152,131 @@ class _Collecting:
             return replace(surface, trouble=reason)
         return surface
 
-    def _episodes(self, surface: Surface) -> None:
-        drawn = schema_policy(surface.action_space, surface.plan.seed, DRAWN_STEPS)
+    def _episodes(self, surface: ServerSurface) -> None:
+        drawn = make_schema_policy(surface.action_space, surface.plan.seed, DRAWN_STEPS)
         given = surface.plan.actions
-        policy = drawn if given is None else scripted(given)
+        policy = drawn if given is None else script_policy(given)
         replays, surface = run_async(self._replays(surface, policy))
         self.evidence.put(surface)
         self.evidence.put(runtime_evidence(replays.baseline, surface))
         if replays.baseline.stopped is not None:
             self.evidence.put(replays)
             why = f"the measured episode broke off: {replays.baseline.stopped}"
-            for kind in (Recorded, Resets, SideBySide, Judged, LoadReport, MemoryReport):
+            for kind in (
+                SubjectRecording,
+                SeedTrials,
+                ConcurrentSessions,
+                JudgedReplays,
+                LoadReport,
+                MemoryReport,
+            ):
                 self.unseen.note(kind, why)
             return
         plan = surface.plan
         self.run.tell("playing it again, in other sessions and by other seeds")
-        with self._noting(Recorded):
-            replays = self._anew(replays, plan)
+        with self._note_failure(SubjectRecording):
+            replays = self._replay_anew(replays, plan)
         self.evidence.put(replays)
-        with self._noting(Resets):
+        with self._note_failure(SeedTrials):
             self.evidence.put(run_async(self._resets(plan)))
-        with self._noting(SideBySide):
+        with self._note_failure(ConcurrentSessions):
             self.evidence.put(run_async(self._side_by_side(surface)))
         if self.run.manifest.capabilities.llm_judged:
-            with self._noting(Judged):
+            with self._note_failure(JudgedReplays):
                 self.evidence.put(run_async(self._judged(plan)))
         self.run.tell("stepping it under load")
-        new_policy = functools.partial(scripted, plan.actions or ())
-        with self._noting(LoadReport):
+        new_policy = functools.partial(script_policy, plan.actions or ())
+        with self._note_failure(LoadReport):
             load = measure_latency(self.url, plan.reset, new_policy, budget=self.budget)
             self.evidence.put(run_async(load))
-        with self._noting(MemoryReport):
+        with self._note_failure(MemoryReport):
             self._memory(plan, new_policy)
 
-    async def _replays(self, surface: Surface, policy: Policy) -> tuple[Replays, Surface]:
-        """The baseline, and replays of it on the same server."""
+    async def _replays(
+        self, surface: ServerSurface, policy: Policy
+    ) -> tuple[Replays, ServerSurface]:
+        """Play the baseline, and replay the same actions on the same server."""
         plan = surface.plan
         async with RawSession(self.url, self.budget) as first:
-            baseline = await _measured(first, plan, policy)
+            baseline = await _play_measured(first, plan, policy)
             if baseline.stopped is not None:
                 nothing = Transcript(stopped=baseline.stopped)
                 return Replays(baseline, nothing, nothing), surface
-            plan = replace(plan, actions=tuple(_sent(baseline)))
+            plan = replace(plan, actions=tuple(_list_actions(baseline)))
             surface = replace(surface, plan=plan)
-            await play(first, _other_reset(plan), _other(surface))  # abandoned halfway
-            after_others = await _again(first, plan)
-        second = await self._fresh(self.url, plan)
+            await play_episode(
+                first, _other_reset(plan), _make_other_policy(surface)
+            )  # abandoned halfway
+            after_others = await _play_again(first, plan)
+        second = await self._replay_in_session(self.url, plan)
         return Replays(baseline, after_others, second), surface
 
-    async def _fresh(self, url: str, plan: Plan) -> Transcript:
+    async def _replay_in_session(self, url: str, plan: ProbePlan) -> Transcript:
         async with RawSession(url, self.budget) as session:
-            return await _again(session, plan)
+            return await _play_again(session, plan)
 
-    def _anew(self, replays: Replays, plan: Plan) -> Replays:
-        """The same on a server that is started anew, and that records its sessions."""
+    def _replay_anew(self, replays: Replays, plan: ProbePlan) -> Replays:
+        """Replay on a freshly started server that records its sessions."""
         directory = self.run.outputs_dir / "recordings"
         is_apart = ProviderCapability.CONTAINMENT in self.run.provider.capabilities
         target = RECORDINGS_INSIDE if is_apart else str(directory.resolve())
         try:
             other = self.run.start({RECORD_VARIABLE: target})
         except (SubjectError, UnmetRequirement) as error:
-            self.unseen.note(Recorded, f"no second server could be started: {error}")
+            self.unseen.note(SubjectRecording, f"no second server could be started: {error}")
             return replace(replays, no_anew=str(error))
         try:
-            anew = run_async(self._fresh(other.base_url, plan))
-            anew_second = run_async(self._fresh(other.base_url, plan))
-            recorded = _recorded(anew, directory, other if is_apart else None)
+            anew = run_async(self._replay_in_session(other.base_url, plan))
+            anew_second = run_async(self._replay_in_session(other.base_url, plan))
+            recorded = _read_recording(anew, directory, other if is_apart else None)
             self.evidence.put(recorded)
         finally:
             other.stop()
         return replace(replays, anew=anew, anew_second=anew_second)
 
-    async def _resets(self, plan: Plan) -> Resets:
-        policy = scripted(plan.actions or ())
+    async def _resets(self, plan: ProbePlan) -> SeedTrials:
+        policy = script_policy(plan.actions or ())
         seeded = {}
         for seed in range(plan.seed + 1, plan.seed + 1 + OTHER_SEEDS):
-            seeded[seed] = await self._quick({**plan.reset, "seed": seed}, policy)
+            seeded[seed] = await self._play_reset({**plan.reset, "seed": seed}, policy)
         without = {name: value for name, value in plan.reset.items() if name != "seed"}
-        unseeded = [await self._quick(without, policy) for _ in range(UNSEEDED)]
-        return Resets(seeded, tuple(unseeded))
+        unseeded = [await self._play_reset(without, policy) for _ in range(UNSEEDED)]
+        return SeedTrials(seeded, tuple(unseeded))
 
-    async def _quick(self, reset: Mapping[str, Any], policy: Policy) -> Transcript:
+    async def _play_reset(self, reset: Mapping[str, Any], policy: Policy) -> Transcript:
         async with RawSession(self.url, self.budget) as session:
-            return await play(session, reset, policy, reads_state=False)
+            return await play_episode(session, reset, policy, reads_state=False)
 
-    async def _side_by_side(self, surface: Surface) -> SideBySide:
+    async def _side_by_side(self, surface: ServerSurface) -> ConcurrentSessions:
         plan = surface.plan
         resets: list[Mapping[str, Any]] = [plan.reset]
         resets += [{**plan.reset, "seed": plan.seed + i} for i in range(1, SIDE_BY_SIDE)]
-        policies = [scripted(plan.actions or ())]
-        policies += [_other(surface, i) for i in range(1, SIDE_BY_SIDE)]
+        policies = [script_policy(plan.actions or ())]
+        policies += [_make_other_policy(surface, i) for i in range(1, SIDE_BY_SIDE)]
         alone = []
         for reset, policy in zip(resets, policies, strict=True):
             async with RawSession(self.url, self.budget) as session:
-                alone.append(await play(session, reset, policy))
+                alone.append(await play_episode(session, reset, policy))
         async with contextlib.AsyncExitStack() as stack:
             sessions = [
                 await stack.enter_async_context(RawSession(self.url, self.budget)) for _ in resets
             ]
-            again = [scripted(tuple(_sent(episode))) for episode in alone]
+            again = [script_policy(tuple(_list_actions(episode))) for episode in alone]
             together = await play_together(sessions, resets, again)
         refusals = [e for t in together for e in t.errors if CAPACITY in e]
-        return SideBySide(tuple(alone), tuple(together), refusals[0] if refusals else None)
+        return ConcurrentSessions(tuple(alone), tuple(together), refusals[0] if refusals else None)
 
-    async def _judged(self, plan: Plan) -> Judged:
-        from openenv.validation.evidence import worth
+    async def _judged(self, plan: ProbePlan) -> JudgedReplays:
+        from openenv.validation.evidence import episode_reward
 
-        found = [worth(await self._fresh(self.url, plan)) for _ in range(JUDGED_REPLAYS)]
+        found = [
+            episode_reward(await self._replay_in_session(self.url, plan))
+            for _ in range(JUDGED_REPLAYS)
+        ]
         rewards = tuple(reward for reward in found if reward is not None)
-        return Judged(rewards, len(found) - len(rewards))
+        return JudgedReplays(rewards, len(found) - len(rewards))
 
-    def _memory(self, plan: Plan, new_policy: Callable[[], Policy]) -> None:
+    def _memory(self, plan: ProbePlan, new_policy: Callable[[], Policy]) -> None:
         pid = self.subject.inspect().get("pid")
         if not isinstance(pid, int):
             self.unseen.note(MemoryReport, "the provider does not tell the server's process")
@@ -239,7 +284,7 @@ class _Collecting:
         memory = measure_memory(self.url, pid, plan.reset, new_policy, budget=self.budget)
         self.evidence.put(run_async(memory))
 
-    async def _tools(self, surface: Surface) -> ToolSurvey:
+    async def _survey_tools(self, surface: ServerSurface) -> ToolSurvey:
         async with RawSession(self.url, self.budget) as session:
             listed = await session.ask("mcp", _rpc("tools/list", {}))
             call = {"name": "no-such-tool-of-the-validator", "arguments": {}}
@@ -255,13 +300,13 @@ class _Collecting:
         capabilities = self.run.provider.capabilities
         if not {ProviderCapability.EXEC, ProviderCapability.CONTAINMENT} <= capabilities:
             return Confinement(inspected, trouble="the provider contains nothing to look at")
-        return look_inside(self.subject, inspected, self.run.manifest.network)
+        return probe_confinement(self.subject, inspected, self.run.manifest.network)
 
 
-async def _measured(session: RawSession, plan: Plan, policy: Policy) -> Transcript:
-    """The first episode; where it takes more than a run may, as far as it came."""
+async def _play_measured(session: RawSession, plan: ProbePlan, policy: Policy) -> Transcript:
+    """Play the measured episode; if the budget ends, return the episode so far."""
     try:
-        await play(session, plan.reset, policy)
+        await play_episode(session, plan.reset, policy)
         await session.ask("state")  # which is to read as before
     except BudgetSpent as error:
         return replace(session.transcript, stopped=str(error))
@@ -272,37 +317,37 @@ def _rpc(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": 1, "method": method, "params": dict(params)}
 
 
-def _sent(transcript: Transcript) -> list[dict[str, Any]]:
-    """The actions of a transcript, those that were refused too."""
+def _list_actions(transcript: Transcript) -> list[dict[str, Any]]:
+    """Return the actions of a transcript, including refused ones."""
     asked = [exchange.asked for exchange in transcript.exchanges]
     return [message["data"] for message in asked if message["type"] == "step"]
 
 
-async def _again(session: RawSession, plan: Plan) -> Transcript:
-    """The measured episode, and the reading of the state after it."""
+async def _play_again(session: RawSession, plan: ProbePlan) -> Transcript:
+    """Replay the measured episode and read the state afterwards."""
     before = len(session)
-    await play(session, plan.reset, scripted(plan.actions or ()))
+    await play_episode(session, plan.reset, script_policy(plan.actions or ()))
     await session.ask("state")
     return session.since(before)
 
 
-def _other_reset(plan: Plan) -> dict[str, Any]:
+def _other_reset(plan: ProbePlan) -> dict[str, Any]:
     return {**plan.reset, "seed": plan.seed + 1, "episode_id": f"{plan.episode_id}-other"}
 
 
-def _other(surface: Surface, number: int = 1) -> Policy:
-    """Somebody who plays another episode than the plan's, and not to its end."""
+def _make_other_policy(surface: ServerSurface, number: int = 1) -> Policy:
+    """Make a policy that plays another episode than the plan's, and not to the end."""
     actions = surface.plan.actions or ()
     steps = max(1, len(actions) // 2)
     space = surface.action_space
     if space.enumerated():
-        return schema_policy(space, surface.plan.seed + number, steps)
+        return make_schema_policy(space, surface.plan.seed + number, steps)
     rotated: Sequence[dict[str, Any]] = [*actions[number:], *actions[:number]]
-    return scripted(tuple(rotated[:steps]))
+    return script_policy(tuple(rotated[:steps]))
 
 
-def runtime_evidence(baseline: Transcript, surface: Surface) -> RuntimeEvidence:
-    """The measured episode in the form of the public package, for graders that know that."""
+def runtime_evidence(baseline: Transcript, surface: ServerSurface) -> RuntimeEvidence:
+    """Return the measured episode in the public package's form."""
     import json
 
     schema = surface.schema.object
@@ -323,13 +368,15 @@ def runtime_evidence(baseline: Transcript, surface: Surface) -> RuntimeEvidence:
 # ------------------------------------------------------------------ what the subject has recorded
 
 
-def _recorded(seen: Transcript, directory: Path, inside: RunningSubject | None) -> Recorded:
+def _read_recording(
+    seen: Transcript, directory: Path, inside: RunningSubject | None
+) -> SubjectRecording:
     """Read the recording of the first session of a server that records.
 
     Args:
-        seen: What was seen of that session.
-        directory: Where recordings are.
-        inside: The subject, where they are in its own files and have to be fetched.
+        seen: The transcript of that session.
+        directory: The directory of recordings.
+        inside: The subject, if recordings are in its own file system and must be fetched.
     """
     until = time.monotonic() + RECORDED_WITHIN_S
     while time.monotonic() < until:
@@ -338,10 +385,10 @@ def _recorded(seen: Transcript, directory: Path, inside: RunningSubject | None) 
         for file in sorted(directory.rglob("*.jsonl")):
             events = _events(file)
             if len(events) >= len(seen.moments):
-                return Recorded(seen, tuple(events))
+                return SubjectRecording(seen, tuple(events))
         time.sleep(0.02)
     trouble = f"with {RECORD_VARIABLE} set, the server has recorded nothing of the session"
-    return Recorded(seen, trouble=trouble)
+    return SubjectRecording(seen, trouble=trouble)
 
 
 def _fetch_recordings(subject: RunningSubject, directory: Path) -> None:
@@ -354,15 +401,15 @@ def _fetch_recordings(subject: RunningSubject, directory: Path) -> None:
 
 
 def _events(file: Path) -> list[dict[str, Any]]:
-    """What a recording holds; nothing while it is being written."""
+    """Return the events of a recording; none while it is being written."""
     from openenv.rollouts.replays import read
 
     with contextlib.suppress(OpenEnvError, OSError):
-        return [_plain(event) for episode in read(file) for event in episode.events]
+        return [_event_data(event) for episode in read(file) for event in episode.events]
     return []
 
 
-def _plain(event: Any) -> dict[str, Any]:
+def _event_data(event: Any) -> dict[str, Any]:
     return {
         "kind": event.kind,
         "action": event.action,
@@ -376,34 +423,36 @@ def _plain(event: Any) -> dict[str, Any]:
 
 
 def survey_tasks(url: str) -> TaskSurvey:
-    """Ask a server for its tasks, and for one that there is not."""
-    environments = fetch(url, "/list_environments")
+    """Ask a server for all tasks, and for a task past the end."""
+    environments = fetch_page(url, "/list_environments")
     names = environments.json if environments.status == 200 else None
     if not isinstance(names, list) or not names:
         return TaskSurvey(environments)
     base = f"/{names[0]}"
-    listed_splits = fetch(url, f"{base}/splits")
+    listed_splits = fetch_page(url, f"{base}/splits")
     if not isinstance(listed_splits.json, list) or listed_splits.status != 200:
-        return TaskSurvey(environments, trouble=(f"{base}/splits answered {_said(listed_splits)}",))
+        return TaskSurvey(
+            environments, trouble=(f"{base}/splits answered {_describe_page(listed_splits)}",)
+        )
     splits = tuple(
         str(one.get("name") if isinstance(one, dict) else one) for one in listed_splits.json
     )
     counted, listed, fetched, trouble = {}, {}, {}, []
     for split in splits:
-        number = fetch(url, f"{base}/num_tasks", {"split": split})
+        number = fetch_page(url, f"{base}/num_tasks", {"split": split})
         counted[split] = number.object.get("num_tasks")
-        tasks = fetch(url, f"{base}/tasks", {"split": split})
+        tasks = fetch_page(url, f"{base}/tasks", {"split": split})
         if not isinstance(tasks.object.get("tasks"), list):
-            trouble.append(f"{base}/tasks of {split} answered {_said(tasks)}")
+            trouble.append(f"{base}/tasks of {split} answered {_describe_page(tasks)}")
             continue
         listed[split] = tasks.object["tasks"]
         indices = {0, len(listed[split]) - 1, len(listed[split])} - {-1}
         fetched[split] = {
-            index: fetch(url, f"{base}/task", {"split": split, "index": index})
+            index: fetch_page(url, f"{base}/task", {"split": split, "index": index})
             for index in sorted(indices)
         }
     return TaskSurvey(environments, splits, counted, listed, fetched, tuple(trouble))
 
 
-def _said(page: Any) -> str:
+def _describe_page(page: Any) -> str:
     return page.failure or f"{page.status}: {page.body:.120}"

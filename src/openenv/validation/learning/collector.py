@@ -1,4 +1,4 @@
-"""Letting a small learner practise in the subject."""
+"""Collection at the learning level: a small learner practices in the subject."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 
 from openenv.client.background import run as run_async
 from openenv.errors import OpenEnvError
-from openenv.validation.evidence import worth
-from openenv.validation.judging import Unseen
+from openenv.validation.check_factory import MissingEvidence
+from openenv.validation.context import Startup, ValidationRun
+from openenv.validation.evidence import episode_reward
 from openenv.validation.learner import (
     Candidates,
     LearningReport,
@@ -19,32 +20,31 @@ from openenv.validation.learner import (
     schema_candidates,
 )
 from openenv.validation.oracle import Oracle, OracleError, read_oracle
-from openenv.validation.run import Run, Startup
-from openenv.validation.runtime.seen import Surface
-from openenv.validation.semantic.seen import Floor, Solutions
+from openenv.validation.runtime.evidence import ServerSurface
+from openenv.validation.semantic.evidence import FloorEpisodes, ShownSolutions
 
-__all__ = ["References", "collect_learning"]
+__all__ = ["ReferenceRewards", "collect_learning"]
 
 
 @dataclass(frozen=True)
-class References:
-    """What a learner's rewards are held against.
+class ReferenceRewards:
+    """Rewards to compare a learner's with.
 
     Attributes:
-        oracle: What the worst of the solutions is worth; None where there is none.
-        floor: What doing nothing is worth; None where that is not known.
+        oracle: The reward of the worst solution; None if there is none.
+        floor: The reward of doing nothing; None if unknown.
     """
 
     oracle: float | None = None
     floor: float | None = None
 
 
-def collect_learning(run: Run) -> None:
-    """Have a learner play, as evidence of the run; it needs what the runtime level collected."""
-    startup, surface = run.evidence.get(Startup), run.evidence.get(Surface)
+def collect_learning(run: ValidationRun) -> None:
+    """Train a learner and record the result as evidence; needs the runtime level's evidence."""
+    startup, surface = run.evidence.get(Startup), run.evidence.get(ServerSurface)
     if startup is None or not startup.is_running or surface is None:
         return
-    unseen = run.evidence.get(Unseen) or Unseen()
+    unseen = run.evidence.get(MissingEvidence) or MissingEvidence()
     run.evidence.put(unseen)
     run.evidence.put(_references(run))
     try:
@@ -52,13 +52,13 @@ def collect_learning(run: Run) -> None:
             oracle = _oracle(run, surface)
             if oracle is not None:
                 stack.enter_context(oracle)
-            run.evidence.put(_learned(run, surface, oracle))
+            run.evidence.put(_run_learner(run, surface, oracle))
     except (OpenEnvError, ValueError) as error:
         unseen.note(LearningReport, f"the learner could not play: {error}")
 
 
-def _oracle(run: Run, surface: Surface) -> Oracle | None:
-    """What a package says of learning, in its oracle's file."""
+def _oracle(run: ValidationRun, surface: ServerSurface) -> Oracle | None:
+    """Return the package's oracle, which may hold settings for the learner, or None."""
     declared = run.manifest.capabilities.oracle
     if declared is None:
         return None
@@ -68,7 +68,9 @@ def _oracle(run: Run, surface: Surface) -> Oracle | None:
         return None  # `semantic.oracle_max` says so
 
 
-def _learned(run: Run, surface: Surface, oracle: Oracle | None) -> LearningReport:
+def _run_learner(
+    run: ValidationRun, surface: ServerSurface, oracle: Oracle | None
+) -> LearningReport:
     told: Mapping[str, Any] = oracle.learning if oracle is not None else {}
     base = LearningSettings()
     settings = LearningSettings.of(
@@ -90,11 +92,13 @@ def _learned(run: Run, surface: Surface, oracle: Oracle | None) -> LearningRepor
     return run_async(learn(url, candidates, settings, seed=run.options.seed, tell=tell))
 
 
-def _references(run: Run) -> References:
-    solutions, floor = run.evidence.get(Solutions), run.evidence.get(Floor)
-    shown = [worth(one.transcript, one.spec) for one in (solutions.shown if solutions else ())]
-    idle = [worth(one, floor.spec) for one in floor.transcripts] if floor else []
-    return References(
+def _references(run: ValidationRun) -> ReferenceRewards:
+    solutions, floor = run.evidence.get(ShownSolutions), run.evidence.get(FloorEpisodes)
+    shown = [
+        episode_reward(one.transcript, one.spec) for one in (solutions.shown if solutions else ())
+    ]
+    idle = [episode_reward(one, floor.spec) for one in floor.transcripts] if floor else []
+    return ReferenceRewards(
         min((value for value in shown if value is not None), default=None),
         max((value for value in idle if value is not None), default=None),
     )

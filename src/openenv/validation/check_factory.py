@@ -1,16 +1,16 @@
-"""Checks whose judges are functions of the manifest and of what was collected, and nothing else."""
+"""Grader construction from judges: functions of the manifest and of collected evidence."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from openenv.validation.graders import Check, Subject
+from openenv.validation.graders import FunctionGrader, Subject
 from openenv.validation.manifest import AnyManifest
-from openenv.validation.report import CheckResult, skipped
+from openenv.validation.report import Judgment, skip
 from openenv.validation.types import Level, ProviderCapability
 
-__all__ = ["DETERMINISM", "STARTUP", "Unseen", "judged", "level_of"]
+__all__ = ["DETERMINISM", "STARTUP", "MissingEvidence", "make_grader", "level_of"]
 
 STARTUP, DETERMINISM = "runtime.startup", "runtime.episode_determinism"
 
@@ -22,43 +22,44 @@ _LEVELS = {
 }
 
 
-class Unseen:
-    """Why something was not collected, by its kind: evidence that there is no evidence."""
+class MissingEvidence:
+    """The reasons why kinds of evidence are missing."""
 
     def __init__(self) -> None:
         self.reasons: dict[type, str] = {}
 
     def note(self, kind: type, reason: str) -> None:
-        """Say why there is nothing of a kind."""
+        """Record why a kind of evidence is missing, unless a reason is known."""
         self.reasons.setdefault(kind, reason)
 
 
 def level_of(check_id: str) -> Level:
-    """The level of a check, which its name begins with."""
+    """Return the level of a check, which is the prefix of the check's id."""
     return _LEVELS[check_id.partition(".")[0]]
 
 
-def judged(
+def make_grader(
     check_id: str,
-    judge: Callable[..., CheckResult],
+    judge: Callable[..., Judgment],
     *kinds: type,
     depends_on: tuple[str, ...] = (STARTUP,),
     requires_provider: frozenset[ProviderCapability] = frozenset(),
     applies: Callable[[AnyManifest], bool] = lambda manifest: True,
-) -> Check:
-    """A check of a judge, which is called with the check, the manifest and evidence of each kind.
+) -> FunctionGrader:
+    """Make a grader of a judge, which receives the check's id, the manifest and each kind of
+    evidence.
 
-    Where a kind was not collected the check is skipped, and says why.
+    If a kind of evidence is missing, the check is skipped with the reason.
     """
 
-    def judge_subject(subject: Subject) -> CheckResult:
+    def judge_subject(subject: Subject) -> Judgment:
         found: list[Any] = [subject.evidence.get(kind) for kind in kinds]
         for kind, piece in zip(kinds, found, strict=True):
             if piece is None:
-                return skipped(check_id, _why(subject, kind))
-        return judge(check_id, subject.manifest, *found)
+                return skip(_why(subject, kind))
+        return judge(subject.manifest, *found)
 
-    return Check(
+    return FunctionGrader(
         check_id,
         level_of(check_id),
         judge_subject,
@@ -69,6 +70,6 @@ def judged(
 
 
 def _why(subject: Subject, kind: type) -> str:
-    unseen = subject.evidence.get(Unseen)
+    unseen = subject.evidence.get(MissingEvidence)
     reason = unseen.reasons.get(kind) if unseen is not None else None
     return reason or f"{kind.__name__} was not collected"

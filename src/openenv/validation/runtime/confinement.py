@@ -1,4 +1,4 @@
-"""Looking from inside a subject at what stands between it and the machine."""
+"""The confinement probe: what stands between a subject and the machine, seen from inside."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from openenv._internal.json import read_json
 from openenv.errors import OpenEnvError
 from openenv.validation.manifest import NetworkPolicy
 from openenv.validation.providers import RunningSubject
-from openenv.validation.runtime.seen import Confinement
+from openenv.validation.runtime.evidence import Confinement
 
-__all__ = ["PROGRAM", "look_inside"]
+__all__ = ["PROGRAM", "probe_confinement"]
 
 LOOK_S = 40.0
 CONNECT_S = 2.0
 # Addresses that answer to nearly everybody, asked for nothing: does a connection come about?
 PUBLIC_PLACES = [["1.1.1.1", 443], ["8.8.8.8", 53]]
 
-PROGRAM = Path(__file__).parents[1] / "programs" / "inside.py"
+PROGRAM = Path(__file__).parents[1] / "programs" / "confinement_probe.py"
 
 
-def look_inside(
+def probe_confinement(
     subject: RunningSubject, inspected: Mapping[str, Any], network: NetworkPolicy
 ) -> Confinement:
-    """Run the probe inside a subject, and read what it found."""
+    """Run the probe inside a subject and return the findings."""
     hosts = [[host, 443] for host in network.allowed_hosts if not set(host) & set("*/")]
     program = PROGRAM.read_text(encoding="utf-8")
     told = json.dumps([CONNECT_S, PUBLIC_PLACES, hosts])

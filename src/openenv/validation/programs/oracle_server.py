@@ -1,7 +1,7 @@
-"""The process that a package's oracle runs in; see `openenv.validation.oracle`.
+"""The program that serves the functions of a package's oracle; see `openenv.validation.oracle`.
 
-It reads requests, one a line of JSON, and answers each by one line. What the file prints goes to
-standard error.
+It reads requests, one line of JSON each, and answers each with one line. What the oracle's file
+prints goes to standard error. It runs in the package's environment and imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ def main(file: str, root: str) -> None:
     """Serve the functions of a file until the input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    oracle = _Oracle(Path(file), Path(root))
+    oracle = OracleServer(Path(file), Path(root))
     for line in sys.stdin:
         answers.write(json.dumps(oracle.answer(json.loads(line))) + "\n")
         answers.flush()
 
 
-class _Oracle:
+class OracleServer:
+    """The functions of an oracle's file, imported at the first request."""
+
     def __init__(self, file: Path, root: Path) -> None:
         self._file, self._root = file, root
         self._module: ModuleType | None = None
@@ -37,18 +39,18 @@ class _Oracle:
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
             if self._module is None:
-                self._module = _imported(self._file, self._root)
+                self._module = _import_file(self._file, self._root)
             if request["call"] == "describe":
-                return _described(self._module)
+                return _describe_module(self._module)
             view = SimpleNamespace(**request["view"])
             result = getattr(self._module, request["call"])(view)
-            return {"result": json.loads(json.dumps(result, default=_plain))}
+            return {"result": json.loads(json.dumps(result, default=_to_json))}
         except Exception as error:
             return {"error": f"{type(error).__name__}: {error}"}
 
 
-def _imported(file: Path, root: Path) -> ModuleType:
-    """Import a file under the name that it has in its package, so that it may import from there."""
+def _import_file(file: Path, root: Path) -> ModuleType:
+    """Import a file under the file's name in the package, so that relative imports work."""
     parts = file.relative_to(root).with_suffix("").parts
     name = ".".join((root.name, *parts))
     if (root / "__init__.py").is_file() and name.replace(".", "").isidentifier():
@@ -64,15 +66,17 @@ def _imported(file: Path, root: Path) -> ModuleType:
     return module
 
 
-def _described(module: ModuleType) -> dict[str, Any]:
+def _describe_module(module: ModuleType) -> dict[str, Any]:
     told = {name: getattr(module, name) for name in CONSTANTS if hasattr(module, name)}
     functions = [name for name in FUNCTIONS if callable(getattr(module, name, None))]
-    plain: dict[str, Any] = json.loads(json.dumps({**told, "functions": functions}, default=_plain))
+    plain: dict[str, Any] = json.loads(
+        json.dumps({**told, "functions": functions}, default=_to_json)
+    )
     return plain
 
 
-def _plain(value: Any) -> Any:
-    """A model as JSON has it, without what it was not given."""
+def _to_json(value: Any) -> Any:
+    """Convert a model to JSON data, without the fields that were not set."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json", exclude_unset=True)
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")

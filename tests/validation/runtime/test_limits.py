@@ -15,26 +15,26 @@ from typing import Any
 import pytest
 from validation.subjects.threads import GOOD
 
-from openenv.validation.load import (
+from openenv.validation.load_tests import (
     Latencies,
     LoadReport,
     MemoryReport,
-    _held,
-    percentile,
+    _resident_by_process,
+    nearest_rank,
     resident_bytes,
 )
 from openenv.validation.manifest import AnyManifest, NetworkPolicy
 from openenv.validation.parsers.openenv_yaml import OpenEnvYamlParser
-from openenv.validation.report import CheckResult
-from openenv.validation.runtime.bounding import (
+from openenv.validation.report import Judgment
+from openenv.validation.runtime.confinement import PROGRAM
+from openenv.validation.runtime.evidence import Confinement
+from openenv.validation.runtime.limits import (
     judge_host_containment,
     judge_latency,
     judge_memory,
     judge_network_policy,
     judge_resource_bounds,
 )
-from openenv.validation.runtime.inside import PROGRAM
-from openenv.validation.runtime.seen import Confinement
 from openenv.validation.types import CheckStatus
 
 PASS, FAIL, SKIP = CheckStatus.PASS, CheckStatus.FAIL, CheckStatus.SKIP
@@ -74,9 +74,9 @@ def manifest(mode: Any = "no-network", hosts: tuple[str, ...] = ()) -> AnyManife
     return declared.model_copy(update={"network": network})
 
 
-def results(changes: dict[str, Any]) -> dict[str, CheckResult]:
+def results(changes: dict[str, Any]) -> dict[str, Judgment]:
     confinement = Confinement({}, {**CONFINED, **changes})
-    return {name: judge(name, manifest(), confinement) for name, judge in JUDGES.items()}
+    return {name: judge(manifest(), confinement) for name, judge in JUDGES.items()}
 
 
 def test_what_is_confined_passes() -> None:
@@ -121,14 +121,14 @@ def test_a_network_is_as_it_is_declared(
 ) -> None:
     declared = manifest(mode, ("example.com",) if mode == "allowlist" else ())
     confinement = Confinement({}, {**CONFINED, **changes})
-    assert judge_network_policy("runtime.network_policy", declared, confinement).status is expected
+    assert judge_network_policy(declared, confinement).status is expected
 
 
 def test_what_the_provider_mounts_itself_is_no_opening() -> None:
     mounts = [*CONFINED["mounts"], ["/run/openenv", "/tmp/told", "ext4"]]
     for told, expected in (({}, FAIL), ({"own_mounts": ["/run/openenv"]}, PASS)):
         confinement = Confinement(told, {**CONFINED, "mounts": mounts})
-        result = judge_host_containment("runtime.host_containment", manifest(), confinement)
+        result = judge_host_containment(manifest(), confinement)
         assert result.status is expected
 
 
@@ -174,7 +174,7 @@ def test_the_program_that_looks_reads_control_groups(
 
 def test_what_could_not_be_looked_at_is_skipped() -> None:
     nothing = Confinement({}, None, "the probe could not be run")
-    statuses = {judge(name, manifest(), nothing).status for name, judge in JUDGES.items()}
+    statuses = {judge(manifest(), nothing).status for name, judge in JUDGES.items()}
     assert statuses == {SKIP}
 
 
@@ -217,13 +217,13 @@ QUICK = Latencies(100, 0, 1.0, 2.0, 3.0)
     ],
 )
 def test_latency_is_judged_alone_and_under_load(load: LoadReport, expected: CheckStatus) -> None:
-    assert judge_latency("runtime.latency", manifest(), load).status is expected
+    assert judge_latency(manifest(), load).status is expected
 
 
 def test_percentiles_are_values_that_were_measured() -> None:
     values = [float(i) for i in range(1, 101)]
-    assert [percentile(values, share) for share in (0.5, 0.95, 0.99, 1.0)] == [50, 95, 99, 100]
-    assert percentile([7.0], 0.99) == 7.0
+    assert [nearest_rank(values, share) for share in (0.5, 0.95, 0.99, 1.0)] == [50, 95, 99, 100]
+    assert nearest_rank([7.0], 0.99) == 7.0
 
 
 MIB = 2**20
@@ -244,12 +244,12 @@ def test_a_leak_is_growth_that_does_not_end(
     resident_mb: tuple[float, ...], expected: CheckStatus
 ) -> None:
     memory = MemoryReport(EPISODES, tuple(int(one * MIB) for one in resident_mb))
-    assert judge_memory("runtime.memory", manifest(), memory).status is expected
+    assert judge_memory(manifest(), memory).status is expected
 
 
 def test_memory_that_could_not_be_read_is_no_memory_that_stays() -> None:
     for memory in (MemoryReport((0,), (MIB,)), MemoryReport(EPISODES, (0,) * 7)):
-        assert judge_memory("runtime.memory", manifest(), memory).status is SKIP
+        assert judge_memory(manifest(), memory).status is SKIP
 
 
 @pytest.mark.parametrize(
@@ -264,15 +264,15 @@ def test_processes_that_are_left_behind_are_told(
     processes: tuple[int, ...], expected: CheckStatus
 ) -> None:
     memory = MemoryReport(EPISODES, (70 * MIB,) * 7, processes)
-    assert judge_memory("runtime.memory", manifest(), memory).status is expected
+    assert judge_memory(manifest(), memory).status is expected
 
 
 def test_only_what_stays_is_held_against_a_server() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        assert child.pid in _held(os.getpid())
+        assert child.pid in _resident_by_process(os.getpid())
         assert resident_bytes(os.getpid()) == pytest.approx(
-            sum(_held(os.getpid()).values()), rel=0.2
+            sum(_resident_by_process(os.getpid()).values()), rel=0.2
         )
         assert child.stdin is not None
         child.stdin.close()
-    assert child.pid not in _held(os.getpid())
+    assert child.pid not in _resident_by_process(os.getpid())

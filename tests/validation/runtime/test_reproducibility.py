@@ -12,13 +12,13 @@ from validation.subjects.threads import GOOD
 from openenv.validation.evidence import Exchange, Transcript
 from openenv.validation.manifest import AnyManifest, JudgePin
 from openenv.validation.parsers.openenv_yaml import OpenEnvYamlParser
-from openenv.validation.runtime.reproducing import (
+from openenv.validation.runtime.evidence import JudgedReplays, Replays, SeedTrials
+from openenv.validation.runtime.reproducibility import (
     judge_episode_determinism,
     judge_episode_isolation,
     judge_judged_determinism,
     judge_seed_control,
 )
-from openenv.validation.runtime.seen import Judged, Replays, Resets
 from openenv.validation.types import CheckStatus
 
 PASS, FAIL, SKIP = CheckStatus.PASS, CheckStatus.FAIL, CheckStatus.SKIP
@@ -64,9 +64,9 @@ SAME = Replays(episode(1), episode(1), episode(1), episode(1), episode(1))
 def test_chance_is_told_from_what_was_left_over(
     replays: Replays, determinism: CheckStatus, isolation: CheckStatus
 ) -> None:
-    found = judge_episode_determinism("runtime.episode_determinism", manifest(), replays)
+    found = judge_episode_determinism(manifest(), replays)
     assert found.status is determinism
-    left = judge_episode_isolation("runtime.episode_isolation", manifest(), replays)
+    left = judge_episode_isolation(manifest(), replays)
     assert left.status is isolation
 
 
@@ -76,35 +76,35 @@ FOUR = {seed: episode(seed) for seed in range(4)}
 @pytest.mark.parametrize(
     ("replays", "resets", "expected"),
     [
-        (SAME, Resets(FOUR, (episode(7), episode(8))), PASS),
+        (SAME, SeedTrials(FOUR, (episode(7), episode(8))), PASS),
         # Nothing is left to chance: a seed has nothing to decide.
-        (SAME, Resets(dict.fromkeys(range(4), episode(1)), (episode(1), episode(1))), PASS),
+        (SAME, SeedTrials(dict.fromkeys(range(4), episode(1)), (episode(1), episode(1))), PASS),
         # It only matters whether there is a seed.
-        (SAME, Resets(dict.fromkeys(range(4), episode(1)), (episode(7), episode(8))), FAIL),
+        (SAME, SeedTrials(dict.fromkeys(range(4), episode(1)), (episode(7), episode(8))), FAIL),
         # It says itself that it takes none.
-        (replace(SAME, baseline=episode(1, ["seed"])), Resets(FOUR, (episode(1),)), FAIL),
+        (replace(SAME, baseline=episode(1, ["seed"])), SeedTrials(FOUR, (episode(1),)), FAIL),
         # The same seed gives other episodes: what seeds do cannot be told.
-        (replace(SAME, second=episode(2)), Resets(FOUR, (episode(7),)), SKIP),
+        (replace(SAME, second=episode(2)), SeedTrials(FOUR, (episode(7),)), SKIP),
     ],
 )
 def test_a_seed_that_decides_nothing_is_told(
-    replays: Replays, resets: Resets, expected: CheckStatus
+    replays: Replays, resets: SeedTrials, expected: CheckStatus
 ) -> None:
-    found = judge_seed_control("runtime.seed_control", manifest(), replays, resets)
+    found = judge_seed_control(manifest(), replays, resets)
     assert found.status is expected
 
 
 @pytest.mark.parametrize(
     ("judged", "expected"),
     [
-        (Judged((0.5,) * 20), PASS),
-        (Judged((0.4, 0.6) * 10), PASS),  # variance 0.01
-        (Judged((0.0, 1.0) * 10), FAIL),  # variance 0.25
-        (Judged((0.5,) * 19, unscored=1), SKIP),
+        (JudgedReplays((0.5,) * 20), PASS),
+        (JudgedReplays((0.4, 0.6) * 10), PASS),  # variance 0.01
+        (JudgedReplays((0.0, 1.0) * 10), FAIL),  # variance 0.25
+        (JudgedReplays((0.5,) * 19, unscored=1), SKIP),
     ],
 )
 def test_where_a_model_judges_the_variance_is_bounded(
-    judged: Judged, expected: CheckStatus
+    judged: JudgedReplays, expected: CheckStatus
 ) -> None:
-    found = judge_judged_determinism("runtime.episode_determinism", manifest(0.02), judged)
+    found = judge_judged_determinism(manifest(0.02), judged)
     assert found.status is expected

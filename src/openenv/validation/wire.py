@@ -1,7 +1,8 @@
-"""Playing episodes on a subject's server, and keeping every frame as it was on the wire.
+"""Episodes played on a subject's server, with every frame kept as it was on the wire.
 
-It speaks version 0, whose frames are texts, so that what is kept is what any client of the public
-package would get. A session is one WebSocket; nothing else is said on it than what is kept.
+Sessions speak version 0, whose frames are texts, so that the record is what any client of the
+public
+package would receive. A session is one WebSocket, and the record holds every frame on it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any
 
 from pydantic_core import to_json
@@ -29,10 +29,10 @@ from openenv.client.transports.websocket import (
     websocket_url,
 )
 from openenv.errors import OpenEnvError
-from openenv.validation.evidence import Exchange, Fetched, Transcript
-from openenv.validation.probes import Policy, View
+from openenv.validation.evidence import Exchange, FetchedPage, Transcript
+from openenv.validation.probes import Policy, ProbeView
 
-__all__ = ["Budget", "BudgetSpent", "RawSession", "fetch", "play", "play_together"]
+__all__ = ["Budget", "BudgetSpent", "RawSession", "fetch_page", "play_episode", "play_together"]
 
 # What RFC 008 gives a run: "Collection shares a 300-second deadline and retains at most 32 MiB".
 DEADLINE_S, MAX_KEPT_BYTES = 300.0, 32 * 2**20
@@ -43,15 +43,15 @@ CHUNK_BYTES = 2**20
 
 
 class BudgetSpent(OpenEnvError):
-    """There is no time, or no room, to see any more of a subject; what was not seen is unknown."""
+    """The time or space to observe a subject is used up; the rest is unknown."""
 
 
 class Budget:
-    """What a run may take: time, and what is kept of frames.
+    """The limits of a run: time, and bytes of kept frames.
 
     Args:
-        seconds: From now on.
-        kept_bytes: Of all frames together.
+        seconds: Seconds from now.
+        kept_bytes: Bytes of all frames together.
     """
 
     def __init__(self, seconds: float = DEADLINE_S, kept_bytes: int = MAX_KEPT_BYTES) -> None:
@@ -60,16 +60,16 @@ class Budget:
         self._kept_bytes = self._left_bytes = kept_bytes
 
     def of_time_alone(self) -> Budget:
-        """The same end, for frames that are looked at and not kept."""
+        """Return a budget with the same end and no limit of bytes, for frames that are not kept."""
         other = Budget(kept_bytes=sys.maxsize)
         other._until, other._seconds = self._until, self._seconds
         return other
 
     def seconds_left(self) -> float:
-        """How long there is.
+        """Return the remaining seconds.
 
         Raises:
-            BudgetSpent: No longer.
+            BudgetSpent: None remain.
         """
         left = self._until - time.monotonic()
         if left <= 0:
@@ -77,10 +77,10 @@ class Budget:
         return left
 
     def keep(self, size_bytes: int) -> None:
-        """Note that so much more is kept.
+        """Count bytes that are kept.
 
         Raises:
-            BudgetSpent: It is more than there is room for.
+            BudgetSpent: The limit is exceeded.
         """
         self._left_bytes -= size_bytes
         if self._left_bytes < 0:
@@ -88,12 +88,12 @@ class Budget:
 
 
 class RawSession:
-    """One session of a server, by version 0. It is an asynchronous context manager.
+    """A session of a server by version 0. It is an asynchronous context manager.
 
     Args:
-        url: Where the server is.
-        budget: What it may take; by default one of its own.
-        answer_s: Seconds that one answer may take.
+        url: The server's address.
+        budget: The limits; by default separate ones.
+        answer_s: Seconds to wait for each answer.
     """
 
     def __init__(self, url: str, budget: Budget | None = None, answer_s: float = ANSWER_S) -> None:
@@ -111,36 +111,31 @@ class RawSession:
             self._stopped = f"no connection: {error}"
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         await asyncio.shield(self._transport.close())
 
     @property
     def transcript(self) -> Transcript:
-        """What was said so far."""
+        """All exchanges so far."""
         return Transcript(tuple(self._exchanges), self._stopped)
 
     @property
     def is_over(self) -> bool:
-        """The connection is gone, so that there is nothing more to ask."""
+        """True if the connection is lost."""
         return self._stopped is not None
 
     def since(self, count: int) -> Transcript:
-        """What was said after the first `count` exchanges."""
+        """Return the exchanges after the first `count`."""
         return Transcript(tuple(self._exchanges[count:]), self._stopped)
 
     def __len__(self) -> int:
         return len(self._exchanges)
 
     async def ask(self, kind: str, data: Mapping[str, Any] | None = None) -> Exchange:
-        """Send a request and wait for its answer.
+        """Send a request and wait for the answer.
 
         Raises:
-            BudgetSpent: There is no more time, or no more room.
+            BudgetSpent: The time or space is used up.
         """
         message: dict[str, Any] = {"type": kind}
         if kind not in ("state", "close"):
@@ -178,7 +173,7 @@ def _text(frame: str | bytes | bytearray) -> str:
     return frame if isinstance(frame, str) else bytes(frame).decode("utf-8", "replace")
 
 
-async def play(
+async def play_episode(
     session: RawSession,
     reset: Mapping[str, Any],
     policy: Policy,
@@ -186,25 +181,25 @@ async def play(
     reads_state: bool = True,
     max_steps: int = 1000,
 ) -> Transcript:
-    """Play one episode, to its end or until the policy has had enough.
+    """Play an episode, to the end or until the policy returns None.
 
-    A step that is answered by an error is no end: the policy is asked again.
+    A step that is answered with an error does not end the episode: the policy is asked again.
 
     Args:
-        session: Where.
-        reset: The arguments of the reset.
-        policy: Who plays.
-        reads_state: The state is read after the reset and after every step.
-        max_steps: Actions at most.
+        session: The session.
+        reset: The arguments of reset.
+        policy: Chooses the actions.
+        reads_state: Read the state after the reset and after every step.
+        max_steps: Maximum number of actions.
 
     Returns:
-        What was said of this episode.
+        The exchanges of this episode.
 
     Raises:
-        BudgetSpent: There is no more time, or no more room.
+        BudgetSpent: The time or space is used up.
     """
     before = len(session)
-    player = _Player(session, reset, policy, reads_state, max_steps)
+    player = _EpisodePlayer(session, reset, policy, reads_state, max_steps)
     while not player.is_over:
         await player.move()
     return session.since(before)
@@ -218,14 +213,14 @@ async def play_together(
     reads_state: bool = True,
     max_steps: int = 1000,
 ) -> list[Transcript]:
-    """Play an episode on each session, side by side: none is ever a step ahead.
+    """Play an episode on each session in lockstep.
 
     Raises:
-        BudgetSpent: There is no more time, or no more room.
+        BudgetSpent: The time or space is used up.
     """
     before = [len(session) for session in sessions]
     players = [
-        _Player(session, reset, policy, reads_state, max_steps)
+        _EpisodePlayer(session, reset, policy, reads_state, max_steps)
         for session, reset, policy in zip(sessions, resets, policies, strict=True)
     ]
     while playing := [player for player in players if not player.is_over]:
@@ -234,8 +229,8 @@ async def play_together(
 
 
 @dataclass
-class _Player:
-    """An episode that is being played."""
+class _EpisodePlayer:
+    """An episode in progress."""
 
     session: RawSession
     reset: Mapping[str, Any]
@@ -253,7 +248,7 @@ class _Player:
             exchange = await self.session.reset(self.reset)
             self.is_over = exchange.kind != "observation"
         else:
-            action = self.policy(View(self.observation, self.step, self.state, self.reset))
+            action = self.policy(ProbeView(self.observation, self.step, self.state, self.reset))
             if action is None or self.step >= self.max_steps or self.session.is_over:
                 self.is_over = True
                 return
@@ -270,13 +265,13 @@ class _Player:
 # ------------------------------------------------------------------ HTTP
 
 
-def fetch(url: str, path: str, body: Any = None, *, timeout_s: float = HTTP_S) -> Fetched:
-    """Ask a route of a server, by GET, or by POST where there is a body.
+def fetch_page(url: str, path: str, body: Any = None, *, timeout_s: float = HTTP_S) -> FetchedPage:
+    """Request a route of a server, by GET, or by POST if there is a body.
 
-    A failure is no exception: it is what was found.
+    Failures are returned, not raised.
 
     Raises:
-        ValueError: The URL is none of HTTP.
+        ValueError: The URL is not an HTTP URL.
     """
     target = over_http(url) + path
     if not target.lower().startswith(("http://", "https://")):
@@ -287,7 +282,9 @@ def fetch(url: str, path: str, body: Any = None, *, timeout_s: float = HTTP_S) -
         headers["Content-Type"] = "application/json"
     try:
         headers |= key_headers(key_for(target), {})
-        answer = ask(target, headers, data, timeout_s=timeout_s, max_bytes=MAX_BODY_BYTES)
-        return Fetched(path, answer.status, answer.body.decode("utf-8", "replace"))
+        answer = ask(target, headers, data, timeout_s=timeout_s, max_bytes=MAX_BODY_BYTES + 1)
+        if len(answer.body) > MAX_BODY_BYTES:
+            return FetchedPage(path, failure=f"the answer has more than {MAX_BODY_BYTES} bytes")
+        return FetchedPage(path, answer.status, answer.body.decode("utf-8", "replace"))
     except FAILURES as error:
-        return Fetched(path, failure=f"{type(error).__name__}: {error}")
+        return FetchedPage(path, failure=f"{type(error).__name__}: {error}")

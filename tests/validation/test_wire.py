@@ -7,24 +7,25 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from support.memory import MIB, kept_below
 from support.rawserver import Peer, raw_server
 from support.servers import serving
 from validation.subjects.good_env.server.serving import application
 
 from openenv.client.transports.base import TransportClosed
-from openenv.validation.collector import (
+from openenv.validation.evidence import Transcript
+from openenv.validation.probes import Policy, script_policy
+from openenv.validation.wire import (
     Budget,
     BudgetSpent,
     RawSession,
-    fetch,
-    play,
+    fetch_page,
+    play_episode,
     play_together,
 )
-from openenv.validation.evidence import Transcript
-from openenv.validation.probes import Policy, scripted
 
 RESET = {"seed": 42, "episode_id": "e"}
-WORDS = scripted([{"say": "halt"}, {"say": "drive"}, {"say": "turn"}])
+WORDS = script_policy([{"say": "halt"}, {"say": "drive"}, {"say": "turn"}])
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def url() -> Iterator[str]:
 def played(url: str, policy: Policy = WORDS, budget: Budget | None = None) -> Transcript:
     async def one() -> Transcript:
         async with RawSession(url, budget) as session:
-            return await play(session, RESET, policy)
+            return await play_episode(session, RESET, policy)
 
     return asyncio.run(one())
 
@@ -53,7 +54,7 @@ def test_an_episode_is_kept_as_texts_with_a_state_after_each_step(url: str) -> N
 
 
 def test_a_step_that_is_refused_ends_no_episode(url: str) -> None:
-    words = scripted([{"shout": 1}, {"say": "halt"}])
+    words = script_policy([{"shout": 1}, {"say": "halt"}])
     transcript = played(url, words)
     assert next(e.kind for e in transcript.exchanges if e.asked["type"] == "step") == "error"
     assert "VALIDATION_ERROR" in transcript.errors[0]
@@ -79,7 +80,7 @@ def test_a_server_that_is_not_there_is_what_was_found() -> None:
     transcript = played("http://127.0.0.1:9")
     assert transcript.moments == ()
     assert transcript.stopped is not None and "no connection" in transcript.stopped
-    assert fetch("http://127.0.0.1:9", "/health").failure is not None
+    assert fetch_page("http://127.0.0.1:9", "/health").failure is not None
 
 
 def test_a_connection_that_breaks_in_the_middle_is_what_was_found() -> None:
@@ -100,7 +101,7 @@ def test_an_answer_that_does_not_come_is_what_was_found() -> None:
 
     async def one(url: str) -> Transcript:
         async with RawSession(url, answer_s=0.1) as session:
-            return await play(session, RESET, WORDS)
+            return await play_episode(session, RESET, WORDS)
 
     with raw_server(says_nothing) as port:
         transcript = asyncio.run(one(f"http://127.0.0.1:{port}"))
@@ -108,11 +109,11 @@ def test_an_answer_that_does_not_come_is_what_was_found() -> None:
 
 
 def test_a_route_is_asked(url: str) -> None:
-    assert fetch(url, "/health").object == {"status": "healthy"}
-    assert fetch(url, "/no-such-route").status == 404
-    assert fetch(url, "/good_env/num_tasks", {"split": "train"}).object == {"num_tasks": 6}
+    assert fetch_page(url, "/health").object == {"status": "healthy"}
+    assert fetch_page(url, "/no-such-route").status == 404
+    assert fetch_page(url, "/good_env/num_tasks", {"split": "train"}).object == {"num_tasks": 6}
     with pytest.raises(ValueError, match="no URL of HTTP"):
-        fetch("file:///etc/passwd", "")
+        fetch_page("file:///etc/passwd", "")
 
 
 class Parting:
@@ -143,3 +144,21 @@ def test_frames_that_are_only_looked_at_are_not_counted(url: str) -> None:
     assert played(url, budget=budget.of_time_alone()).steps[-1].is_done
     with pytest.raises(BudgetSpent):
         played(url, budget=Budget(seconds=-1.0).of_time_alone())
+
+
+def test_an_answer_that_is_too_large_is_what_was_found(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It used to be cut, and then called no JSON."""
+    monkeypatch.setattr("openenv.validation.wire.MAX_BODY_BYTES", MIB)
+
+    def pour(peer: Peer) -> None:
+        peer.read_head()
+        peer.socket.sendall(b"HTTP/1.1 200 OK\r\n\r\n[")
+        while True:
+            peer.socket.sendall(b"1," * MIB)
+
+    with raw_server(pour) as port, kept_below(16 * MIB):
+        page = fetch_page(f"http://127.0.0.1:{port}", "/schema")
+    assert page.failure == f"the answer has more than {MIB} bytes" and page.object == {}
+    assert fetch_page(url, "/health").object == {"status": "healthy"}

@@ -1,4 +1,4 @@
-"""Whether the same inputs lead to the same episode, and to no other session's."""
+"""Judges of reproducibility and isolation."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from collections.abc import Iterable
 
 from openenv.validation.evidence import Transcript, first_difference
 from openenv.validation.manifest import AnyManifest
-from openenv.validation.report import CheckResult, failed, passed, skipped
-from openenv.validation.runtime.collecting import JUDGED_REPLAYS
-from openenv.validation.runtime.seen import Judged, Replays, Resets, SideBySide
+from openenv.validation.report import Judgment, accept, reject, skip
+from openenv.validation.runtime.collector import JUDGED_REPLAYS
+from openenv.validation.runtime.evidence import (
+    ConcurrentSessions,
+    JudgedReplays,
+    Replays,
+    SeedTrials,
+)
 
 __all__ = [
     "judge_episode_determinism",
@@ -27,18 +32,16 @@ KEEP_ALIVE = "see in the server's log why it ended, or what it waits for"
 APART = "keep what belongs to an episode on the instance, and begin all of it anew in reset"
 
 
-def judge_episode_determinism(
-    check_id: str, manifest: AnyManifest, replays: Replays
-) -> CheckResult:
-    """The same seed and actions give the same episode, on a server that was started anew too."""
+def judge_episode_determinism(manifest: AnyManifest, replays: Replays) -> Judgment:
+    """Check that the same seed and actions give the same episode, also on a fresh server."""
     if not replays.baseline.steps or replays.baseline.stopped is not None:
-        return failed(check_id, *(replays.baseline.errors or ["no step was answered"]))
+        return reject(*(replays.baseline.errors or ["no step was answered"]))
     if replays.anew is None or replays.anew_second is None:
         here = first_difference(replays.baseline, replays.second)
         if here is not None:
-            return failed(check_id, f"in another session: {here}", remediation=SEEDED)
+            return reject(f"in another session: {here}", remediation=SEEDED)
         why = replays.no_anew or "no second server was started"
-        return skipped(check_id, f"the same in another session; of another server: {why}")
+        return skip(f"the same in another session; of another server: {why}")
     pairs = {
         "on a server that was started anew": (replays.baseline, replays.anew),
         "in its second session": (replays.second, replays.anew_second),
@@ -46,24 +49,22 @@ def judge_episode_determinism(
     for where, (one, other) in pairs.items():
         parting = first_difference(one, other)
         if parting is not None:
-            return failed(check_id, f"{where}: {parting}", remediation=SEEDED)
-    return passed(check_id, steps=len(replays.baseline.steps), replays=2)
+            return reject(f"{where}: {parting}", remediation=SEEDED)
+    return accept(steps=len(replays.baseline.steps), replays=2)
 
 
-def judge_judged_determinism(check_id: str, manifest: AnyManifest, judged: Judged) -> CheckResult:
-    """Where a language model judges, the same episode is worth nearly the same each time."""
+def judge_judged_determinism(manifest: AnyManifest, judged: JudgedReplays) -> Judgment:
+    """Check that an episode judged by a language model scores nearly the same each time."""
     bound = manifest.reward.variance_tolerance or 0.0
     if len(judged.rewards) < JUDGED_REPLAYS:
-        return skipped(
-            check_id,
+        return skip(
             f"{len(judged.rewards)} of {JUDGED_REPLAYS} replays were scored, which is too few",
         )
     variance = statistics.pvariance(judged.rewards)
     measured = {"variance": variance, "bound": bound, "replays": len(judged.rewards)}
     if variance <= bound:
-        return passed(check_id, f"variance {variance:.4g}, bound {bound:.4g}", **measured)
-    return failed(
-        check_id,
+        return accept(f"variance {variance:.4g}, bound {bound:.4g}", **measured)
+    return reject(
         f"the rewards of {len(judged.rewards)} replays have variance {variance:.4g}, and "
         f"variance_tolerance is {bound:.4g}",
         remediation="pin the judge's model, version and temperature, or have it asked several "
@@ -72,52 +73,47 @@ def judge_judged_determinism(check_id: str, manifest: AnyManifest, judged: Judge
     )
 
 
-def judge_seed_control(
-    check_id: str, manifest: AnyManifest, replays: Replays, resets: Resets
-) -> CheckResult:
-    """A reset takes its seed, and whatever is left to chance depends on it."""
+def judge_seed_control(manifest: AnyManifest, replays: Replays, resets: SeedTrials) -> Judgment:
+    """Check that reset accepts a seed, and that all randomness depends on the seed."""
     first = replays.baseline.first
     if first is None:
-        return failed(
-            check_id,
+        return reject(
             *(replays.baseline.errors or ["reset with a seed was not answered"]),
             remediation="take seed in reset(self, seed=None, ...)",
         )
     ignored = first.metadata.get("ignored_arguments")
     if isinstance(ignored, list) and "seed" in ignored:
-        return failed(
-            check_id,
+        return reject(
             "reset takes no seed: it came back among the ignored arguments",
             remediation="take seed in reset(self, seed=None, ...)",
         )
     if first_difference(replays.baseline, replays.second) is not None:
-        return skipped(check_id, "the same seed gives other episodes; see episode_determinism")
+        return skip("the same seed gives other episodes; see episode_determinism")
     lost = _first_lost([*resets.seeded.values(), *resets.unseeded])
     if lost is not None:
-        return failed(check_id, f"with another seed, or with none, the session broke off: {lost}")
+        return reject(f"with another seed, or with none, the session broke off: {lost}")
     varies = _kinds(list(resets.unseeded)) > 1
     kinds = _kinds(list(resets.seeded.values()))
     measured = {"seeds": len(resets.seeded), "episodes": kinds, "varies_unseeded": varies}
     if varies and kinds == 1 and len(resets.seeded) > 1:
-        return failed(
-            check_id,
+        return reject(
             f"{len(resets.seeded)} seeds gave one and the same episode, and without a seed "
             "episodes differ",
             remediation="make the generator of the seed's value, and not of whether there is one",
             **measured,
         )
     if kinds == 1:
-        return passed(check_id, "nothing is left to chance: seeds make no difference", **measured)
-    return passed(check_id, f"{len(resets.seeded)} seeds gave {kinds} episodes", **measured)
+        return accept("nothing is left to chance: seeds make no difference", **measured)
+    return accept(f"{len(resets.seeded)} seeds gave {kinds} episodes", **measured)
 
 
 def _first_lost(transcripts: Iterable[Transcript]) -> str | None:
-    """Why one of some episodes broke off; None where none did."""
+    """Return why an episode broke off, or None."""
     return next((one.stopped for one in transcripts if one.stopped is not None), None)
 
 
 def _kinds(transcripts: list[Transcript]) -> int:
-    """How many different episodes there are among some."""
+    """Count the different episodes."""
     different: list[Transcript] = []
     for one in transcripts:
         if all(first_difference(one, other) is not None for other in different):
@@ -125,8 +121,8 @@ def _kinds(transcripts: list[Transcript]) -> int:
     return len(different)
 
 
-def judge_episode_isolation(check_id: str, manifest: AnyManifest, replays: Replays) -> CheckResult:
-    """Nothing of an episode is left for the next one, in the same session or in another."""
+def judge_episode_isolation(manifest: AnyManifest, replays: Replays) -> Judgment:
+    """Check that an episode leaves nothing behind for the next, in the same session or another."""
     cases = {
         "after another episode in the same session": replays.after_others,
         "in a session after that one": replays.second,
@@ -134,35 +130,32 @@ def judge_episode_isolation(check_id: str, manifest: AnyManifest, replays: Repla
     for where, transcript in cases.items():
         parting = first_difference(replays.baseline, transcript)
         if parting is not None:
-            return failed(
-                check_id,
+            return reject(
                 f"{where} the same seed and actions gave something else: {parting}",
                 remediation=APART,
             )
-    return passed(check_id, compared=len(cases))
+    return accept(compared=len(cases))
 
 
 def judge_session_isolation(
-    check_id: str, manifest: AnyManifest, replays: Replays, beside: SideBySide
-) -> CheckResult:
-    """Sessions side by side do not disturb each other."""
+    manifest: AnyManifest, replays: Replays, beside: ConcurrentSessions
+) -> Judgment:
+    """Check that concurrent sessions do not disturb each other."""
     if beside.refused is not None:
-        return skipped(check_id, f"the server holds one session at a time: {beside.refused:.200}")
+        return skip(f"the server holds one session at a time: {beside.refused:.200}")
     lost = _first_lost([*beside.alone, *beside.together])
     if lost is not None:
-        return failed(
-            check_id,
+        return reject(
             f"of {len(beside.together)} sessions side by side one broke off: {lost}",
             remediation=KEEP_ALIVE,
         )
     for number, (alone, together) in enumerate(zip(beside.alone, beside.together, strict=True)):
         parting = first_difference(alone, together)
         if parting is not None:
-            return failed(
-                check_id,
+            return reject(
                 f"session {number + 1} of {len(beside.together)} side by side saw something else "
                 f"than alone: {parting}",
                 remediation="keep nothing of an episode on the class or the module, and share no "
                 "files, ports or databases between instances",
             )
-    return passed(check_id, sessions=len(beside.together))
+    return accept(sessions=len(beside.together))

@@ -1,7 +1,6 @@
-"""What is run inside a subject, to see what stands between it and the machine.
+"""The program that runs inside a subject to report how the subject is confined.
 
-Python's standard library is all that it needs, of any version from 3.8 on. It prints one object of
-JSON.
+It needs only Python's standard library, version 3.8 or later, and prints one JSON object.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ NO_LIMIT = 2**60  # version 1 says "none" by a number of nearly 2**63 bytes
 
 
 def main(told: str) -> None:
-    """Print what is found."""
+    """Print the findings."""
     timeout_s, places, allowed = json.loads(told)
     status = _status()
     mounts = [line.split() for line in _text("/proc/self/mountinfo").splitlines()]
@@ -40,7 +39,7 @@ def main(told: str) -> None:
 
 
 def limits(root: str) -> dict[str, float | None]:
-    """What its control group holds it to, of version 2 or 1; None where there is no limit."""
+    """Return the limits of the control group, of version 2 or 1; None for no limit."""
     memory = _text(f"{root}/memory.max") or _text(f"{root}/memory/memory.limit_in_bytes")
     processes = _text(f"{root}/pids.max") or _text(f"{root}/pids/pids.max")
     cpu = _text(f"{root}/cpu.max").strip()

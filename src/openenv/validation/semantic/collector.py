@@ -1,4 +1,9 @@
-"""Collecting at the semantic level: the oracle's episodes, idleness, canaries and hacks."""
+"""Collection at the semantic level: the oracle's episodes, idleness, canaries and hacking probes.
+
+Every solution is shown to the shared subject, repeated, cut short at growing lengths, and replayed
+from its record on a fresh server and on one with another locale and no network. Idle episodes set
+the floor that canaries and probes are compared with.
+"""
 
 from __future__ import annotations
 
@@ -15,34 +20,34 @@ from openenv.client.background import run as run_async
 from openenv.client.generic import GenericEnvClient
 from openenv.errors import OpenEnvError
 from openenv.validation.actions import Action, ActionSpace
-from openenv.validation.collector import Budget, RawSession, fetch, play
+from openenv.validation.check_factory import MissingEvidence
+from openenv.validation.context import Startup, ValidationRun
 from openenv.validation.evidence import Exchange, Transcript, string_leaves
-from openenv.validation.judging import Unseen
-from openenv.validation.load import cpu_seconds, resident_bytes
+from openenv.validation.load_tests import cpu_seconds, resident_bytes
 from openenv.validation.manifest import NetworkPolicy
-from openenv.validation.oracle import Episode, Oracle, OracleError, read_episodes, read_oracle
-from openenv.validation.probes import Policy, View, hacking_probes, scripted
+from openenv.validation.oracle import Oracle, OracleEpisode, OracleError, read_episodes, read_oracle
+from openenv.validation.probes import Policy, ProbeView, make_hacking_probes, script_policy
 from openenv.validation.providers import (
     LaunchSpec,
     RunningSubject,
     SubjectError,
     UnmetRequirement,
 )
-from openenv.validation.run import Run, Startup
-from openenv.validation.runtime.seen import Surface
-from openenv.validation.semantic.seen import (
-    Canaries,
-    Elsewhere,
-    Floor,
-    Hack,
-    Hacks,
-    Leak,
-    NoOracle,
-    Shown,
-    Solutions,
-    Usage,
+from openenv.validation.runtime.evidence import ServerSurface
+from openenv.validation.semantic.evidence import (
+    CanaryEpisodes,
+    FloorEpisodes,
+    HackAttempt,
+    HackAttempts,
+    MissingOracle,
+    PortabilityTrial,
+    ResourceUsage,
+    ShownSolution,
+    ShownSolutions,
+    SolutionLeak,
 )
 from openenv.validation.types import ProviderCapability
+from openenv.validation.wire import Budget, RawSession, fetch_page, play_episode
 
 __all__ = ["collect_semantic"]
 
@@ -69,25 +74,26 @@ ELSEWHERE = {
 }
 
 
-def collect_semantic(run: Run) -> None:
-    """Collect what the semantic checks read, as evidence of the run.
+def collect_semantic(run: ValidationRun) -> None:
+    """Collect the evidence of the semantic checks; needs the runtime level's evidence.
 
-    It needs what the runtime level collected. What cannot be collected is noted, with the reason,
-    and the checks that need it are skipped.
+    Evidence that cannot be collected is recorded as missing, with the reason, and the checks that
+    need
+    it are skipped.
     """
-    startup, surface = run.evidence.get(Startup), run.evidence.get(Surface)
+    startup, surface = run.evidence.get(Startup), run.evidence.get(ServerSurface)
     if startup is None or not startup.is_running or surface is None:
         return
-    _Collecting(run, surface).all()
+    SemanticCollector(run, surface).all()
 
 
-class _Collecting:
-    """One run's collection."""
+class SemanticCollector:
+    """The collection of a run."""
 
-    def __init__(self, run: Run, surface: Surface) -> None:
+    def __init__(self, run: ValidationRun, surface: ServerSurface) -> None:
         self.run = run
         self.evidence = run.evidence
-        self.unseen = run.evidence.get(Unseen) or Unseen()
+        self.unseen = run.evidence.get(MissingEvidence) or MissingEvidence()
         self.evidence.put(self.unseen)
         self.budget = Budget(run.options.timeout_s)
         self.surface = surface
@@ -95,7 +101,7 @@ class _Collecting:
         self.url = run.running.base_url
 
     def all(self) -> None:
-        """Collect every kind."""
+        """Collect every kind of evidence."""
         with contextlib.ExitStack() as stack:
             oracle = self._oracle()
             if oracle is not None:
@@ -104,24 +110,24 @@ class _Collecting:
             try:
                 idle = self._idle(oracle)
             except OpenEnvError as error:
-                for kind in (Solutions, Floor, Canaries, Hacks):
+                for kind in (ShownSolutions, FloorEpisodes, CanaryEpisodes, HackAttempts):
                     self.unseen.note(kind, str(error))
                 return
-            with self._noting(Solutions):
+            with self._note_failure(ShownSolutions):
                 if oracle is not None:
                     self.run.tell("showing it the solution")
                     self._solutions(oracle, idle)
             self.run.tell("doing nothing, and trying tricks")
-            with self._noting(Floor):
+            with self._note_failure(FloorEpisodes):
                 self._floor(oracle, episodes, idle)
-            with self._noting(Canaries):
+            with self._note_failure(CanaryEpisodes):
                 self._canaries(oracle)
-            with self._noting(Hacks):
+            with self._note_failure(HackAttempts):
                 self.evidence.put(run_async(self._hacks(episodes[0])))
 
     @contextlib.contextmanager
-    def _noting(self, *kinds: type) -> Iterator[None]:
-        """Note why something could not be collected, in place of an exception."""
+    def _note_failure(self, *kinds: type) -> Iterator[None]:
+        """Record why evidence is missing instead of raising."""
         try:
             yield
         except OpenEnvError as error:
@@ -142,17 +148,17 @@ class _Collecting:
             return None
 
     def _has_no_oracle(self, reason: str, *, is_declared: bool) -> None:
-        self.evidence.put(NoOracle(reason, is_declared))
-        self.unseen.note(Solutions, f"there is no solution to show: {reason}")
+        self.evidence.put(MissingOracle(reason, is_declared))
+        self.unseen.note(ShownSolutions, f"there is no solution to show: {reason}")
 
-    def _beginnings(self, oracle: Oracle | None) -> Sequence[Episode]:
-        """How episodes begin in which nothing is done: as the oracle's, where these are open."""
+    def _beginnings(self, oracle: Oracle | None) -> Sequence[OracleEpisode]:
+        """Return the episodes for doing nothing: the oracle's, unless these begin solved."""
         if oracle is None or oracle.form == "injected_state":
-            return (Episode(self.surface.plan.reset, name="plan"),)
+            return (OracleEpisode(self.surface.plan.reset, name="plan"),)
         return oracle.episodes
 
     def _idle(self, oracle: Oracle | None) -> Policy:
-        """Who does nothing, for ever: as the oracle's file says, or the least action."""
+        """Return the policy that does nothing: the oracle file's, or the least action forever."""
         if oracle is not None and oracle.does("do_nothing"):
             assert oracle.program is not None
             return oracle.program.policy("do_nothing")
@@ -160,7 +166,7 @@ class _Collecting:
         return lambda view: least
 
     async def _least(self) -> Action:
-        """The least action that the server takes, of those that the schema allows."""
+        """Return the least action that the server accepts, of those that the schema allows."""
         candidates = self.space.minimals()
         if len(candidates) > 1:
             async with RawSession(self.url, self.budget) as session:
@@ -172,26 +178,28 @@ class _Collecting:
 
     def _solutions(self, oracle: Oracle, idle: Policy) -> None:
         shown = [self._shown(oracle, episode, idle) for episode in oracle.episodes]
-        shown = self._anew(shown)
-        self.evidence.put(Solutions(tuple(self._moved(shown))))
+        shown = self._replay_anew(shown)
+        self.evidence.put(ShownSolutions(tuple(self._moved(shown))))
 
-    def _shown(self, oracle: Oracle, episode: Episode, idle: Policy) -> Shown:
-        """Show a solution once, and then its actions again, and its beginnings."""
+    def _shown(self, oracle: Oracle, episode: OracleEpisode, idle: Policy) -> ShownSolution:
+        """Show a solution, repeat the actions, and play the prefixes."""
         if oracle.form == "injected_state" or episode.snapshot is not None:
             return self._injected(episode, idle)
-        leaks: list[Leak] = []
+        leaks: list[SolutionLeak] = []
         policy = oracle.policy(episode)
         if policy is None:
             return self._by_script(oracle, episode, idle)
-        watched = _watching(policy, oracle, self.space, leaks)
-        transcript, usage = run_async(self._measured(episode.reset, watched))
+        watched = _watch_for_leaks(policy, oracle, self.space, leaks)
+        transcript, usage = run_async(self._play_measured(episode.reset, watched))
         actions = tuple(transcript.actions)
-        again = tuple(self._played(episode.reset, scripted(actions)) for _ in range(AGAIN))
+        again = tuple(self._played(episode.reset, script_policy(actions)) for _ in range(AGAIN))
         prefixes = {
-            length: self._played(episode.reset, _then(actions[:length], idle, _idle_for(actions)))
+            length: self._played(
+                episode.reset, _pad_with_idle(actions[:length], idle, _idle_for(actions))
+            )
             for length in _lengths(len(actions))
         }
-        return Shown(
+        return ShownSolution(
             episode,
             transcript,
             transcript.spec,
@@ -206,61 +214,70 @@ class _Collecting:
 
     async def _play(self, url: str, reset: Mapping[str, Any], policy: Policy) -> Transcript:
         async with RawSession(url, self.budget) as session:
-            return await play(session, reset, policy)
+            return await play_episode(session, reset, policy)
 
-    async def _measured(self, reset: Mapping[str, Any], policy: Policy) -> tuple[Transcript, Usage]:
-        """Play an episode, and measure what it takes of the machine."""
+    async def _play_measured(
+        self, reset: Mapping[str, Any], policy: Policy
+    ) -> tuple[Transcript, ResourceUsage]:
+        """Play an episode and measure the resources used."""
         pid = self.run.running.inspect().get("pid")
         if not isinstance(pid, int):
             began = time.perf_counter()
             played = await self._play(self.url, reset, policy)
-            return played, Usage(time.perf_counter() - began)
+            return played, ResourceUsage(time.perf_counter() - began)
         peak, spent, began = resident_bytes(pid), cpu_seconds(pid), time.perf_counter()
         playing = asyncio.ensure_future(self._play(self.url, reset, policy))
         while not playing.done():
             await asyncio.wait([playing], timeout=SAMPLED_EVERY_S)
             peak = max(peak, resident_bytes(pid))
         seconds = time.perf_counter() - began
-        return playing.result(), Usage(seconds, cpu_seconds(pid) - spent, peak)
+        return playing.result(), ResourceUsage(seconds, cpu_seconds(pid) - spent, peak)
 
-    def _injected(self, episode: Episode, idle: Policy) -> Shown:
-        """Set the state of a solution, and let the verifier look at it."""
-        looks = scripted(episode.actions) if episode.actions is not None else _then((), idle, 1)
+    def _injected(self, episode: OracleEpisode, idle: Policy) -> ShownSolution:
+        """Inject the state of a solution and let the verifier look at it."""
+        looks = (
+            script_policy(episode.actions)
+            if episode.actions is not None
+            else _pad_with_idle((), idle, 1)
+        )
         if episode.snapshot is None:
-            transcript, usage = run_async(self._measured(episode.reset, looks))
+            transcript, usage = run_async(self._play_measured(episode.reset, looks))
             again = tuple(self._played(episode.reset, looks) for _ in range(AGAIN))
-            return Shown(episode, transcript, transcript.spec, again, usage=usage)
+            return ShownSolution(episode, transcript, transcript.spec, again, usage=usage)
         began = time.perf_counter()
         transcript = run_async(self._restored(self.url, episode, looks))
-        usage = Usage(time.perf_counter() - began)
+        usage = ResourceUsage(time.perf_counter() - began)
         again = tuple(run_async(self._restored(self.url, episode, looks)) for _ in range(AGAIN))
-        return Shown(episode, transcript, transcript.spec, again, usage=usage)
+        return ShownSolution(episode, transcript, transcript.spec, again, usage=usage)
 
-    async def _restored(self, url: str, episode: Episode, looks: Policy) -> Transcript:
-        """Play from a snapshot, which version 0 of the protocol knows nothing of."""
+    async def _restored(self, url: str, episode: OracleEpisode, looks: Policy) -> Transcript:
+        """Play from a snapshot, by version 1, since version 0 has no snapshots."""
         assert episode.snapshot is not None
         exchanges: list[Exchange] = []
         async with GenericEnvClient(url) as client:
             result = await client.reset(**episode.reset)
-            exchanges.append(_exchange("reset", episode.reset, result))
+            exchanges.append(_make_exchange("reset", episode.reset, result))
             await client.restore(episode.snapshot)
             step = 0
-            while not result.done and (action := looks(View(result.observation, step))) is not None:
+            while (
+                not result.done
+                and (action := looks(ProbeView(result.observation, step))) is not None
+            ):
                 result = await client.step(action)
-                exchanges.append(_exchange("step", action, result))
+                exchanges.append(_make_exchange("step", action, result))
                 step += 1
         return Transcript(tuple(exchanges))
 
-    def _by_script(self, oracle: Oracle, episode: Episode, idle: Policy) -> Shown:
+    def _by_script(self, oracle: Oracle, episode: OracleEpisode, idle: Policy) -> ShownSolution:
         """Run a program in the subject's sandbox, in the middle of an episode."""
         if ProviderCapability.EXEC not in self.run.provider.capabilities:
             raise UnmetRequirement("exec", "the provider cannot run the oracle's script")
         assert oracle.script is not None
         text = oracle.script.decode("utf-8")
         transcript = run_async(self._with_script(text, episode, idle))
-        return Shown(episode, transcript, transcript.spec)
+        return ShownSolution(episode, transcript, transcript.spec)
 
-    async def _with_script(self, text: str, episode: Episode, idle: Policy) -> Transcript:
+    async def _with_script(self, text: str, episode: OracleEpisode, idle: Policy) -> Transcript:
         async with RawSession(self.url, self.budget) as session:
             await session.reset(episode.reset)
             command = ["sh", "-c", text]
@@ -271,15 +288,15 @@ class _Collecting:
                     f"the oracle's script ended with {done.exit_code}: {done.stderr:.300}"
                 )
             for _ in range(IDLE_STEPS):
-                action = idle(View({}, 0))
+                action = idle(ProbeView({}, 0))
                 if action is None or (await session.ask("step", action)).data.get("done"):
                     break
             return session.transcript
 
     # ------------------------------------------------------------------ elsewhere
 
-    def _anew(self, shown: Sequence[Shown]) -> list[Shown]:
-        """Play what was recorded on a server that is started anew, from its record alone."""
+    def _replay_anew(self, shown: Sequence[ShownSolution]) -> list[ShownSolution]:
+        """Replay solutions on a freshly started server, from the records alone."""
         playable = [one for one in shown if one.transcript.actions and one.episode.snapshot is None]
         if not playable:
             return list(shown)
@@ -298,26 +315,29 @@ class _Collecting:
             other.stop()
 
     def _from_record(self, subject: RunningSubject, transcript: Transcript) -> Transcript:
-        """Write down how an episode was begun and what was done, read that, and play it."""
+        """Write an episode's reset and actions as JSON, read the JSON back, and play."""
         first = transcript.first
         record = {"reset": first.sent if first else {}, "actions": transcript.actions}
         read = json.loads(json.dumps(record))
-        policy = scripted(tuple(read["actions"]))
+        policy = script_policy(tuple(read["actions"]))
         return run_async(self._play(subject.base_url, read["reset"], policy))
 
-    def _moved(self, shown: Sequence[Shown]) -> list[Shown]:
-        """Show each solution to a server with other variables, and without a network."""
+    def _moved(self, shown: Sequence[ShownSolution]) -> list[ShownSolution]:
+        """Show each solution to a server with other variables and without a network."""
         try:
             other, is_offline, no_offline = self._started_elsewhere()
         except SubjectError as error:
-            return [replace(one, elsewhere=Elsewhere(None, str(error))) for one in shown]
+            return [replace(one, elsewhere=PortabilityTrial(None, str(error))) for one in shown]
         except UnmetRequirement as error:
-            return [replace(one, elsewhere=Elsewhere(None, no_offline=str(error))) for one in shown]
+            return [
+                replace(one, elsewhere=PortabilityTrial(None, no_offline=str(error)))
+                for one in shown
+            ]
         try:
             return [
                 replace(
                     one,
-                    elsewhere=Elsewhere(
+                    elsewhere=PortabilityTrial(
                         self._from_record(other, one.transcript), None, is_offline, no_offline
                     ),
                 )
@@ -345,18 +365,20 @@ class _Collecting:
 
     # ------------------------------------------------------------------ what deserves nothing
 
-    def _floor(self, oracle: Oracle | None, episodes: Sequence[Episode], idle: Policy) -> None:
-        solutions = self.evidence.get(Solutions)
+    def _floor(
+        self, oracle: Oracle | None, episodes: Sequence[OracleEpisode], idle: Policy
+    ) -> None:
+        solutions = self.evidence.get(ShownSolutions)
         longest = max(
             (len(one.transcript.actions) for one in (solutions.shown if solutions else ())),
             default=0,
         )
         steps = max(longest, IDLE_STEPS)
-        played = tuple(self._played(one.reset, _then((), idle, steps)) for one in episodes)
+        played = tuple(self._played(one.reset, _pad_with_idle((), idle, steps)) for one in episodes)
         is_told = oracle is not None and oracle.does("do_nothing")
-        what = "the oracle's do_nothing" if is_told else json.dumps(idle(View({}, 0)))
+        what = "the oracle's do_nothing" if is_told else json.dumps(idle(ProbeView({}, 0)))
         spec = next((one.spec for one in played if one.spec is not None), None)
-        self.evidence.put(Floor(played, what, spec))
+        self.evidence.put(FloorEpisodes(played, what, spec))
 
     def _canaries(self, oracle: Oracle | None) -> None:
         declared = self.run.manifest.capabilities.canaries
@@ -364,36 +386,38 @@ class _Collecting:
         if declared is not None:
             listed = (*listed, *read_episodes(self.run.root / declared))
         if not listed:
-            self.unseen.note(Canaries, "the package brings no canaries")
+            self.unseen.note(CanaryEpisodes, "the package brings no canaries")
             return
-        played = [(one, self._played(one.reset, scripted(one.actions or ()))) for one in listed]
-        self.evidence.put(Canaries(tuple(played)))
+        played = [
+            (one, self._played(one.reset, script_policy(one.actions or ()))) for one in listed
+        ]
+        self.evidence.put(CanaryEpisodes(tuple(played)))
 
-    async def _hacks(self, episode: Episode) -> Hacks:
-        tried, waiting = [], hacking_probes(self.space)
+    async def _hacks(self, episode: OracleEpisode) -> HackAttempts:
+        tried, waiting = [], make_hacking_probes(self.space)
         while waiting:
             probe = waiting.pop(0)
             async with RawSession(self.url, self.budget) as session:
-                transcript = await play(
+                transcript = await play_episode(
                     session, episode.reset, probe.policy(HACK_STEPS), reads_state=False
                 )
                 state = await session.ask("state")
                 after = await session.reset(episode.reset)
                 is_alive = state.kind == "state" and after.kind == "observation"
-            health = await asyncio.to_thread(fetch, self.url, "/health")
-            tried.append(Hack(probe, transcript, is_alive, health.status == 200))
-            if (rest := probe.after(len(_asked(transcript)))) is not None:
+            health = await asyncio.to_thread(fetch_page, self.url, "/health")
+            tried.append(HackAttempt(probe, transcript, is_alive, health.status == 200))
+            if (rest := probe.after(len(_list_step_requests(transcript)))) is not None:
                 waiting.insert(0, rest)
-        return Hacks(tuple(tried))
+        return HackAttempts(tuple(tried))
 
 
-def _asked(transcript: Transcript) -> list[Exchange]:
-    """The steps that were asked for, those that were refused too."""
+def _list_step_requests(transcript: Transcript) -> list[Exchange]:
+    """Return the requested steps, including refused ones."""
     return [one for one in transcript.exchanges if one.asked["type"] == "step"]
 
 
 def _lengths(count: int) -> list[int]:
-    """Up to so many lengths of beginnings, from nothing to all but the last action."""
+    """Return up to `PREFIXES` prefix lengths, from none to all but the last action."""
     if count <= PREFIXES:
         return list(range(count))
     return sorted({round(i * (count - 1) / (PREFIXES - 1)) for i in range(PREFIXES)})
@@ -403,10 +427,10 @@ def _idle_for(actions: Sequence[Any]) -> int:
     return max(len(actions), IDLE_STEPS)
 
 
-def _then(actions: Sequence[dict[str, Any]], idle: Policy, steps: int) -> Policy:
-    """Take these actions, and then do nothing, so many steps in all."""
+def _pad_with_idle(actions: Sequence[dict[str, Any]], idle: Policy, steps: int) -> Policy:
+    """Return a policy that takes these actions and then idles, `steps` steps in all."""
 
-    def act(view: View) -> dict[str, Any] | None:
+    def act(view: ProbeView) -> dict[str, Any] | None:
         if view.step < len(actions):
             return actions[view.step]
         return idle(view) if view.step < steps else None
@@ -414,8 +438,8 @@ def _then(actions: Sequence[dict[str, Any]], idle: Policy, steps: int) -> Policy
     return act
 
 
-def _exchange(kind: str, sent: Mapping[str, Any], result: Any) -> Exchange:
-    """What a client of version 1 got, as version 0 would have told it."""
+def _make_exchange(kind: str, sent: Mapping[str, Any], result: Any) -> Exchange:
+    """Return a version 1 result as the exchange that version 0 would have had."""
     data = {
         "observation": result.observation,
         "reward": result.reward,
@@ -429,15 +453,19 @@ def _exchange(kind: str, sent: Mapping[str, Any], result: Any) -> Exchange:
 # ------------------------------------------------------------------ leaks
 
 
-def _watching(policy: Policy, oracle: Oracle, space: ActionSpace, leaks: list[Leak]) -> Policy:
-    """The same policy; what it is about to do is looked for in what was seen."""
+def _watch_for_leaks(
+    policy: Policy, oracle: Oracle, space: ActionSpace, leaks: list[SolutionLeak]
+) -> Policy:
+    """Return a policy that also searches observations for each action beforehand."""
 
-    def act(view: View) -> dict[str, Any] | None:
+    def act(view: ProbeView) -> dict[str, Any] | None:
         action = policy(view)
         told = oracle.secrets(view)
         guessed = _texts_of(action, space, view.observation) if action is not None else []
         for secret in dict.fromkeys((*told, *guessed)):
-            leaks.extend(Leak(view.step, at, secret) for at in _found(secret, view.observation))
+            leaks.extend(
+                SolutionLeak(view.step, at, secret) for at in _find_text(secret, view.observation)
+            )
         return action
 
     return act
@@ -446,30 +474,30 @@ def _watching(policy: Policy, oracle: Oracle, space: ActionSpace, leaks: list[Le
 def _texts_of(
     action: Mapping[str, Any], space: ActionSpace, observation: Mapping[str, Any]
 ) -> list[str]:
-    """The texts of an action that were not among several to choose from."""
+    """Return the texts of an action that were not among several offered choices."""
     if space.enumerated() or space.legal(observation):
         return []
     if action.get("type") == "call_tool":  # which tool there is to call is listed, and no secret
         action = action.get("arguments") or {}
-    offered = set(_offered(observation))
+    offered = set(_list_choices(observation))
     texts = string_leaves(action)
     return [text for text in texts if len(text) >= SHORTEST_SECRET and text not in offered]
 
 
-def _offered(value: Any) -> Iterator[str]:
-    """Texts that stand in lists of two or more."""
+def _list_choices(value: Any) -> Iterator[str]:
+    """Yield texts in lists of two or more."""
     if isinstance(value, Mapping):
         for inner in value.values():
-            yield from _offered(inner)
+            yield from _list_choices(inner)
     elif isinstance(value, list):
         if len(value) > 1:
             yield from (one for one in value if isinstance(one, str))
         for inner in value:
-            yield from _offered(inner)
+            yield from _list_choices(inner)
 
 
-def _found(secret: str, observation: Mapping[str, Any]) -> Iterator[str]:
-    """The fields of an observation in which a text stands as words of their own."""
+def _find_text(secret: str, observation: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the fields of an observation in which a text appears as whole words."""
     words = re.compile(rf"(?<!\w){re.escape(secret)}(?!\w)", re.IGNORECASE)
     for name, value in observation.items():
         if any(words.search(text) for text in string_leaves(value)):

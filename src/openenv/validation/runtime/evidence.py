@@ -1,4 +1,4 @@
-"""What is collected of a subject that serves: each kind once, for the graders to read."""
+"""Evidence of the runtime level, each kind collected once for the graders."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from openenv.validation.actions import ActionSpace
-from openenv.validation.evidence import Fetched, Transcript
-from openenv.validation.probes import Plan
+from openenv.validation.evidence import FetchedPage, Transcript
+from openenv.validation.probes import ProbePlan
 
 __all__ = [
     "Confinement",
-    "Judged",
-    "Recorded",
+    "JudgedReplays",
+    "SubjectRecording",
     "Replays",
-    "Resets",
-    "SideBySide",
-    "Surface",
+    "SeedTrials",
+    "ConcurrentSessions",
+    "ServerSurface",
     "TaskSurvey",
     "ToolSurvey",
 ]
 
 
 @dataclass(frozen=True)
-class Surface:
-    """What the server says about itself, and what is done to it.
+class ServerSurface:
+    """The server's descriptions of itself, and the plan of the probe.
 
     Attributes:
         health: ``GET /health``.
         schema: ``GET /schema``.
         metadata: ``GET /metadata``.
-        plan: The probe's plan, with the actions that were taken.
-        trouble: Why there are no actions to take; None where there are.
+        plan: The plan, with the actions that were taken.
+        trouble: Why there are no actions to take; None if there are.
     """
 
-    health: Fetched
-    schema: Fetched
-    metadata: Fetched
-    plan: Plan
+    health: FetchedPage
+    schema: FetchedPage
+    metadata: FetchedPage
+    plan: ProbePlan
     trouble: str | None = None
 
     @property
@@ -50,15 +50,15 @@ class Surface:
 
 @dataclass(frozen=True)
 class Replays:
-    """The same episode, again and again.
+    """Replays of the measured episode.
 
     Attributes:
-        baseline: The first session of the shared server: the measured episode.
-        after_others: The same in the same session, after the baseline and another episode that was
-            abandoned halfway.
-        second: The same in a second session of the same server.
-        anew: The same in the first session of a server that was started anew.
-        anew_second: The same in the second session there.
+        baseline: The measured episode: the first session of the shared server.
+        after_others: A replay in the same session, after another episode that was abandoned
+            halfway.
+        second: A replay in a second session of the same server.
+        anew: A replay in the first session of a freshly started server.
+        anew_second: A replay in the second session there.
         no_anew: Why there is no such server.
     """
 
@@ -71,12 +71,12 @@ class Replays:
 
 
 @dataclass(frozen=True)
-class Judged:
-    """What the episode was worth in each of many replays, where a language model judges.
+class JudgedReplays:
+    """The rewards of many replays, if a language model judges.
 
     Attributes:
-        rewards: Of each replay that was completed and scored.
-        unscored: How many were not.
+        rewards: The reward of each completed and scored replay.
+        unscored: Number of unscored replays.
     """
 
     rewards: tuple[float, ...]
@@ -84,12 +84,12 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Resets:
-    """The same actions, after resets with other seeds, and with none.
+class SeedTrials:
+    """Replays of the same actions after resets with other seeds, and without a seed.
 
     Attributes:
-        seeded: By seed.
-        unseeded: Without one.
+        seeded: Transcripts by seed.
+        unseeded: Transcripts without a seed.
     """
 
     seeded: Mapping[int, Transcript]
@@ -97,13 +97,13 @@ class Resets:
 
 
 @dataclass(frozen=True)
-class SideBySide:
-    """Episodes alone, and the same ones side by side.
+class ConcurrentSessions:
+    """Episodes played alone, and again concurrently.
 
     Attributes:
-        alone: Each in a session of its own, while there was no other.
-        together: The same, each in a session of its own, all at once.
-        refused: Why they could not be at once: the server holds one session.
+        alone: Each episode in its own session, while no other was open.
+        together: The same episodes, each in its own session, all at once.
+        refused: Why they could not run at once: the server holds one session.
     """
 
     alone: tuple[Transcript, ...] = ()
@@ -113,12 +113,12 @@ class SideBySide:
 
 @dataclass(frozen=True)
 class ToolSurvey:
-    """The tools that agents are told of.
+    """The tools that the server lists.
 
     Attributes:
-        listed: The answer to ``tools/list`` on a session; None where there was none.
-        unknown: The answer to a call of a tool that there is not.
-        schema: The tools that ``/schema`` tells; None where it tells none.
+        listed: The answer to ``tools/list`` on a session; None if there was none.
+        unknown: The answer to a call of a tool that does not exist.
+        schema: The tools in ``/schema``; None if it lists none.
     """
 
     listed: Mapping[str, Any] | None
@@ -127,7 +127,7 @@ class ToolSurvey:
 
     @property
     def names(self) -> list[str] | None:
-        """Of the tools; None where the server knows of no tools at all."""
+        """The names of the tools; None if the server has no notion of tools."""
         result = (self.listed or {}).get("result")
         tools = result.get("tools") if isinstance(result, dict) else None
         if not isinstance(tools, list):
@@ -136,7 +136,7 @@ class ToolSurvey:
 
     @property
     def tools(self) -> list[dict[str, Any]]:
-        """As they were listed."""
+        """The tools as listed."""
         result = (self.listed or {}).get("result")
         tools = result.get("tools") if isinstance(result, dict) else None
         return [tool for tool in tools or () if isinstance(tool, dict)]
@@ -144,32 +144,32 @@ class ToolSurvey:
 
 @dataclass(frozen=True)
 class TaskSurvey:
-    """The tasks that the server tells of.
+    """The tasks that the server lists.
 
     Attributes:
         environments: ``GET /list_environments``.
         splits: The names of the splits.
-        counted: By split, what ``num_tasks`` says.
+        counted: By split, the answer to ``num_tasks``.
         listed: By split, the tasks that ``tasks`` lists.
         fetched: By split, answers to ``task``, by index; one index is past the end.
-        trouble: What could not be asked.
+        trouble: Requests that failed.
     """
 
-    environments: Fetched
+    environments: FetchedPage
     splits: tuple[str, ...] = ()
     counted: Mapping[str, Any] = field(default_factory=dict)
     listed: Mapping[str, list[Any]] = field(default_factory=dict)
-    fetched: Mapping[str, Mapping[int, Fetched]] = field(default_factory=dict)
+    fetched: Mapping[str, Mapping[int, FetchedPage]] = field(default_factory=dict)
     trouble: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Recorded:
-    """What the subject itself has recorded of a session, beside what was seen of it.
+class SubjectRecording:
+    """The subject's own recording of a session, beside the transcript.
 
     Attributes:
-        transcript: What was seen.
-        events: What was recorded, as JSON has it; None where nothing was.
+        transcript: The transcript.
+        events: The recorded events as JSON data; None if there are none.
         trouble: Why not.
     """
 
@@ -180,11 +180,11 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Confinement:
-    """What stands between the subject and the machine.
+    """The confinement of the subject.
 
     Attributes:
-        inspected: What the provider says is in force.
-        inside: What the probe found that was run inside; None where it could not be.
+        inspected: The provider's description of what is in force.
+        inside: The findings of the probe inside; None if it could not run.
         trouble: Why not.
     """
 

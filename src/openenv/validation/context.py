@@ -1,4 +1,8 @@
-"""One run of a validation: what the collectors of its levels are given, and share."""
+"""A validation run: the state that the collectors of all levels share.
+
+`ValidationRun` owns every subject it starts: `close` stops them all, whatever happened before. The
+shared subject (`running`) is started once, on the first use; collectors do nothing invasive to it.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,13 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
 from typing_extensions import Self
 
 from openenv._internal.redaction import redact
 from openenv.errors import OpenEnvError
 from openenv.validation.graders import Evidence
-from openenv.validation.manifest import AnyManifest, ExecutionDeclaration, execution_of
+from openenv.validation.manifest import AnyManifest, ExecutionDeclaration, get_execution
 from openenv.validation.providers import (
     LaunchSpec,
     RunningSubject,
@@ -24,20 +27,20 @@ from openenv.validation.providers import (
     ValidationProvider,
 )
 
-__all__ = ["LOG_FILE", "Run", "RunOptions", "Startup"]
+__all__ = ["LOG_FILE", "ValidationRun", "RunOptions", "Startup"]
 
 LOG_FILE, MAX_LOG_BYTES = "server.log", 2**20
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a run goes about it.
+    """Limits and seeds of a run.
 
     Attributes:
-        startup_timeout_s: Seconds that the subject may take to answer.
+        startup_timeout_s: Seconds that a subject may take to answer.
         timeout_s: Seconds that the collectors of one level may take together.
-        seed: Of everything that is drawn: probes, learners.
-        learning_episodes: How many episodes the learner of `--learn` plays.
+        seed: The seed of everything drawn at random: probes, learners.
+        learning_episodes: Number of episodes that the learner of `--learn` plays.
     """
 
     startup_timeout_s: float = 60.0
@@ -48,16 +51,17 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class Startup:
-    """How the subject started: evidence that every run at the runtime level has.
+    """The result of starting the subject: evidence of every run at the runtime level.
 
     Attributes:
-        provider: What was to start it.
-        seconds: What that took, building aside; 0 where it did not start.
-        phase: What failed: ``build``, ``start`` or ``readiness``; None where nothing did.
-        reason: How it failed, or what is missing.
-        missing: The capability that this machine or its provider lacks; None where the package is
-            at fault, or nothing failed.
-        logs: The last lines that it printed, where it failed.
+        provider: The provider's name.
+        seconds: Seconds to start, without the build; 0 if the subject did not start.
+        phase: The phase that failed: ``build``, ``start`` or ``readiness``; None if none did.
+        reason: How the phase failed, or what is missing.
+        missing: The capability that this machine or provider lacks; None if the package is at
+            fault,
+            or nothing failed.
+        logs: The subject's last lines of output, if a phase failed.
     """
 
     provider: str
@@ -69,23 +73,23 @@ class Startup:
 
     @property
     def is_running(self) -> bool:
-        """It started, and answered."""
+        """True if the subject started and answered."""
         return self.phase is None and self.missing is None
 
 
 @dataclass
-class Run(AbstractContextManager["Run"]):
-    """What is validated, what starts it, and what was seen of it. It is a context manager.
+class ValidationRun(AbstractContextManager["ValidationRun"]):
+    """A package under validation, the provider that starts it, and the evidence. A context manager.
 
     Attributes:
         root: The package's directory.
-        manifest: What it declares.
-        outputs_dir: Where files for the artifacts go.
-        provider: What starts it.
-        options: How.
-        evidence: What was collected.
-        image_ref: What is started; set by `build`.
-        tell: Told what is done now, for people to read.
+        manifest: The package's declarations.
+        outputs_dir: The directory for artifacts.
+        provider: Starts the package.
+        options: Limits and seeds.
+        evidence: The collected evidence.
+        image_ref: The image to start; set by `start`.
+        tell: Receives progress messages for people.
         variables: Environment variables of every subject.
     """
 
@@ -103,32 +107,32 @@ class Run(AbstractContextManager["Run"]):
 
     @property
     def execution(self) -> ExecutionDeclaration:
-        """How the package is run: what it declares, or the defaults."""
-        return execution_of(self.manifest)
+        """The declared way to run the package, or the defaults."""
+        return get_execution(self.manifest)
 
     @property
     def running(self) -> RunningSubject:
-        """The subject that all share: nothing invasive is done to it.
+        """The subject that all collectors share, started on first use.
 
         Raises:
-            SubjectError: It does not start.
-            UnmetRequirement: It cannot be started here.
+            SubjectError: The subject does not start.
+            UnmetRequirement: The subject cannot be started here.
         """
         if self._running is None:
             self._running = self.start()
         return self._running
 
     def start(self, variables: Mapping[str, str] | None = None) -> RunningSubject:
-        """Start one more subject, for something invasive, or to compare with another.
+        """Start another subject, for something invasive or for a comparison.
 
-        It ends with the run; who needs it no longer may stop it before.
+        The subject ends with the run; the caller may stop it earlier.
 
         Args:
             variables: Environment variables on top of the run's.
 
         Raises:
-            SubjectError: It does not start.
-            UnmetRequirement: It cannot be started here.
+            SubjectError: The subject does not start.
+            UnmetRequirement: The subject cannot be started here.
         """
         if self.image_ref is None:
             self.image_ref = self.provider.build(self.root, self.execution)
@@ -145,7 +149,7 @@ class Run(AbstractContextManager["Run"]):
         return subject
 
     def start_up(self) -> Startup:
-        """Start the shared subject, and note how that went as evidence."""
+        """Start the shared subject and record the result as evidence."""
         self.tell(f"starting it ({self.provider.name})")
         began = time.monotonic()
         try:
@@ -164,9 +168,9 @@ class Run(AbstractContextManager["Run"]):
         return startup
 
     def close(self) -> None:
-        """Stop everything that was started. Safe to repeat.
+        """Stop all subjects. Idempotent.
 
-        What the shared subject has printed is kept, without secrets, as ``server.log``.
+        The output of the shared subject is kept, without secrets, as ``server.log``.
         """
         shared, self._running = self._running, None
         if shared is not None:
@@ -180,10 +184,5 @@ class Run(AbstractContextManager["Run"]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()

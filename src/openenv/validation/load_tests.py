@@ -1,4 +1,4 @@
-"""How fast a subject answers, alone and under load, and whether its server grows."""
+"""Load tests: a subject's latency, alone and under load, and the growth of the server's memory."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from openenv.validation.collector import Budget, RawSession, play
 from openenv.validation.evidence import Transcript
 from openenv.validation.probes import Policy
+from openenv.validation.wire import Budget, RawSession, play_episode
 
 __all__ = [
     "CAPACITY",
@@ -26,7 +26,7 @@ __all__ = [
     "cpu_seconds",
     "measure_latency",
     "measure_memory",
-    "percentile",
+    "nearest_rank",
     "resident_bytes",
 ]
 
@@ -45,11 +45,11 @@ NewPolicy = Callable[[], Policy]
 
 @dataclass(frozen=True)
 class Latencies:
-    """What the steps of some sessions took, in milliseconds, as their client saw it.
+    """Step latencies of some sessions in milliseconds, measured by the client.
 
     Attributes:
-        steps: How many were answered.
-        failed: How many were not, or by an error.
+        steps: Number of answered steps.
+        failed: Number of steps that were not answered, or with an error.
     """
 
     steps: int
@@ -60,7 +60,7 @@ class Latencies:
 
     @classmethod
     def of(cls, transcripts: Sequence[Transcript]) -> Latencies:
-        """Of all steps in some transcripts; without any the times are 0."""
+        """Compute the latencies of all steps in transcripts; without steps the times are 0."""
         asked = [
             exchange
             for transcript in transcripts
@@ -68,22 +68,22 @@ class Latencies:
             if exchange.asked["type"] == "step"
         ]
         took = sorted(1e3 * e.seconds for e in asked if e.kind == "observation")
-        times = [percentile(took, share) if took else 0.0 for share in (0.5, 0.95, 0.99)]
+        times = [nearest_rank(took, share) if took else 0.0 for share in (0.5, 0.95, 0.99)]
         return cls(len(took), len(asked) - len(took), *times)
 
 
-def percentile(ascending: Sequence[float], share: float) -> float:
-    """The value that so much of some ascending values is not above (nearest rank)."""
+def nearest_rank(ascending: Sequence[float], share: float) -> float:
+    """Return the percentile of ascending values by the nearest-rank method."""
     return ascending[max(0, math.ceil(share * len(ascending)) - 1)]
 
 
 @dataclass(frozen=True)
 class LoadReport:
-    """Latencies of one session alone, and of several at once.
+    """Latencies of a session alone, and of several at once.
 
     Attributes:
-        sessions: How many there were at once; 1 where the server holds no more.
-        lost: Why a session broke off; None where none did.
+        sessions: Number of concurrent sessions; 1 if the server holds no more.
+        lost: Why a session broke off; None if none did.
     """
 
     alone: Latencies
@@ -100,30 +100,30 @@ async def measure_latency(
     budget: Budget,
     sessions: int = SESSIONS_UNDER_LOAD,
 ) -> LoadReport:
-    """Play episodes in one session, and then in several at once.
+    """Play episodes in a single session, and then in several at once.
 
     Args:
-        url: Where the server is.
+        url: The server's address.
         reset: The arguments of each reset.
-        new_policy: Makes who plays an episode.
-        budget: What it may take.
-        sessions: How many there are to be at once; as many as the server holds, if those are fewer.
+        new_policy: Makes the policy of an episode.
+        budget: The time limit.
+        sessions: Number of concurrent sessions; fewer if the server holds fewer.
 
     Raises:
-        BudgetSpent: There is no more time, or no more room.
+        BudgetSpent: The time or space is used up.
     """
     budget = budget.of_time_alone()
-    async with _opened(url, 1, budget) as one:
-        alone = await _busy(one, reset, new_policy, STEPS_ALONE)
-    async with _opened(url, sessions, budget) as many:
-        loaded = await _busy(many, reset, new_policy, STEPS_UNDER_LOAD)
+    async with _open_sessions(url, 1, budget) as one:
+        alone = await _play_until(one, reset, new_policy, STEPS_ALONE)
+    async with _open_sessions(url, sessions, budget) as many:
+        loaded = await _play_until(many, reset, new_policy, STEPS_UNDER_LOAD)
     lost = next((one.stopped for one in (*alone, *loaded) if one.stopped is not None), None)
     return LoadReport(Latencies.of(alone), Latencies.of(loaded), len(many), lost)
 
 
 @contextlib.asynccontextmanager
-async def _opened(url: str, count: int, budget: Budget) -> AsyncIterator[list[RawSession]]:
-    """So many sessions, or as many of them as the server holds."""
+async def _open_sessions(url: str, count: int, budget: Budget) -> AsyncIterator[list[RawSession]]:
+    """Open up to `count` sessions, as many as the server holds."""
     async with contextlib.AsyncExitStack() as stack:
         opened: list[RawSession] = []
         for _ in range(count):
@@ -135,16 +135,16 @@ async def _opened(url: str, count: int, budget: Budget) -> AsyncIterator[list[Ra
         yield opened
 
 
-async def _busy(
+async def _play_until(
     sessions: Sequence[RawSession], reset: Mapping[str, Any], new_policy: NewPolicy, steps: int
 ) -> list[Transcript]:
-    """Play episodes in all sessions at once, until there are enough steps, or the time is over."""
+    """Play episodes in all sessions at once, until there are enough steps or the time is over."""
     until = time.monotonic() + LATENCY_SECONDS
     played: list[Transcript] = []
 
     async def keep_playing(session: RawSession) -> None:
         while time.monotonic() < until and not session.is_over:
-            episode = await play(session, reset, new_policy(), reads_state=False)
+            episode = await play_episode(session, reset, new_policy(), reads_state=False)
             played.append(episode)
             if sum(len(one.steps) for one in played) >= steps or not episode.steps:
                 return
@@ -158,14 +158,14 @@ async def _busy(
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """What a server holds in memory, after the more and more episodes that it has served.
+    """The memory of a server after more and more episodes.
 
     Attributes:
-        episodes: How many it had served at each reading, after those that warm it up.
-        resident_bytes: What it held then, with those of its children that were there all the time:
-            what comes and goes, such as sandboxes, is no growth.
-        processes: How many there were then, those that come and go too.
-        lost: Why a session broke off, which is where it ended; None where none did.
+        episodes: Number of episodes at each reading, after the warm-up.
+        resident_bytes: Memory at each reading, of the server and those of its children that were
+            present at every reading: what comes and goes, such as sandboxes, is not growth.
+        processes: Number of processes at each reading, including those that come and go.
+        lost: Why a session broke off, which ended the test; None if none did.
     """
 
     episodes: tuple[int, ...]
@@ -175,24 +175,24 @@ class MemoryReport:
 
     @property
     def peak_bytes(self) -> int:
-        """The most that was read."""
+        """The largest reading."""
         return max(self.resident_bytes, default=0)
 
     @property
     def grown_bytes(self) -> int:
-        """From the first reading to the last."""
+        """The growth from the first reading to the last."""
         return self.resident_bytes[-1] - self.resident_bytes[0] if self.resident_bytes else 0
 
     @property
     def bytes_an_episode(self) -> float:
-        """The slope of the line through the readings, by least squares."""
+        """The growth per episode: the slope of the least-squares line."""
         if len(self.episodes) < 2:
             return 0.0
         return statistics.linear_regression(self.episodes, self.resident_bytes).slope
 
     @property
     def leaves_processes(self) -> bool:
-        """There were more processes at each reading than before, one for every four episodes."""
+        """True if the number of processes grew at every reading, by 1 for every four episodes."""
         if not self.episodes or not self.processes:
             return False
         always = all(b > a for a, b in pairwise(self.processes))
@@ -200,7 +200,7 @@ class MemoryReport:
 
     @property
     def is_still_growing(self) -> bool:
-        """The second half of the readings has grown by a quarter of all growth, or more."""
+        """True if the second half of the readings has at least a quarter of all growth."""
         middle = self.resident_bytes[len(self.resident_bytes) // 2]
         return self.resident_bytes[-1] - middle >= self.grown_bytes / 4 > 0
 
@@ -208,32 +208,32 @@ class MemoryReport:
 async def measure_memory(
     url: str, pid: int, reset: Mapping[str, Any], new_policy: NewPolicy, *, budget: Budget
 ) -> MemoryReport:
-    """Play episodes one after the other, each in a session of its own, and read what is held.
+    """Play episodes in sequence, each in a new session, and read the server's memory.
 
     Args:
-        url: Where the server is.
-        pid: Its process, on this machine.
+        url: The server's address.
+        pid: The server's process on this machine.
         reset: The arguments of each reset.
-        new_policy: Makes who plays an episode.
-        budget: What it may take.
+        new_policy: Makes the policy of an episode.
+        budget: The time limit.
 
     Raises:
-        BudgetSpent: There is no more time, or no more room.
+        BudgetSpent: The time or space is used up.
     """
     budget = budget.of_time_alone()
 
     async def have_served(count: int, seconds: float) -> tuple[int, str | None]:
         until = time.monotonic() + seconds
-        return await _episodes(url, count, until, reset, new_policy, budget)
+        return await _play_episodes(url, count, until, reset, new_policy, budget)
 
     _, lost = await have_served(WARM_UP_EPISODES, WARM_UP_SECONDS)
-    counts, readings = [0], [_held(pid)]
+    counts, readings = [0], [_resident_by_process(pid)]
     while lost is None and len(readings) <= READINGS:
         played, lost = await have_served(EPISODES_A_READING, READING_SECONDS)
         if not played:
             break
         counts.append(counts[-1] + played)
-        readings.append(_held(pid))
+        readings.append(_resident_by_process(pid))
     stayed = set.intersection(*(set(reading) for reading in readings))
     return MemoryReport(
         tuple(counts),
@@ -243,7 +243,7 @@ async def measure_memory(
     )
 
 
-async def _episodes(
+async def _play_episodes(
     url: str,
     count: int,
     until: float,
@@ -251,39 +251,39 @@ async def _episodes(
     new_policy: NewPolicy,
     budget: Budget,
 ) -> tuple[int, str | None]:
-    """Play so many episodes, if there is time; gives how many, and why the last one broke off."""
+    """Play up to `count` episodes in time; return the number, and why a session broke off."""
     for played in range(count):
         if time.monotonic() >= until:
             return played, None
         async with RawSession(url, budget) as session:
-            episode = await play(session, reset, new_policy(), reads_state=False)
+            episode = await play_episode(session, reset, new_policy(), reads_state=False)
         if episode.stopped is not None:
             return played, episode.stopped
     return count, None
 
 
 def resident_bytes(pid: int) -> int:
-    """What a process and those it has started hold in memory; 0 where nobody can tell (Linux)."""
-    return sum(_held(pid).values())
+    """Return the memory of a process and all descendants; 0 if unknown (Linux only)."""
+    return sum(_resident_by_process(pid).values())
 
 
-def _held(pid: int) -> dict[int, int]:
-    """What a process and those it has started hold in memory, each by itself."""
+def _resident_by_process(pid: int) -> dict[int, int]:
+    """Return the memory of a process and each descendant."""
     page = os.sysconf("SC_PAGE_SIZE")
-    sizes = ((one, _words(one, "statm")) for one in _family(pid))
+    sizes = ((one, _read_proc_fields(one, "statm")) for one in _process_tree(pid))
     return {one: int(fields[1]) * page for one, fields in sizes if fields}
 
 
 def cpu_seconds(pid: int) -> float:
-    """The CPU time of a process and those it has started; 0 where nobody can tell (Linux)."""
+    """Return the CPU time of a process and all descendants; 0 if unknown (Linux only)."""
     ticks = os.sysconf("SC_CLK_TCK")
-    stats = (_words(one, "stat", after=")") for one in _family(pid))
+    stats = (_read_proc_fields(one, "stat", after=")") for one in _process_tree(pid))
     # Fields 14 and 15 of proc(5), of which the name and the pid are gone.
     return sum((int(fields[11]) + int(fields[12])) / ticks for fields in stats if fields)
 
 
-def _family(pid: int) -> Iterator[int]:
-    """A process, and all that it has started."""
+def _process_tree(pid: int) -> Iterator[int]:
+    """Yield a process and all descendants."""
     waiting = [pid]
     while waiting:
         one = waiting.pop()
@@ -293,8 +293,8 @@ def _family(pid: int) -> Iterator[int]:
                 waiting += map(int, (thread / "children").read_text().split())
 
 
-def _words(pid: int, name: str, after: str = "") -> list[str]:
-    """The words of a file of /proc, after the last of a mark; none where it cannot be read."""
+def _read_proc_fields(pid: int, name: str, after: str = "") -> list[str]:
+    """Return the fields of a file of /proc, after the last `after`; none if unreadable."""
     try:
         text = Path(f"/proc/{pid}/{name}").read_text()
     except OSError:

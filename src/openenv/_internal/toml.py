@@ -1,0 +1,22 @@
+"""The TOML reader of the running Python."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+__all__ = ["parse_toml"]
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Parse TOML.
+
+    Raises:
+        ValueError: The text is not TOML.
+        RecursionError: The text is nested too deeply.
+    """
+    # The standard library's from Python 3.11 on; `tomli` is a dependency before.
+    tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    document: dict[str, Any] = tomllib.loads(text)
+    return document
