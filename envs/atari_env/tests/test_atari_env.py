@@ -663,6 +663,27 @@ def test_another_servers_episode_is_played_again_and_its_checkpoint_not_looked_a
     assert played(elsewhere, 20) == played(env, 20)
 
 
+def test_of_another_servers_episode_so_many_frames_are_played_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An episode of its own, of any length, is taken from its checkpoint."""
+    monkeypatch.setattr("atari_env.server.snapshots._LONGEST_REPLAY", 400)
+    env, elsewhere = (AtariEnvironment("pong", frameskip=10, obs_type="ram") for _ in range(2))
+    env.reset(seed=9)
+    elsewhere.reset(seed=4)
+    played(env, 20)
+    short = env.snapshot()
+    played(env, 40)
+    before = elsewhere.state
+    with pytest.raises(Refused, match="of which 400 are played again"):
+        elsewhere.restore(forged(env.snapshot()))
+    assert elsewhere.state == before
+    elsewhere.restore(forged(short))
+    assert elsewhere.state.step_count < 40
+    elsewhere.restore(env.snapshot())
+    assert elsewhere.state == env.state
+
+
 def hostile_state(state: str) -> bytes:
     """A state of the emulator that ALE takes, and that ends the process."""
     data = bytearray(base64.urlsafe_b64decode(state))

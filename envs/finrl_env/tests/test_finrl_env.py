@@ -730,6 +730,7 @@ WRONG_KEYS: list[tuple[dict[str, Any], str]] = [
     ({"stock_dim": 0}, "^stock_dim: "),
     ({"market": "bul"}, "did you mean 'bull'"),
     ({"market_days": 1}, "^market_days: "),
+    ({"market_days": 10_001}, "^market_days: .*10000"),
     ({"tech_indicator_list": ["mood"]}, "'mood' cannot be computed"),
     ({"turbulence_threshold": 5, "risk_indicator_col": "vix"}, "vix"),
     ({"initial": False, "previous_state": [1, 2]}, "^previous_state: 2 numbers"),

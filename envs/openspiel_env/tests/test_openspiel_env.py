@@ -286,7 +286,12 @@ def test_an_unknown_opponent_policy_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"game_name": "no_such_game"}, {"game_params": {"x": 1}}, {"opponent_policy": "best"}],
+    [
+        {"game_name": "catch", "game_params": {"rows": 2000, "columns": 2000}},
+        {"game_name": "no_such_game"},
+        {"game_params": {"x": 1}},
+        {"opponent_policy": "best"},
+    ],
 )
 def test_a_refused_reset_leaves_the_running_episode_as_it_was(options: dict[str, Any]) -> None:
     env = OpenSpielEnvironment("catch")
