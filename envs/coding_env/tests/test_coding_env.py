@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 from support import rewards
+from support.memory import MIB, kept_below
 
 from coding_env import CodeAction, CodeObservation, CodingEnv
 from coding_env.server import tasks
-from coding_env.server.grading import Grade
+from coding_env.server.grading import MAX_SAID, Grade, graded
 from coding_env.server.python_codeact_env import PythonCodeActEnv
 from coding_env.server.transforms import CodeQualityTransform, create_safe_coding_transform
 from openenv import ProcessProvider, Refused, check_environment
@@ -24,7 +25,7 @@ from openenv.errors import ExecutionFailed, SandboxUnavailable, StepTimeout
 from openenv.reward import REWARD_INFO, RewardSpec
 from openenv.sandbox import SandboxPolicy, kinds
 from openenv.sandbox.landlock import Landlock
-from openenv.testing.escapes import ESCAPES, Outside
+from openenv.testing.escapes import ESCAPES, MachineCanaries
 from openenv.types import CodeExecResult
 
 pytestmark = pytest.mark.slow
@@ -406,6 +407,18 @@ def test_there_is_nothing_to_submit_to_without_a_task(env: PythonCodeActEnv) -> 
     assert run(env, "1").stdout == "1\n"
 
 
+def test_what_an_answer_gives_is_read_up_to_so_many_characters() -> None:
+    """A call whose value is larger fails its test, and the next one is asked."""
+    cases = [
+        tasks.Case(call=f"make({size})", expected="x" * size)
+        for size in (10, MAX_SAID, MAX_SAID - 2, 100 * MAX_SAID, 10)
+    ]
+    task = tasks.Task(id="a", prompt="-", tests=cases)
+    with kept_below(512 * MIB):
+        grade = graded(task, "def make(n): return 'x' * n", "process", None)
+    assert (grade.passed, grade.total) == (3, 5)
+
+
 def test_tasks_come_from_a_file_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [
         {"id": "double", "prompt": "double(n)", "tests": [{"call": "double(4)", "expected": 8}]},
@@ -443,7 +456,7 @@ def test_neighbours_are_answered_while_others_try_to_get_out() -> None:
     provider = ProcessProvider(
         "coding_env", env_vars={"CODING_SANDBOX": "bubblewrap", "CODING_WARM_SANDBOXES": "1"}
     )
-    outside = Outside()
+    outside = MachineCanaries()
     with CodingEnv.with_provider(provider) as quiet:
         quiet.reset()
 
