@@ -172,7 +172,8 @@ import pathlib, sys
 from openenv.validation import leaderboard
 code, pid_file, target, out = sys.argv[1:]
 leaderboard._command = lambda *_: [sys.executable, "-c", code, pid_file]
-leaderboard.rank([target], pathlib.Path(out), leaderboard.Settings(leaderboard.Level.STATIC))
+settings = leaderboard.LeaderboardSettings(leaderboard.Level.STATIC)
+leaderboard.rank_environments([target], pathlib.Path(out), settings)
 """
 
 

@@ -78,7 +78,9 @@ class _PackageIdentity(BaseModel):
 
     name: str = Field(description="The package's name.")
     version: str | None = Field(default=None, description="The package's version.")
-    signature: SignatureKind = Field(description="Where this was read; for the report only.")
+    signature: SignatureKind = Field(
+        description="The format that this was read from; for the report only."
+    )
 
 
 class _NormalizedManifestBase(Declarations, _PackageIdentity):

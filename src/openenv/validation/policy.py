@@ -40,17 +40,17 @@ class _PolicyModel(BaseModel):
 class PolicyEntry(_PolicyModel):
     """The severity of a check."""
 
-    check_id: str = Field(description="Such as static.layout.")
-    level: Level = Field(description="How deep it looks.")
-    lane: Lane = Field(description="Who can make it pass.")
-    severity: Severity = Field(description="What its failure does to the verdict.")
+    check_id: str = Field(description="The check's id, such as static.layout.")
+    level: Level = Field(description="The check's level.")
+    lane: Lane = Field(description="The owner of the check.")
+    severity: Severity = Field(description="The effect of a failure on the verdict.")
 
 
 class DeclarationBounds(_PolicyModel):
     """The limits of a package's declarations."""
 
-    max_oracle_tolerance: float = Field(description="Of the reward's range.")
-    min_floor_margin: float = Field(description="Of the reward's range.")
+    max_oracle_tolerance: float = Field(description="A share of the reward's range.")
+    min_floor_margin: float = Field(description="A share of the reward's range.")
     max_variance_tolerance: float = Field(description="In reward squared.")
     max_episode_timeout_s: float = Field(description="Seconds.")
 
@@ -58,8 +58,8 @@ class DeclarationBounds(_PolicyModel):
 class SeverityPolicy(_PolicyModel):
     """The severity of each check, and the limits of declarations."""
 
-    policy_version: str = Field(description="Such as v3.")
-    entries: list[PolicyEntry] = Field(description="One for each check.")
+    policy_version: str = Field(description="The version, such as v3.")
+    entries: list[PolicyEntry] = Field(description="The entry of each check.")
     bounds: DeclarationBounds
 
     def entries_for_lane(self, lane: Lane) -> dict[str, PolicyEntry]:

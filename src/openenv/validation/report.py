@@ -43,12 +43,12 @@ class CheckResult(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    check_id: str = Field(pattern=r"^[a-z_]+\.[a-z_]+$", description="Such as static.layout.")
-    status: CheckStatus = Field(description="How it ended.")
-    measured: dict[str, Any] = Field(default_factory=dict, description="What it measured.")
-    evidence: list[str] = Field(default_factory=list, description="What it saw, in words.")
-    remediation: str | None = Field(default=None, description="What to write to make it pass.")
-    duration_s: float = Field(ge=0.0, description="Seconds that it took.")
+    check_id: str = Field(pattern=r"^[a-z_]+\.[a-z_]+$", description="The check's id.")
+    status: CheckStatus = Field(description="The outcome.")
+    measured: dict[str, Any] = Field(default_factory=dict, description="Measured values.")
+    evidence: list[str] = Field(default_factory=list, description="Findings, in words.")
+    remediation: str | None = Field(default=None, description="How to make the check pass.")
+    duration_s: float = Field(ge=0.0, description="Duration in seconds.")
 
 
 @dataclass(frozen=True)
@@ -103,28 +103,28 @@ def skip(reason: str, *, remediation: str | None = None, **measured: Any) -> Jud
 class _ReportBase(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    target: str = Field(description="What was validated.")
-    source_digest: str = Field(description="SHA-256 of its files.")
-    signature: SignatureKind = Field(description="The file that it was recognized by.")
-    policy_version: str = Field(description="The severity policy.")
-    lane: Lane = Field(description="Whose checks these are.")
+    target: str = Field(description="The validated target.")
+    source_digest: str = Field(description="SHA-256 of the sources.")
+    signature: SignatureKind = Field(description="The file that identifies the format.")
+    policy_version: str = Field(description="The severity policy's version.")
+    lane: Lane = Field(description="The owner of the checks.")
     levels_run: list[Level] = Field(description="The levels that were measured.")
-    results: list[CheckResult] = Field(description="Of each check, in the order they ran.")
-    verdict: Verdict = Field(description="What the policy makes of them.")
+    results: list[CheckResult] = Field(description="The results, in order of execution.")
+    verdict: Verdict = Field(description="The policy's verdict.")
 
 
 class ValidationReport(_ReportBase):
     """A report on a package that was only read; schema 1."""
 
     report_schema_version: Literal["1"]
-    manifest: NormalizedManifest | None = Field(description="None where it cannot be read.")
+    manifest: NormalizedManifest | None = Field(description="None if it cannot be read.")
 
 
 class ValidationReportV2(_ReportBase):
     """A report on a package that was run; schema 2."""
 
     report_schema_version: Literal["2"]
-    manifest: AnyManifest | None = Field(description="None where it cannot be read.")
+    manifest: AnyManifest | None = Field(description="None if it cannot be read.")
 
 
 AnyReport = ValidationReport | ValidationReportV2

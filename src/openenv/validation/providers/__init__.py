@@ -79,16 +79,18 @@ class LaunchSpec(BaseModel):
 
     image_ref: str = Field(
         pattern=r"^(?:[^@\s]+@)?sha256:[0-9a-f]{64}$",
-        description="The image's digest, or that of the sources where there is no image.",
+        description="The digest of the image, or of the sources if there is no image.",
     )
-    resources: ResourceDeclaration = Field(description="What it may use.")
-    network: NetworkPolicy = Field(description="What it may reach.")
-    run_id: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$", description="Names this start.")
+    resources: ResourceDeclaration = Field(description="Resource limits.")
+    network: NetworkPolicy = Field(description="Network policy.")
+    run_id: str = Field(
+        pattern=r"^[a-z0-9][a-z0-9-]{0,62}$", description="A unique name of this start."
+    )
     startup_timeout_s: float = Field(
-        default=30.0, gt=0.0, le=300.0, description="Seconds until it must answer."
+        default=30.0, gt=0.0, le=300.0, description="Seconds until the server must answer."
     )
     env_vars: dict[str, str] = Field(
-        default_factory=dict, max_length=64, description="Environment variables of its server."
+        default_factory=dict, max_length=64, description="Environment variables of the server."
     )
 
 
