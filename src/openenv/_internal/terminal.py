@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from openenv._internal.quoting import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 __all__ = ["console"]
 
@@ -20,18 +22,71 @@ def console(**options: Any) -> Console:
     The names, descriptions and errors of servers, packages and files are printed in many places. A
     terminal would obey an escape sequence in one: change its title, its colours, what is on it. Nor
     is markup of Rich's read in a text.
+
+    On a terminal, lines that are printed with `soft_wrap` are broken between words: the terminal
+    would break them at its edge, inside a word. They go on below their indentation. Elsewhere, in a
+    pipe or a file, each line stays one line. A word that is longer than a line is left whole.
     """
     made: Console = _class()(**{"markup": False, **options})
     return made
+
+
+def _wrap(text: Text, width: int) -> Text:
+    """Break the lines of a text between words, so that they fit a width; a longer word is whole."""
+    from rich.text import Text
+
+    lines: list[Text] = []
+    for line in text.split("\n", allow_blank=True):
+        if line.cell_len > width:
+            indent = _indent(line.plain, 2 * width // 3)
+            first, *others = line.divide(_breaks(line.plain, width, indent))
+            parts = [first, *(Text(" " * indent).append_text(part) for part in others)]
+            for part in parts[:-1]:
+                part.rstrip()
+            lines += parts
+        else:
+            lines.append(line)
+    wrapped = Text("\n").join(lines)
+    wrapped.end = text.end
+    return wrapped
+
+
+def _indent(line: str, most: int) -> int:
+    """Return the column at which a line goes on: that of the last column of text in it."""
+    gaps = [gap.end() for gap in re.finditer(r"^\s+|\s{2,}", line)]
+    return max((end for end in gaps if end <= most), default=0)
+
+
+def _breaks(line: str, width: int, indent: int) -> list[int]:
+    """Return the offsets at which a line is to be divided."""
+    from rich.cells import cell_len
+
+    column, offsets = 0, []
+    for word in re.finditer(r"\s*(\S+)", line):
+        column += cell_len(word[0])
+        if column > width and word.start(1) > indent:
+            offsets.append(word.start(1))
+            column = indent + cell_len(word[1])
+    return offsets
 
 
 @cache
 def _class() -> type[Console]:
     from rich.console import Console
     from rich.segment import Segment
+    from rich.text import Text
 
     class SafeConsole(Console):
         """Beside Rich's own sequences, which it adds here, no other comes through."""
+
+        def print(self, *objects: Any, soft_wrap: bool | None = None, **options: Any) -> None:
+            if soft_wrap is None:
+                soft_wrap = self.soft_wrap
+            if soft_wrap and self.is_terminal:
+                objects = tuple(
+                    _wrap(one, self.width) if isinstance(one, Text) else one for one in objects
+                )
+            super().print(*objects, soft_wrap=soft_wrap, **options)
 
         def _render_buffer(self, buffer: Iterable[Segment]) -> str:
             return super()._render_buffer(

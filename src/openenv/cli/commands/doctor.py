@@ -65,9 +65,9 @@ def _show(found: list[Finding]) -> None:
             stdout().print(Text(area, style="bold"))
         status = one.status.value
         stdout().print(
-            Text.assemble("  ", (f"{status:<7}", STYLES[status]), f"  {one.name:<{width}}  "),
-            Text(one.detail),
-            sep="",
+            Text.assemble(
+                "  ", (f"{status:<7}", STYLES[status]), f"  {one.name:<{width}}  ", one.detail
+            ),
             soft_wrap=True,
         )
         if one.cure is not None:
