@@ -53,7 +53,7 @@ class CutAfterHello:
     def __init__(self, relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
         self._relay, self.cuts = relay, 0
         self._greeted = _resuming.greeted
-        for module in ("session", "_trunks"):
+        for module in ("session", "connections"):
             monkeypatch.setattr(f"openenv.client.{module}.greeted", self.greeted)
 
     async def greeted(self, transport: Any) -> Any:
