@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -212,6 +213,30 @@ def test_a_deadline_that_is_none_is_refused(timeout_s: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_a_number_that_no_clock_can_tell_is_no_deadline(
+    loop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """asyncio's own loop cannot add it to the time: the connection broke, and its sessions."""
+    if loop == "asyncio":
+        monkeypatch.setitem(sys.modules, "uvloop", None)
+    step = {"type": "step", "session": 1, "id": 2, "data": {}}
+    with (
+        serving(create_app(Stuck)) as url,
+        websocket(f"ws{url[4:]}/ws", subprotocols=[Subprotocol("openenv.v1.json")]) as socket,
+    ):
+        socket.recv(10)
+        for asked in ({"type": "open", "session": 1}, {"type": "reset", "session": 1, "id": 1}):
+            socket.send(json.dumps(asked))
+            socket.recv(10)
+        for wrong in (10**400, -(10**400)):
+            socket.send(json.dumps({**step, "arguments": {"timeout_s": wrong}}))
+            answer = json.loads(socket.recv(10))
+            assert (answer["type"], answer["data"]["code"]) == ("error", "VALIDATION_ERROR")
+        socket.send(json.dumps({**step, "arguments": {"timeout_s": 1e308}}))
+        assert json.loads(socket.recv(10))["type"] == "observation"
+
+
 def test_neighbours_are_not_held_up(log: Log) -> None:
     with serving(create_app(Stuck)) as url, CounterEnv(base_url=url) as neighbour:
         neighbour.reset()

@@ -39,7 +39,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import math
+import sys
 import time
 import uuid
 from collections import deque
@@ -762,7 +762,7 @@ class Session:
     # ------------------------------------------------------------------ deadlines
 
     def _set_deadline(self, call: QueuedCall, timeout_s: Any) -> None:
-        if type(timeout_s) not in (int, float) or not 0 <= timeout_s < math.inf:
+        if type(timeout_s) not in (int, float) or not 0 <= timeout_s <= sys.float_info.max:
             why = "timeout_s is a number of seconds from 0"
             raise InvalidMessageError(
                 [{"type": "timeout", "loc": ["timeout_s"], "msg": why, "input": timeout_s}]
