@@ -10,6 +10,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 import subprocess
 import tarfile
 import zipfile
@@ -246,6 +247,18 @@ def test_an_archive_is_looked_through_so_far_and_no_further(
     with kept_below(32 * MIB):
         assert [one.path for one in find_secrets(tmp_path, names)] == ["next.txt"]
         assert find_unscanned(tmp_path, names) == ["large.zip"]
+
+
+def test_what_a_link_leads_to_may_have_no_end_or_not_be_there(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "fifo.txt").symlink_to("pipe")
+    (tmp_path / "zero.gz").symlink_to("/dev/zero")
+    (tmp_path / "gone.txt").symlink_to("nowhere")
+    (tmp_path / "next.txt").write_text(f"TOKEN={RANDOM}\n")
+    names = ["fifo.txt", "zero.gz", "gone.txt", "next.txt"]
+    with kept_below(8 * MIB):
+        assert [one.path for one in find_secrets(tmp_path, names)] == ["next.txt"]
+        assert find_unscanned(tmp_path, names) == []
 
 
 def zipped(files: dict[str, bytes]) -> bytes:

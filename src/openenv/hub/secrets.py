@@ -169,6 +169,8 @@ def find_unscanned(root: Path, files: Iterable[str]) -> list[str]:
 
 
 def _can_be_scanned(file: Path) -> bool:
+    if not file.is_file():  # it has nothing that would be published
+        return True
     is_small = file.stat().st_size <= MOST_BYTES
     return is_small and (not _holds_files(file) or _can_be_looked_through(file))
 
@@ -251,7 +253,8 @@ def _by_name(path: str) -> list[SecretFinding]:
 
 
 def _in_file(file: Path, path: str) -> list[SecretFinding]:
-    if file.stat().st_size > MOST_BYTES:
+    # What a link leads to may be missing, or a device that has no end.
+    if not file.is_file() or file.stat().st_size > MOST_BYTES:
         return []
     if _holds_files(file):
         return _in_archive(file, path)
