@@ -1,33 +1,33 @@
-"""What `openenv serve --mcp` serves: MCP servers, as one environment."""
+"""The application of `openenv serve --mcp`: MCP servers as an environment."""
 
 from __future__ import annotations
 
-import importlib
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from openenv._internal.imports import NameNotFound, import_attribute
 from openenv.cli._console import MISUSED, CommandError, did_you_mean
 
 if TYPE_CHECKING:
     from openenv.execution.recording import RecordingOptions
     from openenv.tools.sources import Program
 
-__all__ = ["Wrapping"]
+__all__ = ["MCPServeOptions"]
 
 
 @dataclass(frozen=True)
-class Wrapping:
-    """The options of `openenv serve` that `openenv.tools.wrap` takes.
+class MCPServeOptions:
+    """The options of `openenv serve` for `openenv.tools.wrap`.
 
     Attributes:
         mcp: Command lines, URLs and paths of mcp.json files.
         reward: The function that scores calls, as ``module:function``.
-        done: The function that says whether the episode is over, likewise.
-        rubric: The rubric, or its class, likewise.
-        reset_tool: The tool that begins episodes.
-        max_steps: Calls after which an episode is truncated.
+        done: The function that decides whether the episode is over, as ``module:function``.
+        rubric: The rubric or rubric class, as ``module:name``.
+        reset_tool: The tool that begins an episode.
+        max_steps: Number of calls after which an episode is truncated.
     """
 
     mcp: Sequence[str]
@@ -38,10 +38,10 @@ class Wrapping:
     max_steps: int | None = None
 
     def check(self, *, has_target: bool, reload: bool) -> None:
-        """See that the options fit together.
+        """Check that the options are consistent.
 
         Raises:
-            CommandError: They do not.
+            CommandError: The options contradict each other.
         """
         others = {
             "--reward": self.reward,
@@ -70,10 +70,10 @@ class Wrapping:
     def application(
         self, workers: int | None, recording: RecordingOptions | None, debug: bool
     ) -> Any:
-        """Make the application.
+        """Create the application.
 
         Raises:
-            CommandError: The servers, or the functions, cannot be had.
+            CommandError: A server or a function is not available.
         """
         from openenv.errors import KeyFileError
         from openenv.server.app import create_app
@@ -84,9 +84,9 @@ class Wrapping:
             sources = read_sources(*self.mcp)
             wrapped = wrap(
                 sources,
-                reward=_named("reward", self.reward),
-                done=_named("done", self.done),
-                rubric=_named("rubric", self.rubric),
+                reward=_import_named("reward", self.reward),
+                done=_import_named("done", self.done),
+                rubric=_import_named("rubric", self.rubric),
                 reset_tool=self.reset_tool,
                 max_steps=self.max_steps,
             )
@@ -101,8 +101,8 @@ class Wrapping:
             raise CommandError(str(error)) from error
 
 
-def _named(option: str, text: str | None) -> Any:
-    """What ``module:name`` names."""
+def _import_named(option: str, text: str | None) -> Any:
+    """Import ``module:name``."""
     if text is None:
         return None
     module, _, name = text.partition(":")
@@ -113,24 +113,16 @@ def _named(option: str, text: str | None) -> Any:
             exit_code=MISUSED,
         )
     try:
-        found: Any = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise CommandError(f"--{option} {text}: {error}") from error
+        return import_attribute(text)
+    except NameNotFound as error:
+        places = f"{module}.py is looked for in this directory, and among what is installed"
         raise CommandError(
-            f"--{option}: there is no module {error.name!r}",
-            hint=f"{module}.py is looked for in this directory, and among what is installed",
+            f"--{option}: {error}",
+            hint=did_you_mean(error.missing, error.known) if error.known else places,
             exit_code=MISUSED,
         ) from error
-    for part in name.split("."):
-        if not hasattr(found, part):
-            raise CommandError(
-                f"--{option}: {module} has no {part!r}",
-                hint=did_you_mean(part, dir(found)),
-                exit_code=MISUSED,
-            )
-        found = getattr(found, part)
-    return found
+    except ModuleNotFoundError as error:
+        raise CommandError(f"--{option} {text}: {error}") from error
 
 
 def _check_program(source: Program) -> None:

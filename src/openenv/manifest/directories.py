@@ -30,6 +30,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
+from openenv._internal.imports import import_file
 from openenv._internal.shadowing import INSTALLED
 from openenv.manifest import MANIFEST, package_name, read_manifest
 
@@ -37,7 +38,6 @@ __all__ = [
     "absolute_target",
     "EnvironmentDirectory",
     "environment_modules",
-    "import_file",
     "is_environment",
 ]
 
@@ -341,21 +341,6 @@ def _defines_environment(file: Path) -> bool:
         if isinstance(node, ast.ClassDef)
         for base in node.bases
     )
-
-
-def import_file(name: str, path: Path) -> ModuleType:
-    """Import a file as the module `name`, or as a package if the file is an ``__init__.py``."""
-    locations = [str(path.parent)] if path.name == "__init__.py" else None
-    spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=locations)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
 
 
 def absolute_target(target: str) -> str:

@@ -13,7 +13,6 @@ libraries, or of this one, and arguments for it.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import importlib.util
 import inspect
 import os
@@ -22,12 +21,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from openenv._internal.imports import (
+    NameNotFound,
+    import_attribute,
+    import_file,
+    import_named,
+    look_up,
+)
 from openenv._internal.packages import MissingPackage
 from openenv._internal.targets import LIBRARY_SCHEMES, Target, TargetKind, parse_target
 from openenv.environment import Environment
 from openenv.errors import OpenEnvError
 from openenv.manifest import MANIFEST, read_manifest
-from openenv.manifest.directories import EnvironmentDirectory, environment_modules, import_file
+from openenv.manifest.directories import EnvironmentDirectory, environment_modules
 from openenv.settings import max_concurrent_envs
 from openenv.wrappers.made import AdapterError
 from openenv.wrappers.targets import PYTHON, Reference, environment_of, reference
@@ -163,14 +169,12 @@ def _adapted(named: Reference) -> Any:
 
 def _attribute(name: str) -> Any:
     """What ``module:attribute``, or ``file.py:attribute``, is."""
-    place, _, attribute = name.partition(":")
-    if not attribute:
+    if not name.partition(":")[2]:
         raise TargetError(f"{name!r} says no class; expected {PYTHON}:module:Class")
-    path = Path(place)
-    module = (
-        import_file(path.resolve().stem, path.resolve()) if path.suffix == ".py" else _import(place)
-    )
-    return _looked_up(module, attribute)
+    try:
+        return import_attribute(name, files=True)
+    except NameNotFound as error:
+        raise TargetError(str(error)) from error
 
 
 def _from_package(name: str) -> Any:
@@ -262,13 +266,9 @@ def _app(manifest: dict[str, Any] | None) -> str:
 
 def _import(name: str) -> ModuleType:
     try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise TargetError(
-                f"there is no module {error.name!r} to import {name!r} from"
-            ) from error
-        raise
+        return import_named(name)
+    except NameNotFound as error:
+        raise TargetError(f"{error} to import {name!r} from") from error
 
 
 def _application(module: ModuleType, attribute: str) -> Any:
@@ -284,12 +284,10 @@ def _application(module: ModuleType, attribute: str) -> Any:
 
 
 def _looked_up(module: ModuleType, attribute: str) -> Any:
-    found: Any = module
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            raise TargetError(f"{module.__name__} has no attribute {attribute!r}")
-        found = getattr(found, part)
-    return found
+    try:
+        return look_up(module, attribute, module.__name__)
+    except NameNotFound as error:
+        raise TargetError(f"{error}{error.hint}") from error
 
 
 def _served(environment: Any) -> Any:

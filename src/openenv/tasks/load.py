@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from openenv._internal.imports import NameNotFound, import_attribute
 from openenv._internal.packages import needs
 from openenv.tasks.columns import (
     Columns,
@@ -44,7 +44,7 @@ from openenv.tasks.taskset import (
 
 __all__ = ["ONLY_SPLIT", "load_splits", "load_tasks"]
 
-ONLY_SPLIT = "train"  # what the `datasets` library calls it
+ONLY_SPLIT = "train"  # the default name in the `datasets` library
 JSONL, PARQUET = (".jsonl", ".ndjson"), (".parquet",)
 FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 SERVER = re.compile(r"(https?|wss?)://", re.IGNORECASE)
@@ -391,17 +391,10 @@ def _import_function(name: str) -> Callable[..., Any]:
             why = f"there is no such file or folder{_suggest_file(path)}"
             raise TasksetError(name, None, why)
         raise TasksetError(name, None, f"is not a source of tasks; expected {EXPECTED}")
-    module, _, attribute = name.partition(":")
     try:
-        found: Any = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise
-        raise TasksetError(name, None, f"there is no module {error.name!r}") from error
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            raise TasksetError(name, None, f"has no {part!r}{did_you_mean(part, dir(found))}")
-        found = getattr(found, part)
+        found = import_attribute(name)
+    except NameNotFound as error:
+        raise TasksetError(name, None, f"{error}{error.hint}") from error
     if not callable(found) and not isinstance(found, Mapping | Sequence):
         raise TasksetError(name, None, f"is a {type(found).__name__}; expected a function")
     return found if callable(found) else lambda: found
@@ -462,7 +455,7 @@ def _find_provider(source: Any) -> Any:
         return _find_provider(source()) if hasattr(source, "num_tasks") else None
     if hasattr(source, "num_tasks"):
         return source
-    face: Any = source  # of a client, the synchronous one
+    face: Any = source  # for a client, its synchronous counterpart
     if not hasattr(face, "async_client"):
         sync = getattr(source, "sync", None)
         face = sync() if callable(sync) and hasattr(source, "tasks") else None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from pydantic import Field
 
+from openenv._internal.imports import NameNotFound, look_up
 from openenv._internal.lazy import lazy_module
 from openenv._internal.packages import needs
 from openenv.reward import RewardSpec
@@ -287,10 +288,9 @@ def _function(source: Source) -> Callable[..., Any]:
     place, _, attribute = source.partition(":")
     if not attribute:
         raise AdapterError(f"dm_env:{source} names no factory; expected dm_env:module:factory")
-    with needs(f"dm_env:{source}"):
-        found: Any = importlib.import_module(place)
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            raise AdapterError(f"{place} has no {attribute!r}")
-        found = getattr(found, part)
-    return found  # type: ignore[no-any-return]
+    try:
+        with needs(f"dm_env:{source}"):
+            found: Callable[..., Any] = look_up(importlib.import_module(place), attribute, place)
+    except NameNotFound as error:
+        raise AdapterError(f"{error}{error.hint}") from error
+    return found

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from openenv._internal.imports import import_attribute
 from openenv._internal.packages import needs
 from openenv.environment import Environment
 from openenv.errors import Refused
@@ -107,9 +107,8 @@ def _preset(
 
 
 def _imported(target: str, place: str) -> Any:
-    module, _, attribute = place.partition(":")
     with needs(target):
-        return getattr(importlib.import_module(module), attribute)
+        return import_attribute(place)
 
 
 @contextmanager

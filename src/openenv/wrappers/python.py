@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import sys
 from typing import Any
 
+from openenv._internal.imports import import_attribute
 from openenv.environment import Environment
 from openenv.wrappers.made import AdapterError, claimed, preset
 
@@ -68,14 +68,9 @@ def _adapter_of(cls: type) -> Any:
         # A class of a library that nobody has imported is none of that library.
         kind = getattr(sys.modules.get(package), name, None)
         if kind is not None and issubclass(cls, kind):
-            return _named(adapter)
+            return import_attribute(adapter)
     known = ", ".join(f"{package}.{name}" for package, name, _ in KINDS)
     raise AdapterError(
         f"{cls.__module__}.{cls.__qualname__} is no environment; expected a subclass of "
         f"openenv.Environment, or of one of {known}, or a function that makes an instance"
     )
-
-
-def _named(adapter: str) -> Any:
-    module, _, function = adapter.partition(":")
-    return getattr(importlib.import_module(module), function)

@@ -9,12 +9,12 @@ A value is JSON where it can be read as JSON, and text otherwise, so ``render_mo
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from openenv._internal.imports import import_attribute
 from openenv.wrappers.made import AdapterError, did_you_mean
 
 __all__ = ["PYTHON", "SCHEMES", "Reference", "environment_of", "reference"]
@@ -93,8 +93,7 @@ def environment_of(named: Reference, source: Any = None) -> type[Any]:
         AdapterError: There is nothing of that name, or it takes no such arguments.
         MissingPackage: The library is not installed.
     """
-    module, _, function = SCHEMES[named.scheme].partition(":")
-    make = getattr(importlib.import_module(module), function)
+    make = import_attribute(SCHEMES[named.scheme])
     options = list(inspect.signature(make).parameters)
     try:
         inspect.signature(make).bind(source, **named.arguments)

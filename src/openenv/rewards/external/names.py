@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import difflib
-import importlib
-import importlib.util
 import shlex
-import sys
-from pathlib import Path
-from types import ModuleType
 from typing import Any, cast
 
+from openenv._internal.imports import NameNotFound, import_attribute
 from openenv.errors import OpenEnvError
 from openenv.rewards.credit import TokenCredit, last_token, spread_over_tokens
 from openenv.rewards.delayed import TrajectoryScorer
@@ -105,34 +101,9 @@ def imported(name: str) -> Any:
         raise ScorerNameError(
             f"{name!r} names no scorer; expected module:function, or file.py:function"
         )
-    found: Any = _module_of(place, name)
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            close = difflib.get_close_matches(part, dir(found), n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise ScorerNameError(f"{place} has no {part!r}{hint}")
-        found = getattr(found, part)
-    return found
-
-
-def _module_of(place: str, name: str) -> ModuleType:
-    path = Path(place)
-    if path.suffix != ".py":
-        try:
-            return importlib.import_module(place)
-        except ModuleNotFoundError as error:
-            if error.name is None or not f"{place}.".startswith(f"{error.name}."):
-                raise
-            close = difflib.get_close_matches(place, SCHEMES, n=1)
-            hint = f"; did you mean {close[0]}:{name.partition(':')[2]}?" if close else ""
-            raise ScorerNameError(
-                f"there is no module {error.name!r}, of {name!r}{hint}"
-            ) from error
-    if not path.is_file():
-        raise ScorerNameError(f"there is no file {path}, of {name!r}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
+    try:
+        return import_attribute(name, files=True)
+    except NameNotFound as error:
+        close = difflib.get_close_matches(place, SCHEMES, n=1)
+        hint = f"; did you mean {close[0]}:{attribute}?" if close else error.hint
+        raise ScorerNameError(f"{error}, of {name!r}{hint}") from error

@@ -1,12 +1,12 @@
-"""Policies by their names."""
+"""Policies by name, as the command line takes them."""
 
 from __future__ import annotations
 
 import difflib
-import importlib
 from collections.abc import Callable
 from typing import Any
 
+from openenv._internal.imports import NameNotFound, import_attribute
 from openenv.rollouts.policies.base import Policy, PolicyError
 from openenv.settings import MODEL_KEY_VARIABLES, model_key
 
@@ -111,21 +111,9 @@ def _of_model(
 def _imported(name: str) -> Any:
     place, _, attribute = name.partition(":")
     try:
-        found: Any = importlib.import_module(place)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{place}.".startswith(f"{error.name}."):
-            raise
-        close = difflib.get_close_matches(
-            place, [kind for kind in FORMS if ":" in FORMS[kind]], n=1
-        )
-        hint = f"; did you mean {close[0]}:{attribute}?" if close else ""
-        raise PolicyError(
-            f"there is no module {error.name!r} for the policy {name!r}{hint}"
-        ) from error
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            close = difflib.get_close_matches(part, dir(found), n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise PolicyError(f"{place} has no {attribute!r}{hint}")
-        found = getattr(found, part)
-    return found
+        return import_attribute(name)
+    except NameNotFound as error:
+        forms = [kind for kind in FORMS if ":" in FORMS[kind]]
+        close = difflib.get_close_matches(place, forms, n=1)
+        hint = f"; did you mean {close[0]}:{attribute}?" if close else error.hint
+        raise PolicyError(f"{error} for the policy {name!r}{hint}") from error
