@@ -1,4 +1,4 @@
-"""Evaluation: how well a policy does, how sure that is, and what two runs have apart."""
+"""Evaluation: a policy's success, with intervals, and comparisons of runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What any way to evaluate has in common."""
+"""The base class of evaluation harnesses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["EvalHarness"]
 
 
 class EvalHarness(ABC):
-    """A way to evaluate: it is told what to evaluate, and gives figures."""
+    """A harness that evaluates a dataset and returns figures."""
 
     @abstractmethod
     def run(
@@ -21,7 +21,7 @@ class EvalHarness(ABC):
         dataset: str,
         eval_parameters: dict[str, Any],
     ) -> dict[str, Any]:
-        """Evaluate.
+        """Evaluate a dataset.
 
         Args:
             harness_version: The version of the harness, to be told of.
@@ -34,7 +34,7 @@ class EvalHarness(ABC):
         """
 
     def run_from_config(self, config: EvalConfig) -> EvalResult:
-        """Evaluate what a configuration says, and keep that beside the figures."""
+        """Evaluate what a configuration names; return the figures with the configuration."""
         scores = self.run(
             harness_version=config.harness_version,
             library_versions=config.library_versions,
@@ -45,5 +45,5 @@ class EvalHarness(ABC):
 
     @property
     def name(self) -> str:
-        """What the harness is called: its class."""
+        """The name of the harness: the name of the class."""
         return type(self).__name__

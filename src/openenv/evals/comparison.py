@@ -1,4 +1,4 @@
-"""Two runs held against each other, task by task.
+"""Comparisons of two runs, task by task.
 
 What is compared is the mean of each task in the one run with its mean in the other: the same task
 is as hard for both, which takes most of the noise away. The test is a paired permutation test, the
@@ -11,9 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from openenv.evals.metrics import COSTS, Evaluation, EvaluationError, TaskResult
+from openenv.evals.metrics import (
+    COSTS,
+    Evaluation,
+    EvaluationError,
+    StoredFigures,
+    TaskResult,
+)
 
 __all__ = ["Comparison", "ComparisonError", "FigureDifference", "TaskDifference", "compare"]
 
@@ -28,12 +34,8 @@ class ComparisonError(EvaluationError):
     """The two runs cannot be compared."""
 
 
-class _Result(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-
-class FigureDifference(_Result):
-    """One figure in both runs: means over tasks that both have."""
+class FigureDifference(StoredFigures):
+    """A figure in both runs: means over the tasks of both."""
 
     name: str
     before: float | None = None
@@ -48,8 +50,8 @@ class FigureDifference(_Result):
     tasks: int = Field(default=0, description="How many tasks have it in both runs.")
 
 
-class TaskDifference(_Result):
-    """One task in both runs."""
+class TaskDifference(StoredFigures):
+    """A task in both runs."""
 
     success_before: float | None = None
     success_after: float | None = None
@@ -57,8 +59,8 @@ class TaskDifference(_Result):
     reward_after: float | None = None
 
 
-class Comparison(_Result):
-    """What two runs have apart. Made by `compare`."""
+class Comparison(StoredFigures):
+    """The differences of two runs. Made by `compare`."""
 
     before: str = Field(description="What the first run is called.")
     after: str = Field(description="What the second run is called.")
@@ -182,7 +184,7 @@ def _check_same_meaning(before: Evaluation, after: Evaluation) -> None:
 
 
 def _matched(before: TaskResult, after: TaskResult) -> tuple[TaskResult, TaskResult]:
-    """The samples of the seeds that both have; all of them, where there is no such seed."""
+    """Return the samples of the seeds in both runs; all samples if there is no such seed."""
     common = _seeds(before) & _seeds(after)
     if not common:
         return before, after
@@ -366,7 +368,7 @@ def _unlike(one: TaskResult, other: TaskResult) -> Iterator[str]:
 
 
 def _of_left_out(before: Evaluation, after: Evaluation, compared: Comparison) -> list[str]:
-    """What is left out may be the hard part of one run, and make it look better."""
+    """Warn of unscored samples: these may be the hard part of a run, and flatter the rest."""
     counts = [
         (
             run.counts["samples"] - run.counts["scored"] - run.counts.get("given_up", 0),

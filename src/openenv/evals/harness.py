@@ -1,4 +1,4 @@
-"""`EnvEvalHarness`: a policy on an environment, as a harness; and that every so many steps.
+"""Evaluation harness for environments, and evaluation every so many training steps.
 
 After RFC 013. Training and evaluation play by the same code: `openenv.rollouts.rollout`.
 """
@@ -41,7 +41,7 @@ def play_and_evaluate(
     evaluation: dict[str, Any] | None = None,
     **options: Any,
 ) -> Evaluation:
-    """Play an environment, and say what came of it.
+    """Play an environment and evaluate the rollouts.
 
     Args:
         env: The environment; see `openenv.rollouts.rollout`.
@@ -88,7 +88,7 @@ def _check_new(rollouts: Path) -> None:
 
 
 class EvalParameters(BaseModel):
-    """What `EnvEvalHarness` reads of `eval_parameters`."""
+    """The parameters that `EnvEvalHarness` reads from `eval_parameters`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -138,7 +138,7 @@ class EvalParameters(BaseModel):
 
 
 class EnvEvalHarness(EvalHarness):
-    """Has a policy play an environment's tasks, and gives the figures of `Evaluation.scores`.
+    """Evaluates a policy on an environment's tasks; the figures are `Evaluation.scores`.
 
     `run` reads of `eval_parameters` what `EvalParameters` names.
 
@@ -169,7 +169,7 @@ class EnvEvalHarness(EvalHarness):
         dataset: str,
         eval_parameters: dict[str, Any],
     ) -> dict[str, Any]:
-        """Play and evaluate; with an `output_dir`, write the files of the run.
+        """Play and evaluate; write the files of the run if there is an `output_dir`.
 
         Raises:
             FileExistsError: The folder has rollouts already, and `resume` was not asked for.
@@ -215,7 +215,7 @@ class EnvEvalHarness(EvalHarness):
         return result.scores
 
     def in_folder(self, name: str) -> Self:
-        """The same harness, whose runs are in a folder of this name within its own."""
+        """Return a copy of the harness that writes runs to a subfolder."""
         other = copy.copy(self)
         other.output_dir = None if self.output_dir is None else self.output_dir / name
         return other
@@ -241,7 +241,7 @@ class EnvEvalHarness(EvalHarness):
         return policy_named(name, base_url=parameters.llm_endpoint, **options)
 
     def _what(self, parameters: EvalParameters) -> tuple[Any, Task | None]:
-        """What is to be done; and the first of it, where that can be read once only."""
+        """Return the tasks, and the first task if the tasks can be read only once."""
         if self.tasks is None:
             return seeds_as_tasks(_seeds(parameters)), None
         split = None if isinstance(self.tasks, Taskset) else parameters.split
@@ -313,7 +313,7 @@ class EvalSchedule:
         self._last: int | None = None
 
     def maybe_run(self, step: int) -> EvalResult | None:
-        """Evaluate, if it is time; None if it is not. A step is evaluated once.
+        """Evaluate if the step is due; return None otherwise. Each step is evaluated once.
 
         Args:
             step: How many steps of training there were.

@@ -1,4 +1,4 @@
-"""Any environment as a task of Inspect AI (https://inspect.aisi.org.uk).
+"""Environments as tasks of Inspect AI (https://inspect.aisi.org.uk).
 
     from inspect_ai import eval
     from openenv.evals.inspect import task
@@ -75,7 +75,7 @@ def task(
     name: str | None = None,
     **options: Any,
 ) -> inspect_ai.Task:
-    """Make a task of Inspect AI of an environment.
+    """Make a task of Inspect AI from an environment.
 
     Args:
         env: The environment, as `openenv.rollouts.rollout` takes it: an address, what `openenv
@@ -176,7 +176,7 @@ class _InspectEpisode:
         self._task = one
 
     async def run(self, seed: int, instructions: str) -> None:
-        """Play it; what it is worth is told of it also where a limit of Inspect AI ends it."""
+        """Play the episode; store the score even if a limit of Inspect AI ends the episode."""
         state = self._state
         arguments = reset_arguments(self._task, True)
         arguments.setdefault("seed", derived_seed(seed, self._task.id))
@@ -221,7 +221,7 @@ class _InspectEpisode:
         return ToolDef(execute, tool.name, described, parameters, parallel=False)
 
     def _told(self, first: StepResult[Any]) -> dict[str, Any]:
-        """What the scorer is told, as the log keeps it."""
+        """Return what the log keeps for the scorer."""
         score = Score(unscored="the episode was over before it began")
         if not first.done:
             score = self._seat.score("earned")
@@ -240,7 +240,7 @@ class _InspectEpisode:
 
 
 def _inlined(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A JSON schema with what it refers to in place: Inspect AI has no references."""
+    """Return a JSON schema with references resolved, which Inspect AI does not support."""
     definitions = schema.get("$defs", {})
     found = _without_references(schema, definitions, ())
     assert isinstance(found, dict)
@@ -272,7 +272,7 @@ def _without_references(value: Any, definitions: Mapping[str, Any], within: tupl
 
 
 def reward() -> Scorer:
-    """Score a sample by what its environment says that the episode is worth."""
+    """Score a sample by the environment's score of the episode."""
     made: Scorer = scorer(metrics=[mean(), stderr()], name="openenv")(_reward)()
     return made
 

@@ -1,4 +1,4 @@
-"""`InspectAIHarness`: tasks of Inspect AI, as a harness."""
+"""Evaluation harness for tasks of Inspect AI."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ READ = {"model", "task", "scorer", *PASSED, *PASSED_UNLESS_EMPTY}
 
 
 class InspectAIHarness(EvalHarness):
-    """Runs a task of Inspect AI (https://inspect.aisi.org.uk) and gives its metrics.
+    """Runs a task of Inspect AI (https://inspect.aisi.org.uk) and returns the metrics.
 
     What `run` reads of `eval_parameters`:
 
@@ -107,7 +107,7 @@ class InspectAIHarness(EvalHarness):
 
 
 def _knows_no_scorer(evaluate: Any) -> bool:
-    """Whether an `eval` only says whether to score, and not by what: it would ignore a scorer."""
+    """Return whether this `inspect_ai.eval` would ignore a scorer: `score` is only a flag there."""
     names = inspect.signature(evaluate).parameters
     return "score" in names and "scorer" not in names
 
@@ -124,14 +124,14 @@ def _check(logs: Iterable[EvalLog]) -> None:
 
 
 class _Metric(NamedTuple):
-    """One metric of a log; `names` says it ever more exactly."""
+    """A metric of a log, with names from the shortest to the most exact."""
 
     names: tuple[str, ...]
     value: float | None
 
 
 def _metrics(logs: Iterable[EvalLog]) -> dict[str, float | None]:
-    """Give each metric the first of its names that no other has."""
+    """Return the metrics, each under the shortest name that is unique."""
     found = [metric for log in logs for metric in _of_log(log)]
     scores: dict[str, float | None] = {}
     while found:

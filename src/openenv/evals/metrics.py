@@ -1,4 +1,4 @@
-"""Metrics of rollouts: how often a policy solves its tasks, and how sure that is.
+"""Metrics of rollouts: how often a policy solves tasks, with confidence intervals.
 
 A sample counts as solved where its reward is at the threshold or above. A sample without a known
 reward is no sample with reward 0. If its policy gave it up (it stopped, ran into a limit, or
@@ -71,15 +71,17 @@ NAMED_IN_A_NOTE = 3
 
 
 class EvaluationError(OpenEnvError, ValueError):
-    """There is nothing to evaluate, or it cannot be told apart."""
+    """There is nothing to evaluate, or rollouts are ambiguous."""
 
 
-class _StoredFigures(BaseModel):
+class StoredFigures(BaseModel):
+    """Figures as stored: unknown fields of later versions are ignored."""
+
     model_config = ConfigDict(extra="ignore")
 
 
-class Estimate(_StoredFigures):
-    """A figure, and how sure it is.
+class Estimate(StoredFigures):
+    """A figure with a confidence interval.
 
     `low` and `high` are None where an interval cannot be had: there is one task, or every task
     came to the same.
@@ -94,8 +96,8 @@ class Estimate(_StoredFigures):
     tasks: int = Field(default=0, description="How many tasks it is of.")
 
 
-class SampleResult(_StoredFigures):
-    """What one sample of a task came to."""
+class SampleResult(StoredFigures):
+    """The result of a sample of a task."""
 
     id: str
     sample: int = 0
@@ -124,12 +126,12 @@ class SampleResult(_StoredFigures):
 
     @property
     def is_scored(self) -> bool:
-        """It has a reward that was given, by its environment or a scorer."""
+        """True if the environment or a scorer gave a reward."""
         return self.outcome != "failed" and self.reward is not None and not self.given_up
 
 
-class TaskResult(_StoredFigures):
-    """What all samples of one task came to."""
+class TaskResult(StoredFigures):
+    """The results of all samples of a task."""
 
     group: str | None = Field(default=None, description="The family of tasks that it is of.")
     difficulty: float | None = None
@@ -142,35 +144,35 @@ class TaskResult(_StoredFigures):
 
     @property
     def reward(self) -> float | None:
-        """The mean reward of the samples that count as one; None where none does, or where it is
-        not known what samples count as that the policy gave up.
+        """The mean reward of the samples that count; None if no sample counts, or if the lowest
+        reward is not declared and the policy gave samples up.
         """
         return self.mean("reward")
 
     @property
     def success(self) -> float | None:
-        """The share of samples that have solved it; None where all are left out."""
+        """The share of solved samples; None if all are left out."""
         return _mean([sample.solved for sample in self.samples])
 
     @property
     def counted(self) -> int:
-        """How many samples are counted as solved or not."""
+        """Number of samples that count as solved or not solved."""
         return sum(sample.solved is not None for sample in self.samples)
 
     @property
     def times_solved(self) -> int:
-        """How many samples have solved it."""
+        """Number of solved samples."""
         return sum(sample.solved is True for sample in self.samples)
 
     def mean(self, figure: str) -> float | None:
-        """The mean over its samples of what `figure` names: see `figure_of`."""
+        """Return the mean of a figure over the samples; see `figure_of`."""
         if figure == "reward" and any(map(_is_of_unknown_worth, self.samples)):
             return None
         return _mean([figure_of(sample, figure) for sample in self.samples])
 
 
-class Breakdown(_StoredFigures):
-    """The figures of some of the tasks."""
+class Breakdown(StoredFigures):
+    """The figures of a subset of the tasks."""
 
     name: str
     tasks: int
@@ -179,8 +181,8 @@ class Breakdown(_StoredFigures):
     reward: Estimate
 
 
-class Evaluation(_StoredFigures):
-    """What a run came to. Made by `evaluate`."""
+class Evaluation(StoredFigures):
+    """The figures of a run. Made by `evaluate`."""
 
     environment: str = ""
     policy: str = ""
@@ -230,13 +232,13 @@ class Evaluation(_StoredFigures):
 
     @property
     def has_unknown_rewards(self) -> bool:
-        """The policy gave samples up, and nobody says what these are worth: no mean of rewards is
-        given.
+        """True if the policy gave samples up whose reward is unknown: then there is no mean of
+        rewards.
         """
         return any(map(_is_of_unknown_worth, _samples(self)))
 
     def scores(self) -> dict[str, Any]:
-        """The figures, one a name, as trackers of experiments take them; and those of each task.
+        """Return the figures by name, as experiment trackers take them, and those of each task.
 
         The names are those of RFC 013. A figure that no sample has is None.
         """
@@ -279,7 +281,7 @@ def evaluate(
     seed: int = 0,
     reproducible: bool | None = None,
 ) -> Evaluation:
-    """Say what a run came to.
+    """Evaluate a run.
 
     Rates and means are over samples; `pass_at_k` is the mean over tasks. The intervals of rates
     are Wilson's, of as many samples as are independent; all others are of a bootstrap in which
@@ -371,7 +373,7 @@ def _lowest(given: float | None, reward: Mapping[str, Any] | None) -> float | No
 
 
 class _Rules(NamedTuple):
-    """How samples are judged; see `evaluate`."""
+    """Rules by which samples are judged; see `evaluate`."""
 
     threshold: float
     unscored: Unscored
@@ -379,7 +381,7 @@ class _Rules(NamedTuple):
     is_lowest_given: bool
 
     def worst(self, rollout: Rollout) -> float | None:
-        """Return what a rollout counts as that the policy gave up."""
+        """Return the reward of a rollout that the policy gave up."""
         if self.is_lowest_given:
             return self.lowest
         if rollout.reward_unfinished is not None:
@@ -389,13 +391,13 @@ class _Rules(NamedTuple):
         return min(0.0, rollout.reward_range[0])
 
     def cost(self, rollout: Rollout) -> float:
-        """Return what a rollout loses, beside what it has earned, as its policy has left it."""
+        """Return the penalty of a rollout that the policy left before the end."""
         is_counted = self.unscored != "skip" and rollout.is_scored and is_left(rollout)
         return (rollout.reward_unfinished or 0.0) if is_counted else 0.0
 
 
 def figure_of(sample: SampleResult, figure: str) -> float | None:
-    """A figure of one sample, None where it has none.
+    """Return a figure of a sample; None if the sample lacks the figure.
 
     Args:
         sample: The sample.
@@ -435,7 +437,7 @@ def _by_task(rollouts: Iterable[Rollout], rules: _Rules) -> dict[str, TaskResult
 
 
 def _as_read(name: str) -> list[str | int]:
-    """A key to sort names by as people do: 2 before 10."""
+    """Return a sort key in natural order: 2 before 10."""
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
 
@@ -515,7 +517,7 @@ def _is_unscored(sample: SampleResult) -> bool:
 
 
 def _is_of_unknown_worth(sample: SampleResult) -> bool:
-    """Whether it counts as the lowest reward, and nobody says which that is."""
+    """Return whether a sample was given up without a known lowest reward."""
     return sample.given_up and sample.reward is None
 
 
@@ -535,7 +537,7 @@ def _components(per_task: Mapping[str, TaskResult], reward: Mapping[str, Any] | 
 
 
 class SampleCount(NamedTuple):
-    """Of the samples of a task, how many have it, of how many that could."""
+    """Samples of a task that have a property, and samples that could have the property."""
 
     has: int
     of: int
@@ -564,7 +566,7 @@ RATES = {
 
 @dataclass
 class _Estimator:
-    """Makes estimates of tasks, with what is the same for all of them."""
+    """Computes the estimates of a set of tasks."""
 
     tasks: Mapping[str, TaskResult]
     level: float
@@ -572,7 +574,7 @@ class _Estimator:
     seed: int
 
     def rate(self, counts: Callable[[TaskResult], SampleCount]) -> Estimate:
-        """The share of samples; its interval is Wilson's."""
+        """Return the share of samples with Wilson's interval."""
         import numpy as np
 
         from openenv.evals.statistics import rate_interval, ratio_stderr
@@ -593,7 +595,7 @@ class _Estimator:
         )
 
     def means(self, figures: Sequence[str]) -> dict[str, Estimate]:
-        """The means over samples of figures, by their names."""
+        """Return the means of figures over samples, by name."""
         rows = [
             [_total([figure_of(sample, figure) for sample in task.samples]) for figure in figures]
             for task in self.tasks.values()
@@ -605,7 +607,7 @@ class _Estimator:
         return found
 
     def pass_at_k(self) -> dict[int, Estimate]:
-        """The mean over tasks of the chance that one of k samples solves it."""
+        """Return the mean over tasks of the chance that at least one of k samples is solved."""
         groups = [_groups(task) for task in self.tasks.values()]
         most = max(tally.of for tallies in groups for tally in tallies)
         ks = [k for k in range(1, most + 1) if k <= EACH_K_UP_TO or k == most or not k & (k - 1)]
@@ -617,7 +619,7 @@ class _Estimator:
         return estimates
 
     def broken_down(self, parts: Mapping[str, Sequence[str]]) -> list[Breakdown]:
-        """The figures of parts of the tasks, by the names of these."""
+        """Return the figures of subsets of the tasks."""
         found = []
         for name, tasks in parts.items():
             part = {task: self.tasks[task] for task in tasks}
@@ -665,7 +667,7 @@ class _Estimator:
         return found
 
     def _mend_chance(self, estimate: Estimate) -> None:
-        """Keep the interval of a chance from 0 to 1; give one to a chance that is certain."""
+        """Clip the interval of a chance to [0, 1]; add an interval to a certain chance."""
         from openenv.evals.statistics import wilson
 
         if estimate.low is not None and estimate.high is not None:
@@ -677,7 +679,7 @@ class _Estimator:
 
 
 def _groups(task: TaskResult) -> list[SampleCount]:
-    """Solved and counted samples of each seed: one of them is one thing to solve."""
+    """Return solved and counted samples by seed: each seed is a problem to solve."""
     counted: Counter[str] = Counter()
     solved: Counter[str] = Counter()
     for sample in task.samples:
@@ -687,7 +689,9 @@ def _groups(task: TaskResult) -> list[SampleCount]:
 
 
 def _passes(groups: Sequence[SampleCount], k: int) -> tuple[float, int]:
-    """The mean of pass@k over the seeds of a task that have k samples; and 1, or 0 if none has."""
+    """Return the mean of pass@k over the seeds with k samples, and 1; or 0 and 0 without such
+    seeds.
+    """
     from openenv.evals.statistics import pass_at_k
 
     chances = [pass_at_k(tally.of, tally.has, k) for tally in groups if tally.of >= k]
@@ -739,7 +743,7 @@ def _difficulties(per_task: Mapping[str, TaskResult]) -> dict[str, list[str]]:
 
 
 def _parts(values: Sequence[float], by_value: Mapping[float, list[str]]) -> dict[str, list[str]]:
-    """Put neighbouring difficulties together, such that each part has about as many tasks."""
+    """Combine neighbouring difficulties into parts with about equally many tasks."""
     share = sum(map(len, by_value.values())) / PARTS
     parts: dict[int, list[float]] = {}
     before = 0

@@ -1,4 +1,4 @@
-"""The plots of a report of an evaluation."""
+"""Plots for evaluation reports."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LONGEST_NAME = 28
 
 
 def evaluation_plots(evaluation: Evaluation) -> list[Plot]:
-    """Plot one run: what there is of its rewards, tasks, pass@k and components."""
+    """Plot a run: rewards, tasks, pass@k and components."""
     with styled():
         plots = [
             _rewards(evaluation),
@@ -44,7 +44,7 @@ def evaluation_plots(evaluation: Evaluation) -> list[Plot]:
 
 
 def comparison_plots(compared: Comparison) -> list[Plot]:
-    """Plot two runs: their differences, and their tasks against each other."""
+    """Plot two runs: the differences, and the tasks against each other."""
     with styled():
         plots = [_forest(compared), _scatter(compared)]
     return [one for one in plots if one is not None]
@@ -278,7 +278,7 @@ def _points(axes: Axes, pairs: np.ndarray) -> None:
 
 
 def _short(name: str) -> str:
-    """A name in as much as there is room for: what tells two apart is often at the end."""
+    """Abbreviate a name in the middle: names often differ at the end."""
     name = " ".join(name.split())
     if len(name) <= LONGEST_NAME:
         return name

@@ -1,4 +1,4 @@
-"""Reports of an evaluation: a page of HTML that needs nothing else, and Markdown.
+"""Evaluation reports: a self-contained page of HTML, and Markdown.
 
 The page makes no request, runs no program, and can be read on a telephone and on paper. Of many
 tasks it shows the hardest, and says so; all of them are in ``result.json``.
@@ -37,7 +37,7 @@ TITLES = {
 
 
 def html_report(evaluation: Evaluation, compared: Comparison | None = None) -> str:
-    """Write the report of a run as one page of HTML.
+    """Write the report of a run as a page of HTML.
 
     Args:
         evaluation: The run.
@@ -111,19 +111,19 @@ NONE = "-"
 
 
 def percent(share: float | None) -> str:
-    """A share in percent."""
+    """Format a share in percent."""
     return NONE if share is None else f"{100 * share:.1f} %"
 
 
 def number(value: float | None) -> str:
-    """A figure with three digits, or as many as it has before the point."""
+    """Format a figure with three digits, or with all digits before the point."""
     if value is None:
         return NONE
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:#.3g}".rstrip(".")
 
 
 def p_value(value: float | None) -> str:
-    """A p-value, with three digits."""
+    """Format a p-value with three digits."""
     if value is None:
         return NONE
     return "below 0.001" if value < 1e-3 else f"{value:.3f}"
@@ -137,21 +137,21 @@ def _interval(show: Callable[[float | None], str]) -> Callable[[Any], str]:
 
 
 def signed(value: float | None, show: Callable[[float | None], str] = number) -> str:
-    """A difference, with its sign."""
+    """Format a difference with a sign."""
     if value is None:
         return NONE
     return f"{'+' if value > 0 else ''}{show(value)}"
 
 
 def moment(seconds: float) -> str:
-    """A time since the epoch, in words; nothing where it is not known."""
+    """Format a time since the epoch; empty for an unknown time."""
     if not seconds:
         return ""
     return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d %H:%M} UTC"
 
 
 def rewards(task: TaskResult) -> str:
-    """The rewards of a task's samples, as far as there is room."""
+    """Format the rewards of a task's samples, up to eight."""
     shown = [NONE if s.reward is None else f"{s.reward:.3g}" for s in task.samples[:8]]
     return ", ".join(shown) + (" …" if len(task.samples) > len(shown) else "")
 

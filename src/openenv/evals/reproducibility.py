@@ -1,4 +1,4 @@
-"""Does an environment show the same twice for one task and seed? (RFC 013, decision D4)
+"""Reproducibility of first observations for a task and seed (RFC 013, decision D4).
 
 An environment that takes a seed and discards it plays other episodes in each run, and what two runs
 have apart may then be of these. So before a run two fresh sessions are reset alike, one after the
@@ -36,7 +36,7 @@ NAMES = ("episode_id", "session_id")
 
 @dataclass(frozen=True)
 class Reproducibility:
-    """What came of looking twice.
+    """The result of a reproducibility check.
 
     Attributes:
         is_same: Both looks were the same; None where nobody could look.
@@ -48,7 +48,7 @@ class Reproducibility:
 
 
 def check_reproducible(env: Any, tasks: Any = None, *, seed: int = 0) -> Reproducibility:
-    """Reset two fresh sessions alike, and say whether they show the same. It logs a warning if not.
+    """Reset two new sessions alike and compare the first observations; log a warning if different.
 
     Args:
         env: The environment, as `openenv.rollouts.rollout` takes it.
@@ -71,7 +71,7 @@ def check_reproducible(env: Any, tasks: Any = None, *, seed: int = 0) -> Reprodu
 
 
 class _ReadOnce(Exception):
-    """To look at the first task would take it from the run."""
+    """Reading the first task would take the task from the run."""
 
 
 def _first(tasks: Any) -> Task | None:

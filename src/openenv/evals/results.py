@@ -1,4 +1,4 @@
-"""Evaluations as files: one folder a run.
+"""Evaluations as files, a folder for each run.
 
 rollouts.jsonl   what was played; see `openenv.rollouts.files`
 result.json      an `EvalResult`: what was asked for, and what came of it
@@ -57,7 +57,7 @@ INSTALL = "pip install 'openenv[eval]'"
 
 
 def check_extra(reports: Iterable[str] = ()) -> None:
-    """Look for what an evaluation and its reports need, before anything is played for it.
+    """Check, before anything is played, that the packages for evaluation and reports are installed.
 
     Args:
         reports: The kinds of reports that are to be written.
@@ -71,7 +71,7 @@ def check_extra(reports: Iterable[str] = ()) -> None:
 
 
 def result_of(config: EvalConfig, evaluation: Evaluation) -> EvalResult:
-    """Put what was asked for beside what came of it."""
+    """Combine a configuration and an evaluation to a result."""
     whole = evaluation.model_dump(mode="json", exclude_defaults=True)
     return EvalResult(config=config, scores={**evaluation.scores(), WHOLE: whole})
 
@@ -103,7 +103,7 @@ def compare_eval_results(before: EvalResult, after: EvalResult, **options: Any) 
 
 
 def is_stored(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is that of a run: its folder, its rollouts, or its result."""
+    """Return whether a path names a run: a folder, a file of rollouts, or a result."""
     path = Path(path)
     if path.is_dir():
         return any((path / name).is_file() for name in (ROLLOUTS, RESULT))
@@ -111,7 +111,7 @@ def is_stored(path: str | os.PathLike[str]) -> bool:
 
 
 def load_evaluation(path: str | os.PathLike[str], **options: Any) -> Evaluation:
-    """Read a run that was stored.
+    """Read a stored run.
 
     Args:
         path: Its folder, its rollouts, or its ``result.json``. What is in a result was evaluated
@@ -140,9 +140,8 @@ def load_evaluation(path: str | os.PathLike[str], **options: Any) -> Evaluation:
 
 
 def stored_rules(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the arguments of `evaluate` by which a stored run was evaluated; none where its
-    rollouts have no result beside them. A threshold that follows from what the environment declares
-    is not among them: it follows again.
+    """Return the arguments of `evaluate` by which a stored run was evaluated; none without a stored
+    result. A threshold derived from the declared range is left out, to be derived again.
 
     Args:
         path: The folder of the run, its rollouts, or its ``result.json``.
@@ -206,8 +205,8 @@ def save(
     compared: Comparison | None = None,
     reports: Iterable[str] = tuple(REPORTS),
 ) -> list[Path]:
-    """Write a run into its folder, beside its rollouts; what is there of another one is replaced,
-    or removed where this one has no such file. What looks like a secret is replaced.
+    """Write a run to a folder beside the rollouts; files of an earlier run are replaced or removed.
+    Apparent secrets are redacted.
 
     Args:
         folder: Where; it is made if it is not there.

@@ -1,4 +1,4 @@
-"""The statistics of evaluation: estimates, their intervals, and tests of two runs.
+"""Statistics of evaluations: estimates, intervals, and tests of two runs.
 
 A run is samples of tasks. Tasks are drawn, and samples of one task are alike; so what is drawn
 again by a bootstrap, and what counts as one observation in a test, is the task with all of its
@@ -47,7 +47,7 @@ RELATIVE = 1e-12
 
 @lru_cache(maxsize=65_536)
 def pass_at_k(samples: int, solved: int, k: int) -> float:
-    """The chance that at least one of `k` samples of a task solves it.
+    """Return the probability that at least one of `k` samples of a task solves the task.
 
     The estimator is ``1 - C(n - c, k) / C(n, k)``, which is without bias (Chen et al. 2021,
     arXiv:2107.03374, equation 1): the share of the subsets of k samples in which one is solved.
@@ -71,7 +71,7 @@ def pass_at_k(samples: int, solved: int, k: int) -> float:
 
 
 def wilson(rate: float, size: float, level: float = 0.95) -> tuple[float, float]:
-    """The score interval of a rate (Wilson 1927, without correction for continuity).
+    """Return the score interval of a rate (Wilson 1927, without continuity correction).
 
     Args:
         rate: The share that was seen, from 0 to 1.
@@ -92,7 +92,7 @@ def wilson(rate: float, size: float, level: float = 0.95) -> tuple[float, float]
 
 
 def ratio_stderr(sums: Floats, counts: Floats) -> float:
-    """The standard error of ``sums.sum() / counts.sum()``, where tasks are drawn.
+    """Return the standard error of ``sums.sum() / counts.sum()`` with tasks drawn.
 
     It is that of a ratio by linearisation (Cochran, Sampling Techniques, 1977, section 6.5); with
     one sample a task, the common one of a mean. NaN of less than two tasks.
@@ -109,7 +109,7 @@ def ratio_stderr(sums: Floats, counts: Floats) -> float:
 
 
 def effective_size(solved: Floats, counts: Floats) -> float:
-    """How many independent samples tell as much of a rate as these samples of tasks do.
+    """Return the number of independent samples that would determine a rate as well.
 
     It is the number of samples over the design effect (Kish, Survey Sampling, 1965), which is at
     least 1 and at most the samples of a task. Where all or none are solved, the effect cannot be
@@ -130,7 +130,7 @@ def effective_size(solved: Floats, counts: Floats) -> float:
 
 
 def rate_interval(solved: Floats, counts: Floats, level: float = 0.95) -> tuple[float, float]:
-    """The interval of the rate ``solved.sum() / counts.sum()``, where tasks are drawn.
+    """Return the interval of the rate ``solved.sum() / counts.sum()`` with tasks drawn.
 
     It is Wilson's, of as many samples as are independent; of fewer where that number is itself
     estimated, from few tasks (Korn and Graubard 1998, Survey Methodology 24), but never of fewer
@@ -149,7 +149,7 @@ def rate_interval(solved: Floats, counts: Floats, level: float = 0.95) -> tuple[
 
 
 def are_few(tasks: int, level: float) -> bool:
-    """Whether a bootstrap of so many tasks is too narrow, whatever is drawn.
+    """Return whether a bootstrap of so many tasks is too narrow, whatever is drawn.
 
     Its ends lie between the lowest task and the highest, and these have the middle of the tasks
     that might have been between them with a chance of ``1 - 2**(1 - tasks)`` only: 94 % of five.
@@ -160,7 +160,7 @@ def are_few(tasks: int, level: float) -> bool:
 def bootstrap_intervals(
     sums: Floats, counts: Floats, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> list[tuple[float, float] | None]:
-    """Intervals of ``sums.sum(0) / counts.sum(0)``, each column a figure, by drawing tasks.
+    """Return intervals of ``sums.sum(0) / counts.sum(0)`` by a bootstrap over tasks.
 
     The tasks are drawn again with all of their samples, the same ones for every column. The ends
     are percentiles, expanded for few tasks as Student's t is wider than the normal distribution
@@ -231,7 +231,7 @@ def _or_zero(value: float, rounding: float) -> float:
 def permutation_p_values(
     differences: Floats, *, resamples: int = 10_000, seed: int = 0
 ) -> list[float]:
-    """The p-values, two-sided, of a paired permutation test of the mean, one a column.
+    """Return two-sided p-values of paired permutation tests of the mean, by column.
 
     If the two runs do not differ, each difference might as well have the other sign (Fisher 1935,
     section 21). Up to 14 tasks that differ, every pattern of signs is looked at, and the value is
@@ -265,7 +265,7 @@ def _sign_flip_p_value(differences: Floats, resamples: int, seed: int) -> float:
 
 
 def mcnemar(fixed: int, regressed: int) -> float:
-    """The p-value, two-sided and exact, of McNemar's test (1947).
+    """Return the exact two-sided p-value of McNemar's test (1947).
 
     Of the tasks that only one run solves, either run should have half, if the runs do not differ.
 
@@ -279,7 +279,7 @@ def mcnemar(fixed: int, regressed: int) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values adjusted for there being several (Holm 1979), in the same order.
+    """Adjust p-values for multiple tests (Holm 1979), in the same order.
 
     To call those significant which are below a level then errs in one of them or more with at most
     that chance.

@@ -1,4 +1,4 @@
-"""What an evaluation is asked for, and what comes of it."""
+"""Configurations and results of evaluations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["EvalConfig", "EvalResult"]
 
 
 class EvalConfig(BaseModel):
-    """What is to be evaluated, by which harness: what one needs to do it again."""
+    """The configuration of an evaluation, sufficient to repeat the evaluation."""
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True)
 
@@ -22,7 +22,7 @@ class EvalConfig(BaseModel):
 
 
 class EvalResult(BaseModel):
-    """What an evaluation came to."""
+    """The result of an evaluation."""
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True)
 

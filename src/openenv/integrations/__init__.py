@@ -1,4 +1,4 @@
-"""Any environment as one of another library's: Gymnasium, PettingZoo, dm_env.
+"""Environments for other libraries: Gymnasium, PettingZoo, dm_env, and trainers.
 
     from openenv.integrations.gymnasium import GymnasiumEnv
 

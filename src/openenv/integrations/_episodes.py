@@ -1,4 +1,4 @@
-"""What trainers that play by themselves have in common: seats, the first messages, the reward."""
+"""Shared code of trainers that own the loop: sessions, reset arguments, rewards."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _looking = threading.Lock()
 def shared_sessions(
     environment: Hashable, retries: int, equal_beginnings: bool = True
 ) -> EpisodeSessions:
-    """The seats that this process has in an environment, on the shared loop; found once.
+    """Return the sessions of this process in an environment, on the shared loop; opened once.
 
     Args:
         environment: As `openenv.rollout` takes it.
@@ -81,21 +81,21 @@ def shared_sessions(
 
 
 async def run_on_shared_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Have the shared loop, where such seats live, do something, and wait for it on any loop."""
+    """Run a coroutine on the shared loop, where sessions live; awaitable from any loop."""
     return await background.submit(work).awaited()
 
 
 async def begin_episode(
     seat: EpisodeSession, arguments: Mapping[str, Any], may_ignore: frozenset[str] = frozenset()
 ) -> str:
-    """Begin an episode; what the model is shown first. Raises what `EpisodeSession.reset` does."""
+    """Begin an episode; return the first observation as text. Raises what `reset` does."""
     return seat.seen(await seat.reset(may_ignore=may_ignore, **arguments))
 
 
 def row_arguments(
     row: Mapping[str, Any], columns: Columns | None
 ) -> tuple[dict[str, Any], frozenset[str]]:
-    """What an episode is reset with for a row whose columns are mostly a trainer's own.
+    """Return the reset arguments of a row whose columns are mostly the trainer's.
 
     Args:
         row: Its columns.
@@ -123,7 +123,7 @@ def row_arguments(
 
 
 def session_reward(seat: EpisodeSession, unfinished: Unfinished) -> Score:
-    """What an episode is worth, which is known.
+    """Return the score of an episode.
 
     Raises:
         Unscored: It is not: the environment has failed, or gave no reward.
@@ -146,7 +146,7 @@ async def play(
     may_ignore: frozenset[str] = frozenset(),
     max_prompt: int | None = None,
 ) -> Score:
-    """Play an episode to its end; the model is asked on the loop that runs.
+    """Play an episode to the end; the model is asked on the running loop.
 
     Args:
         rollout: In a seat of the shared loop.
@@ -174,7 +174,7 @@ async def play(
 
 
 def check_scored(score: Score) -> Score:
-    """A score that has a value.
+    """Return a score that has a value.
 
     Raises:
         Unscored: It has none: the environment has failed, or gave no reward.

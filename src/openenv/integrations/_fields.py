@@ -1,4 +1,4 @@
-"""How the elements of a space are the fields of an action or an observation."""
+"""Elements of spaces as fields of actions and observations."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ NUMBERS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary
 def elements_of_actions(
     schema: Mapping[str, Any] | None, space: Space[Any] | None, field: str | None
 ) -> SpaceElements:
-    """How elements of a space are actions; see `SpaceElements.of`."""
+    """Map elements of a space to actions; see `SpaceElements.of`."""
     return SpaceElements.of("action", schema, space, field, Action.model_fields)
 
 
 def elements_of_observations(
     schema: Mapping[str, Any] | None, space: Space[Any] | None, field: str | None
 ) -> SpaceElements:
-    """How observations are elements of a space; see `SpaceElements.of`."""
+    """Map observations to elements of a space; see `SpaceElements.of`."""
     return SpaceElements.of("observation", schema, space, field, Observation.model_fields)
 
 
 class SpaceElements(NamedTuple):
-    """A space, and where its elements are among the fields of a model.
+    """A space, and the place of elements among the fields of a model.
 
     Attributes:
         what: What the model is, for messages.
@@ -58,7 +58,7 @@ class SpaceElements(NamedTuple):
         field: str | None,
         without: Iterable[str],
     ) -> SpaceElements:
-        """Find out how a model and a space go together.
+        """Match a model with a space.
 
         The only field of a model holds the elements themselves. Those of a model with several
         are a `Dict` of them.
@@ -92,7 +92,7 @@ class SpaceElements(NamedTuple):
         return cls(what, space_of({**fields[field], **definitions}, path=path), field)
 
     def to_fields(self, element: Any) -> dict[str, Any]:
-        """The fields of an action, as JSON has them: every model of an action takes lists.
+        """Convert an element to the fields of an action, with lists for arrays.
 
         Raises:
             ValueError: It is no element of the space.
@@ -101,7 +101,7 @@ class SpaceElements(NamedTuple):
         return {self.field: plain} if self.field is not None else plain
 
     def to_plain(self, element: Any) -> Any:
-        """An element as JSON has it.
+        """Convert an element to JSON types.
 
         Raises:
             ValueError: It is no element of the space.
@@ -109,7 +109,7 @@ class SpaceElements(NamedTuple):
         return _listed(to_plain(self.space, element, path=self.what))
 
     def from_plain(self, value: Any) -> Any:
-        """The element that a value is.
+        """Convert a value to an element.
 
         Raises:
             ValueError: It does not fit the space.
@@ -117,7 +117,7 @@ class SpaceElements(NamedTuple):
         return from_plain(self.space, value, path=self.what, strict=False)
 
     def from_fields(self, model: Mapping[str, Any] | BaseModel) -> Any:
-        """The element that an observation shows.
+        """Convert an observation to an element.
 
         Raises:
             ValueError: It does not fit the space.
@@ -131,7 +131,7 @@ class SpaceElements(NamedTuple):
         return from_plain(self.space, fields[self.field], path=path, strict=False)
 
     def to_batch(self, elements: Any, batched: Space[Any]) -> Any:
-        """Part a batch of elements into the actions of many environments.
+        """Split a batch of elements into the actions of many environments.
 
         Args:
             elements: An element of `batched`.
@@ -142,7 +142,7 @@ class SpaceElements(NamedTuple):
         return [self.to_fields(element) for element in utils.iterate(batched, elements)]
 
     def from_batch(self, batch: Any) -> Any:
-        """Put the observations of many environments into one batch of elements.
+        """Combine the observations of many environments into a batch of elements.
 
         Args:
             batch: A mapping of the fields' columns, or a list of observations.
@@ -169,14 +169,14 @@ def _given(space: Space[Any] | None, what: str) -> Space[Any]:
 
 
 def _is_of_fields(space: Space[Any] | None, fields: Mapping[str, Any]) -> bool:
-    """Whether a space that was given names fields of the model."""
+    """Return whether a given space names fields of the model."""
     return isinstance(space, spaces.Dict) and space.spaces.keys() <= fields.keys()
 
 
 def _only(
     what: str, schema: Mapping[str, Any], fields: Mapping[str, Any], space: Space[Any] | None
 ) -> str | None:
-    """The field that holds the elements; None where they are all the fields."""
+    """Return the field that holds the elements; None if all fields do."""
     if len(fields) == 1:
         return next(iter(fields))
     if space is None:
@@ -211,7 +211,7 @@ def _is_of_numbers(space: Space[Any]) -> bool:
 
 
 def _stacked(space: Space[Any], column: Any, path: str) -> Any:
-    """One field's values as a batch: as they are, where they were stacked as the space has them."""
+    """Return the values of a field as a batch; unchanged if already stacked like the space."""
     if (
         type(column) is np.ndarray
         and column.dtype == space.dtype

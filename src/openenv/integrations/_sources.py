@@ -1,4 +1,4 @@
-"""What an environment of another library is a view of, and what that speaks."""
+"""Sources of the environments that other libraries view, and the schemas of their models."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ IN_THIS_PROCESS = "local:"
 
 
 class UnscoredStep(OpenEnvError, ValueError):
-    """A step was not scored, and Gymnasium and its kin have rewards that are numbers.
+    """A step was not scored; Gymnasium and similar libraries need a number as reward.
 
     Attributes:
         result: What the step came to. The episode goes on.
@@ -50,14 +50,14 @@ class UnscoredStep(OpenEnvError, ValueError):
 
 
 class Schemas(NamedTuple):
-    """The JSON schemas of an environment's models; None where nobody tells them."""
+    """JSON schemas of an environment's models; None for an unknown schema."""
 
     action: Mapping[str, Any] | None
     observation: Mapping[str, Any] | None
 
 
 class OpenedSource(NamedTuple):
-    """What a view drives, and what that speaks."""
+    """A client that is connected to a source, with the schemas."""
 
     client: SyncEnvClient[Any, Any, Any]
     schemas: Schemas
@@ -67,7 +67,7 @@ class OpenedSource(NamedTuple):
 
 
 def open_source(source: Any, options: Mapping[str, Any]) -> OpenedSource:
-    """Find what a view was given; its server is started if need be.
+    """Open the source of a view; a server is started if needed.
 
     Args:
         source: As for `openenv.integrations.gymnasium.GymnasiumEnv`; or what this has given.
@@ -104,7 +104,7 @@ def _client_of(source: Any, options: Mapping[str, Any]) -> SyncEnvClient[Any, An
 def vector_of(
     source: Any, num_envs: int, options: Mapping[str, Any]
 ) -> tuple[VectorEnv, SyncEnvClient[Any, Any, Any] | None]:
-    """Many environments of what a view was given, and the client that keeps their server, if any.
+    """Return many environments of a source, and the client that keeps the server, if any.
 
     Args:
         source: As for `openenv.integrations.gymnasium.GymnasiumVectorEnv`.
@@ -129,7 +129,7 @@ def vector_of(
 
 
 class _Bare(EnvClient[Any, Any, Any]):
-    """A client without models and hooks: a `VectorEnv` stacks its results as they come."""
+    """A client without models and hooks: `VectorEnv` stacks results unchanged."""
 
 
 def _is_server(source: Any) -> bool:
@@ -164,7 +164,7 @@ def _maker_of(source: Any) -> Callable[..., Any]:
 
 
 def schemas_of(source: Any, base_url: str | None, options: Mapping[str, Any]) -> Schemas:
-    """The schemas of what a view was given.
+    """Return the schemas of a source.
 
     Args:
         source: What it was given.
@@ -213,7 +213,7 @@ def _told(base_url: str, options: Mapping[str, Any]) -> Schemas:
 
 
 def reward_of(result: StepResult[Any], unscored: float | None) -> float:
-    """The reward of a step; `unscored` is that of one that was not scored.
+    """Return the reward of a step, or `unscored` for a step without a reward.
 
     Raises:
         UnscoredStep: It was not, and there is none for that.

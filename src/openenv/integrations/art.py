@@ -55,7 +55,7 @@ async def rollout(
     request: Mapping[str, Any] | None = None,
     equal_beginnings: bool = True,
 ) -> art.Trajectory:
-    """Play one episode.
+    """Play an episode.
 
     What fails raises, and so does what cannot be scored: ART gathers that as an exception of its
     group, which is not trained on, up to ``max_exceptions``.
@@ -123,7 +123,7 @@ async def rollout(
 def _episode(
     given: Any, prompt: str | Sequence[Mapping[str, Any]], reset: Mapping[str, Any]
 ) -> tuple[list[Mapping[str, Any]], dict[str, Any], frozenset[str]]:
-    """What the model is told first, and the reset's arguments, and which may be ignored."""
+    """Return the first messages, the reset arguments, and those that may be ignored."""
     said: list[Mapping[str, Any]] = []
     if isinstance(prompt, str):
         said.append({"role": "system", "content": prompt})
@@ -143,7 +143,7 @@ def _episode(
 async def _answers(
     seat: EpisodeSession, seats: EpisodeSessions, choice: Any
 ) -> list[dict[str, Any]]:
-    """Act by a reply of the model; what it is told."""
+    """Act by a reply of the model; return the messages that answer."""
     message, is_cut = choice.message, choice.finish_reason == "length"
     if not message.tool_calls or is_cut:
         reply = read_reply(message.content or "", seats.interface, is_cut=is_cut)
@@ -161,7 +161,7 @@ async def _answers(
 
 
 def _called(tool_calls: Sequence[Any]) -> ParsedReply:
-    """The calls of a reply, up to one that cannot be read."""
+    """Return the calls of a reply, up to a call that cannot be read."""
     calls: list[ParsedCall] = []
     for one in tool_calls:
         try:

@@ -1,4 +1,4 @@
-"""Any environment as one of dm_env's.
+"""Environments as `dm_env.Environment`.
 
 dm_env: Muldal et al. 2019, "dm_env: A Python interface for reinforcement learning environments",
 http://github.com/deepmind/dm_env.
@@ -65,7 +65,7 @@ class DmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has no types
         return dm_env.restart(_counted(self._env.observation_space, observation))
 
     def step(self, action: Any) -> dm_env.TimeStep:
-        """Carry out one action, or begin an episode where none is running.
+        """Carry out an action; begin an episode if none is running.
 
         Raises:
             UnscoredStep: It was not scored, and there is no `unscored_reward`.
@@ -85,20 +85,20 @@ class DmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has no types
         return dm_env.transition(reward, observation)
 
     def action_spec(self) -> Any:
-        """What actions are."""
+        """Return the spec of actions."""
         return self._action_spec
 
     def observation_spec(self) -> Any:
-        """What observations are."""
+        """Return the spec of observations."""
         return self._observation_spec
 
     def close(self) -> None:
-        """Close the session, and what was started for it. Safe to repeat."""
+        """Close the session, and what was started. Safe to repeat."""
         self._env.close()
 
 
 def spec_of(space: Space[Any], name: str) -> Any:
-    """The spec of a space, or the nest of specs.
+    """Return the spec of a space, or a nest of specs.
 
     Args:
         space: The space.
@@ -130,7 +130,7 @@ def _named(space: spaces.Discrete[Any], name: str) -> str:
 
 
 def _counted(space: Space[Any], element: Any) -> Any:
-    """An element as the specs have it: what is discrete is counted from 0."""
+    """Convert an element for the specs: discrete values count from 0."""
     if isinstance(space, spaces.Dict):
         return {key: _counted(inner, element[key]) for key, inner in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
@@ -141,7 +141,7 @@ def _counted(space: Space[Any], element: Any) -> Any:
 
 
 def _element(space: Space[Any], counted: Any) -> Any:
-    """The inverse of `_counted`."""
+    """Invert `_counted`."""
     if isinstance(space, spaces.Dict):
         return {key: _element(inner, counted[key]) for key, inner in space.spaces.items()}
     if isinstance(space, spaces.Tuple):

@@ -1,4 +1,4 @@
-"""Any environment as one of Gymnasium's: alone, or many of them together.
+"""Environments as `gymnasium.Env` and `gymnasium.vector.VectorEnv`.
 
 Gymnasium: Towers et al. 2024, "Gymnasium: A Standard Interface for Reinforcement Learning
 Environments", arXiv:2407.17032.
@@ -136,7 +136,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any], EzPickle):
         return self._observations.from_fields(result.observation), info_of(result) or {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Carry out one action.
+        """Carry out an action.
 
         Raises:
             UnscoredStep: It was not scored, and there is no `unscored_reward`.
@@ -162,14 +162,14 @@ class GymnasiumEnv(gymnasium.Env[Any, Any], EzPickle):
         return drawn_in_mode(self._client.render, self.render_mode)
 
     def close(self) -> None:
-        """Close the session, and what was started for it. Safe to repeat, also at the very end."""
+        """Close the session, and what was started. Safe to repeat, also at interpreter exit."""
         if not self._is_closed:
             self._is_closed = True
             self._client.close()
 
 
 class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
-    """Many environments of one server as a `gymnasium.vector.VectorEnv`; see `openenv.VectorEnv`.
+    """Environments of a server as `gymnasium.vector.VectorEnv`; see `openenv.VectorEnv`.
 
     It does what `gymnasium.vector.AsyncVectorEnv` does with as many environments: spaces, seeds,
     automatic resets and infos are the same.
@@ -281,7 +281,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return tuple(_in_mode(drawn, mode) for drawn in self._envs.render())
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Close every session, and what was started for them.
+        """Close every session, and what was started.
 
         Gymnasium's `__del__` calls this too, also of one that was never made to the end.
         """
@@ -301,7 +301,7 @@ def _checked_mode(mode: str | None) -> str | None:
 
 
 def drawn_in_mode(render: Callable[[], Any], mode: str | None) -> Any:
-    """What an environment draws, as a render mode has it; None, and a warning, without a mode.
+    """Render in a render mode; warn and return None without a mode.
 
     Raises:
         NotSupported: It draws nothing, or nothing of that kind.
@@ -313,7 +313,7 @@ def drawn_in_mode(render: Callable[[], Any], mode: str | None) -> Any:
 
 
 def _in_mode(drawn: Rendering, mode: str) -> Any:
-    """What was drawn, as Gymnasium's render modes have it."""
+    """Convert a rendering to a render mode of Gymnasium."""
     if mode == "ansi" and isinstance(drawn, str):
         return drawn
     if mode == "rgb_array" and isinstance(drawn, np.ndarray):
@@ -330,7 +330,7 @@ def _in_mode(drawn: Rendering, mode: str) -> Any:
 
 
 def _in_colour(pixels: np.ndarray) -> np.ndarray:
-    """Grey pixels, or those with transparency, as (height, width, 3)."""
+    """Convert grey or transparent pixels to (height, width, 3)."""
     grey = pixels[..., None] if pixels.ndim == 2 else pixels
     return np.repeat(grey, 3, axis=2) if grey.shape[2] == 1 else grey[..., :3]
 

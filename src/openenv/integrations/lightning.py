@@ -44,7 +44,7 @@ SHARDED = frozenset(
 
 @dataclass(frozen=True)
 class GRPOSettings:
-    """How a step of GRPO is made.
+    """Settings of a step of GRPO.
 
     Attributes:
         groups: Different episodes in a step, on each process.
@@ -98,7 +98,7 @@ class GRPOSettings:
 
 @dataclass(frozen=True)
 class GRPOStep:
-    """What came of a step.
+    """The result of a step.
 
     Attributes:
         number: Which one, from 1.
@@ -125,7 +125,7 @@ class GRPOStep:
     cost: StepCost
 
     def as_logs(self) -> dict[str, float]:
-        """The same, as loggers take it; what is None is left out."""
+        """Return the figures for loggers, without those that are None."""
         known = {
             "reward": self.reward,
             "reward_std": self.reward_std,
@@ -256,7 +256,7 @@ class GRPO:
             yield self.step()
 
     def step(self) -> GRPOStep:
-        """Play a batch of rollouts, and learn of them. Raises what `steps` does."""
+        """Play a batch of rollouts, and update the weights. Raises what `steps` does."""
         began, before = time.perf_counter(), self.meter.read()
         settings, number = self._settings, self.number + 1
         starts = self._starts(number)
@@ -295,15 +295,15 @@ class GRPO:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it is."""
+        """Return the state of training."""
         return {"number": self.number}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on there."""
+        """Resume from a state."""
         self.number = int(state["number"])
 
     def close(self) -> None:
-        """Give back every session; a program that ends does so too."""
+        """Close every session; also done at the end of the program."""
         self._player.close()
 
     def __enter__(self) -> GRPO:
@@ -320,14 +320,14 @@ class GRPO:
     # -------------------------------------------------------------- what is played
 
     def _starts(self, number: int) -> list[EpisodeStart]:
-        """How a step's rollouts begin on this process: those of a group alike."""
+        """Return the starts of a step's rollouts on this process, alike within a group."""
         of_process, processes = self._settings.groups, self._fabric.world_size
         first = ((number - 1) * processes + self._fabric.global_rank) * of_process
         starts = [self._start(first + group) for group in range(of_process)]
         return [start for start in starts for _ in range(self._settings.generations)]
 
     def _start(self, group: int) -> EpisodeStart:
-        """How the rollouts of a group begin; groups are counted from the first step on."""
+        """Return the start of a group; groups are counted from the first step on."""
         if self._rows is None:
             told = [{"role": "user", "content": self._prompt}]
             return EpisodeStart(told, {"seed": derived_seed(self._seed, "train", group)})
@@ -403,7 +403,7 @@ class GRPO:
         return learnt
 
     def _loss(self, part: _TensorBatch, old: Any) -> tuple[Any, Any]:
-        """The sum over tokens of GRPO's loss, and for how many the change was clipped."""
+        """Return the sum over tokens of GRPO's loss, and the number of clipped tokens."""
         settings = self._settings
         logprobs = self._logprobs(part)
         ratio = (logprobs - (logprobs.detach() if old is None else old)).exp()
@@ -414,7 +414,7 @@ class GRPO:
         return -(gained * part.weight).sum(), outside.sum()
 
     def _logprobs(self, part: _TensorBatch) -> Any:
-        """Of each token but the first, its log-probability by the model: (rollouts, length - 1)."""
+        """Return the model's log-probabilities of all tokens but the first: (rollouts, length - 1)."""
         found = self._model(input_ids=part.ids, attention_mask=part.mask, use_cache=False)
         logits = found.logits[:, :-1].float() / self._settings.temperature
         chosen = logits.gather(-1, part.ids[:, 1:, None]).squeeze(-1)
@@ -425,7 +425,7 @@ class GRPO:
             return [self._logprobs(part) for part in parts]
 
     def _sum(self, *values: Any) -> list[float]:
-        """Numbers, each summed over all processes."""
+        """Sum numbers over all processes."""
         here = torch.tensor([float(one) for one in values], dtype=torch.float64)
         if self._fabric.world_size == 1:
             return here.tolist()  # type: ignore[no-any-return,unused-ignore]
@@ -436,7 +436,7 @@ class GRPO:
 
 @dataclass(frozen=True)
 class _Learnt:
-    """What came of an update of the weights."""
+    """The result of an update of the weights."""
 
     loss: float | None = None
     grad_norm: float | None = None
@@ -476,7 +476,7 @@ class _TensorBatch:
         return cls(*(one.to(device) for one in (ids, mask, weight[:, 1:], advantage)))
 
     def parts(self, size: int | None) -> list[_TensorBatch]:
-        """The same, so many rollouts at a time."""
+        """Split the batch into parts of so many rollouts."""
         split = [one.split(size or len(one)) for one in vars(self).values()]
         return [_TensorBatch(*one) for one in zip(*split, strict=True)]
 
@@ -488,7 +488,7 @@ def _started(row: Mapping[str, Any], columns: Columns | None) -> EpisodeStart:
 
 
 def _spread(rewards: Sequence[float | None], size: int) -> float:
-    """The mean of the standard deviations within groups, where there are two rewards or more."""
+    """Return the mean of the standard deviations within groups of at least two rewards."""
     groups = (rewards[at : at + size] for at in range(0, len(rewards), size))
     known = [[one for one in group if one is not None] for group in groups]
     return statistics.fmean([statistics.stdev(one) for one in known if len(one) > 1] or [0.0])

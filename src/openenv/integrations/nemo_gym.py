@@ -54,7 +54,7 @@ FAILURE_CLASS = "_ng_failure_class"  # of a result that `gym eval run` writes to
 
 
 class OpenEnvResourcesServerConfig(BaseResourcesServerConfig):  # type: ignore[misc]
-    """Which environment, and how it is played.
+    """Configuration of an environment and of the episodes played there.
 
     Attributes:
         environment: An address, the name of an environment that is installed, or what else
@@ -79,7 +79,7 @@ class OpenEnvResourcesServerConfig(BaseResourcesServerConfig):  # type: ignore[m
 
 
 class Beginning(BaseModel):
-    """How the episode of a row begins.
+    """The beginning of a row's episode.
 
     Attributes:
         reset: Arguments of the environment's reset.
@@ -93,25 +93,25 @@ class Beginning(BaseModel):
 
 
 class OpenEnvSeedSessionRequest(BaseSeedSessionRequest):  # type: ignore[misc]
-    """A row, of which `openenv` says how its episode begins."""
+    """A row whose `openenv` field says how the episode begins."""
 
     openenv: Beginning = Field(default_factory=Beginning)
 
 
 class OpenEnvVerifyRequest(BaseVerifyRequest):  # type: ignore[misc]
-    """A row, and what the model has answered."""
+    """A row with the model's answer."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class OpenEnvVerifyResponse(BaseVerifyResponse):  # type: ignore[misc]
-    """The same, with the reward; its parts and the number of steps are fields beside it."""
+    """A row with the reward; components and the number of steps are fields too."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class OpenEnvResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
-    """Serves the tools of an environment; each session of NeMo Gym is an episode.
+    """A resources server for an environment's tools; each session is an episode.
 
     It keeps the episodes in its process, so that it has to be one: ``num_workers: 1``.
     """
@@ -124,7 +124,7 @@ class OpenEnvResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
     _not_begun: dict[str, str] = PrivateAttr(default_factory=dict)
 
     def setup_webserver(self) -> FastAPI:
-        """Build the application: ``/seed_session``, ``/verify``, and each tool by its name."""
+        """Build the application: ``/seed_session``, ``/verify``, and a route for each tool."""
         app = super().setup_webserver()
         app.post("/{tool}")(self.call)
         inner = app.router.lifespan_context
@@ -141,7 +141,7 @@ class OpenEnvResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
         return app  # type: ignore[no-any-return]
 
     async def close(self) -> None:
-        """Close every episode, and what was started for them."""
+        """Close every episode, and what was started."""
         seats, self._seats = self._seats, None
         self._playing.clear()
         if seats is not None:
@@ -186,7 +186,7 @@ class OpenEnvResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
             )
 
     async def call(self, tool: str, request: Request) -> PlainTextResponse:
-        """Act by a tool; the answer is the text that the model reads, also where it is refused."""
+        """Act by a tool; return the text that the model reads, also for a refused action."""
         seat = self._playing.get(request.session[SESSION_ID_KEY])
         if seat is None and (why := self._not_begun.get(request.session[SESSION_ID_KEY])):
             return PlainTextResponse(f"Error: {why}", 502)
@@ -205,7 +205,7 @@ class OpenEnvResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
             return PlainTextResponse(f"Error: {words(error)}", 502)
 
     async def verify(self, request: Request, body: OpenEnvVerifyRequest) -> OpenEnvVerifyResponse:
-        """Say what the episode is worth, and end it.
+        """Return the episode's reward, and end the episode.
 
         Raises:
             HTTPException: Nobody knows (502), unless failures are set aside.
@@ -260,7 +260,7 @@ async def dataset(
     num_rows: int | None = None,
     instruction: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Make the rows of a data set of NeMo Gym: each is an episode, as its first request to a model.
+    """Make the rows of a NeMo Gym dataset: each row is an episode's first request to a model.
 
     The agents of NeMo Gym show a model what is in the row, and nothing of the reset. So each
     episode is begun here once, and the row has the first observation; where the rollout's begins

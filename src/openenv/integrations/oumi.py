@@ -1,4 +1,4 @@
-"""Rollout functions for Oumi (0.9), whose GRPO is TRL's.
+"""Rollout functions for Oumi (0.9), which trains with TRL's GRPO.
 
     # rollouts.py, which a file names that OUMI_EXTRA_DEPS_FILE is the path of
     from openenv.integrations.oumi import register
@@ -48,7 +48,7 @@ def register(name: str, environment: Any, **options: Any) -> None:
 
 
 class _Rollouts:
-    """A rollout function that finds its environment once it is called."""
+    """A rollout function that opens the environment at the first call."""
 
     def __init__(self, environment: Any, options: dict[str, Any]) -> None:
         self._environment = environment

@@ -1,4 +1,4 @@
-"""Any environment as one of PettingZoo's, in which several agents act, or one.
+"""Environments as PettingZoo environments with several agents, or a single agent.
 
 PettingZoo: Terry et al. 2021, "PettingZoo: Gym for Multi-Agent Reinforcement Learning",
 arXiv:2009.14471.
@@ -44,7 +44,7 @@ ONLY_AGENT = "agent_0"
 
 
 def aec_env(source: Source, **options: Any) -> AECEnv:
-    """An environment as a `pettingzoo.AECEnv`, in which agents take turns.
+    """Return an environment as a `pettingzoo.AECEnv`, in which agents take turns.
 
     Args:
         source: As for `openenv.integrations.gymnasium.GymnasiumEnv`.
@@ -59,7 +59,7 @@ def aec_env(source: Source, **options: Any) -> AECEnv:
 
 
 def parallel_env(source: Source, **options: Any) -> ParallelEnv:
-    """An environment as a `pettingzoo.ParallelEnv`, in which all agents act at once.
+    """Return an environment as a `pettingzoo.ParallelEnv`, in which all agents act at once.
 
     Of agents that take turns, those whose turn it is not have their actions ignored; see
     `pettingzoo.utils.turn_based_aec_to_parallel`.
@@ -107,7 +107,7 @@ OF_VIEWS = {
 
 
 class AgentSpaces(NamedTuple):
-    """The agents that there may be.
+    """The spaces of all possible agents.
 
     Attributes:
         actions: How the action of each is written.
@@ -153,7 +153,7 @@ def _field(schema: Mapping[str, Any], name: str, path: str) -> Space[Any]:
 
 
 class _AgentsView:
-    """What both kinds have in common."""
+    """Shared code of both kinds of environments with several agents."""
 
     def __init__(
         self,
@@ -176,11 +176,11 @@ class _AgentsView:
         self._unscored_reward = unscored_reward
 
     def observation_space(self, agent: str) -> Space[Any]:
-        """The space of an agent's observations; always the same object."""
+        """Return the space of an agent's observations; always the same object."""
         return self._seats.observations[agent].space
 
     def action_space(self, agent: str) -> Space[Any]:
-        """The space of an agent's actions; always the same object."""
+        """Return the space of an agent's actions; always the same object."""
         return self._seats.actions[agent].space
 
     def _reset(self, seed: int | None, options: dict[str, Any] | None) -> Any:
@@ -219,12 +219,12 @@ class _AgentsView:
         return drawn_in_mode(self._client.render, self.render_mode)
 
     def close(self) -> None:
-        """Close the session, and what was started for it. Safe to repeat."""
+        """Close the session, and what was started. Safe to repeat."""
         self._client.close()
 
 
 class AtOnceEnv(_AgentsView, ParallelEnv):  # type: ignore[misc]  # PettingZoo has no types
-    """Agents that act at once; `parallel_env` makes it.
+    """An environment whose agents act at once. Made by `parallel_env`.
 
     Args:
         client: What is connected to the environment.
@@ -265,7 +265,7 @@ class AtOnceEnv(_AgentsView, ParallelEnv):  # type: ignore[misc]  # PettingZoo h
 
 
 class TurnsEnv(_AgentsView, AECEnv):  # type: ignore[misc]  # PettingZoo has no types
-    """Agents that take turns; `aec_env` makes it.
+    """An environment whose agents take turns. Made by `aec_env`.
 
     An agent that is out has one more turn, with the action None, as PettingZoo wants it.
 
@@ -288,7 +288,7 @@ class TurnsEnv(_AgentsView, AECEnv):  # type: ignore[misc]  # PettingZoo has no 
         self._note(fields, result)
 
     def step(self, action: Any) -> None:
-        """Carry out the action of the agent whose turn it is."""
+        """Carry out the action of the selected agent."""
         agent = self.agent_selection
         if self.terminations[agent] or self.truncations[agent]:
             self._was_dead_step(action)
@@ -303,7 +303,7 @@ class TurnsEnv(_AgentsView, AECEnv):  # type: ignore[misc]  # PettingZoo has no 
         self._note(fields, result)
 
     def _note(self, fields: Mapping[str, Any], result: Any) -> None:
-        """Take in whose part is over, and whose turn it is."""
+        """Update which agents are out, and which agent is next."""
         self.terminations = {name: fields["terminations"].get(name, False) for name in self.agents}
         self.truncations = {name: fields["truncations"].get(name, False) for name in self.agents}
         self.infos = _infos(fields, result, self.agents, self._seen)
@@ -311,12 +311,12 @@ class TurnsEnv(_AgentsView, AECEnv):  # type: ignore[misc]  # PettingZoo has no 
         self._deads_step_first()
 
     def observe(self, agent: str) -> Any:
-        """What an agent sees."""
+        """Return the latest observation of an agent."""
         return self._seen[agent]
 
 
 class OneAgentEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo has no types
-    """An environment of one agent, who is called ``agent_0``.
+    """An environment of a single agent, ``agent_0``.
 
     Args:
         source: As for `openenv.integrations.gymnasium.GymnasiumEnv`.
@@ -331,11 +331,11 @@ class OneAgentEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo has no types
         self.agents: list[str] = []
 
     def observation_space(self, agent: str) -> Space[Any]:
-        """The space of its observations."""
+        """Return the space of observations."""
         return self._env.observation_space
 
     def action_space(self, agent: str) -> Space[Any]:
-        """The space of its actions."""
+        """Return the space of actions."""
         return self._env.action_space
 
     def reset(
@@ -347,7 +347,7 @@ class OneAgentEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo has no types
         return {ONLY_AGENT: observation}, {ONLY_AGENT: info}
 
     def step(self, actions: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Carry out its action; see `GymnasiumEnv.step`."""
+        """Carry out the agent's action; see `GymnasiumEnv.step`."""
         outcome = self._env.step(actions[ONLY_AGENT])
         if outcome[2] or outcome[3]:
             self.agents = []
@@ -358,14 +358,14 @@ class OneAgentEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo has no types
         return self._env.render()
 
     def close(self) -> None:
-        """Close the session, and what was started for it. Safe to repeat."""
+        """Close the session, and what was started. Safe to repeat."""
         self._env.close()
 
 
 def _infos(
     fields: Mapping[str, Any], result: Any, agents: list[str], seen: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """What is said beside the observations, by agents; masks where no observation holds them."""
+    """Return the infos of agents, with action masks that no observation holds."""
     said = (result.metadata or {}).get("infos", {})
     infos = {agent: dict(said.get(agent, {})) for agent in agents}
     for agent, mask in (fields.get("action_masks") or {}).items():

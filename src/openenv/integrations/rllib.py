@@ -29,7 +29,7 @@ NUM_ENVS = "num_envs"  # beside the configuration, where RLlib wants them all at
 
 
 def register_env(name: str, source: Source, **options: Any) -> None:
-    """Have RLlib know an environment by a name, in this process and in those of its env runners.
+    """Register an environment in RLlib, in this process and in env runners.
 
     With ``gym_env_vectorize_mode="vector_entry_point"`` the environments of an env runner are a
     `GymnasiumVectorEnv`, which steps them all with one message; otherwise each is a `GymnasiumEnv`.
@@ -50,8 +50,6 @@ def register_env(name: str, source: Source, **options: Any) -> None:
 
 
 class _Maker:
-    """Makes environments, by the configuration of RLlib."""
-
     def __init__(self, source: Source, options: Mapping[str, Any]) -> None:
         self.source = source
         self.options = dict(options)
@@ -72,7 +70,7 @@ _made: weakref.WeakSet[GymnasiumEnv | GymnasiumVectorEnv] = weakref.WeakSet()
 
 @atexit.register  # after that of clients, so that it comes before it
 def _close() -> None:
-    """Close what RLlib has not: it leaves those of the algorithm's own process to the garbage."""
+    """Close the environments that RLlib leaves to garbage collection."""
     for env in list(_made):
         with contextlib.suppress(Exception):
             env.close()

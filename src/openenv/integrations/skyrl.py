@@ -1,4 +1,4 @@
-"""Environments for SkyRL (skyrl-gym 0.4), by one call in SkyRL's entry point:
+"""Environments for SkyRL (skyrl-gym 0.4), registered by a call in SkyRL's entry point:
 
     register("blackjack", environment="http://localhost:8000")
 
@@ -40,7 +40,7 @@ Messages = list[dict[str, Any]]
 
 
 def register(id: str, environment: Hashable, **options: Any) -> None:
-    """Have SkyRL know an environment by a name, in this process.
+    """Register an environment in SkyRL, in this process.
 
     Call it where SkyRL's own are registered: in the Ray task that makes the experiment. Its
     ``environment.skyrl_gym`` configuration may have options under this name, which come before
@@ -72,7 +72,7 @@ def register(id: str, environment: Hashable, **options: Any) -> None:
 
 @dataclass(frozen=True)
 class SkyRLOptions:
-    """How an environment is played.
+    """Options of an environment in SkyRL.
 
     Attributes:
         environment: See `register`.
@@ -102,7 +102,7 @@ class SkyRLOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> SkyRLOptions:
-        """These options.
+        """Return the options of a mapping.
 
         Raises:
             ValueError: They are none.
@@ -120,7 +120,7 @@ class SkyRLOptions:
 
 
 class OpenEnvTextEnv(BaseTextEnv):  # type: ignore[misc]
-    """One episode, as SkyRL plays it: each reply of the model is an action.
+    """An episode for SkyRL: each reply of the model is an action.
 
     What fails raises, since SkyRL has no reward for what nobody knows: `init` and `step` raise
     where the environment cannot be reached or breaks, and where it has not scored the episode.
@@ -204,14 +204,14 @@ class OpenEnvTextEnv(BaseTextEnv):  # type: ignore[misc]
         )
 
     def close(self) -> None:
-        """Give the episode's session back. Safe to repeat."""
+        """Close the episode's session. Safe to repeat."""
         seat, self._seat = self._seat, None
         if seat is not None:
             background.run(seat.close())
 
     def get_metrics(self) -> dict[str, Any]:
-        """What SkyRL averages: the reward's parts by their names, the steps, and whether the
-        episode came to its end.
+        """Return the metrics that SkyRL averages: the reward's components, the steps, and whether
+        the episode came to an end.
         """
         return dict(self._metrics)
 

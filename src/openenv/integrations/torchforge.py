@@ -1,4 +1,4 @@
-"""Rollouts for torchforge in any environment: many turns, one sequence of tokens.
+"""Rollouts of any environment for torchforge: many turns, a single sequence of tokens.
 
     rollouts = await asyncio.gather(
         *(rollout(generator, tokenizer, address, reset={"seed": seed}) for _ in range(8)),
@@ -24,7 +24,7 @@ __all__ = ["ForgeRollout", "rollout"]
 
 @dataclass(frozen=True)
 class ForgeRollout:
-    """One episode, as tokens.
+    """An episode as tokens.
 
     Attributes:
         prompt_ids: Before the model's first reply.
@@ -70,7 +70,7 @@ async def rollout(
     request: Mapping[str, Any] | None = None,
     equal_beginnings: bool = True,
 ) -> ForgeRollout:
-    """Play one episode.
+    """Play an episode.
 
     Args:
         generator: Of torchforge: ``generator.generate.route`` is asked for one completion a turn.
@@ -121,7 +121,7 @@ async def rollout(
 
 
 class _Generator:
-    """torchforge's generator, which is asked by a text."""
+    """torchforge's generator, which takes a text as prompt."""
 
     def __init__(
         self, generator: Any, tokenizer: ChatTokenizer, request: Mapping[str, Any]

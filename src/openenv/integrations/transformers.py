@@ -20,8 +20,7 @@ __all__ = ["end_tokens", "sampler"]
 
 
 def end_tokens(model: Any, tokenizer: Any) -> list[int]:
-    """The tokens by which a model ends its reply: its ``generation_config`` may have several, such
-    as the end of a turn beside the end of a text.
+    """Return the tokens by which a model ends a reply, those of ``generation_config`` included.
 
     Args:
         model: A causal language model.
@@ -41,7 +40,7 @@ def sampler(
     temperature: float = 1.0,
     batch: int | None = None,
 ) -> Generate:
-    """Have a model reply by plain sampling: from its own distribution, at a temperature.
+    """Make a function that samples replies from the model's own distribution at a temperature.
 
     What the model's ``generation_config`` says of ``top_p``, penalties and the like does not count:
     a policy gradient is of the distribution that was sampled from.
@@ -102,7 +101,7 @@ def sampler(
 
 
 def _padded_left(sequences: Sequence[Sequence[int]], pad: int, device: Any) -> tuple[Any, Any]:
-    """Sequences as one tensor of (sequences, longest), and which of it is not padding."""
+    """Return sequences as a tensor of (sequences, longest), and the mask of what is not padding."""
     longest = max(map(len, sequences))
     ids = torch.full((len(sequences), longest), pad)
     mask = torch.zeros_like(ids)
@@ -113,6 +112,6 @@ def _padded_left(sequences: Sequence[Sequence[int]], pad: int, device: Any) -> t
 
 
 def _ended(reply: list[int], ends: Sequence[int]) -> list[int]:
-    """A reply without the padding behind the token that ends it."""
+    """Return a reply without the padding after the end token."""
     places = [reply.index(end) for end in ends if end in reply]
     return reply[: min(places) + 1] if places else reply

@@ -1,4 +1,4 @@
-"""Tools as Python functions: typed, and documented in Google's style.
+"""Tools as Python functions: typed, with docstrings in Google's style.
 
 Many trainers tell a model of its tools by functions: they read the signature for the types and the
 docstring for the words (transformers' `get_json_schema`, for one). Here such a function is made of
@@ -43,7 +43,7 @@ DEEPEST = 6  # schemas within schemas, after which an object is just an object
 
 
 def identifiers(names: Iterable[str], taken: Iterable[str] = ()) -> dict[str, str]:
-    """Names as Python has them: of each name, an identifier that is no other's.
+    """Return a distinct Python identifier for each name.
 
     Args:
         names: What is to be named.
@@ -63,7 +63,7 @@ def identifiers(names: Iterable[str], taken: Iterable[str] = ()) -> dict[str, st
 
 
 class Parameters:
-    """The parameters of a tool, as a Python function has them.
+    """The parameters of a tool as those of a Python function.
 
     Attributes:
         signature: Keyword parameters with types and defaults, in the order of the schema, those
@@ -103,7 +103,7 @@ class Parameters:
         self.signature = inspect.Signature(found, return_annotation=str)
 
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a call, as the schema names them; None is left out where it is only the
+        """Return the arguments of a call by the schema's names, without None that is only a
         default.
         """
         defaults = self.signature.parameters
@@ -115,12 +115,12 @@ class Parameters:
 
 
 def parameters_of(tool: AgentTool) -> Parameters:
-    """The parameters of a tool of an environment."""
+    """Return the parameters of an environment's tool."""
     return Parameters(tool.as_tool()["inputSchema"])
 
 
 def python_type(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 0) -> Any:
-    """The type of what a JSON schema describes; Any where it is of no one kind."""
+    """Return the Python type of a JSON schema; Any for a mixture."""
     schema = resolve_reference(dict(schema), dict(root))
     if "const" in schema:
         return Literal[schema["const"]]
@@ -155,7 +155,7 @@ def _described(name: str, schema: Mapping[str, Any], root: Mapping[str, Any]) ->
 
 
 def _one_line(text: str) -> str:
-    """Words in which nothing is taken for a section of a docstring."""
+    """Join words so that nothing is taken for a section of a docstring."""
     return re.sub(r"\b(Args|Returns|Raises):", r"\1 -", " ".join(text.split()))
 
 
@@ -164,7 +164,7 @@ def _notes(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _fields(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 0) -> str:
-    """The fields of an object, in words: no type of Python's own has them."""
+    """Describe the fields of an object, which no Python type can."""
     inner = resolve_reference(dict(schema.get("items") or schema), dict(root))
     found = inner.get("properties")
     if not found or depth > 1:
@@ -188,7 +188,7 @@ def typed_function(
     *,
     is_method: bool = False,
 ) -> Any:
-    """A function that says of itself what a tool is.
+    """Return a function whose signature and docstring describe a tool.
 
     Args:
         name: What it is called: an identifier.

@@ -1,4 +1,4 @@
-"""Environments for verifiers (0.4) and prime-rl: a taskset of an environment, and who plays it.
+"""Tasksets and players of environments for verifiers (0.4) and prime-rl.
 
 verifiers finds a taskset by the name of a module that lists its classes. This is one, whole::
 
@@ -52,7 +52,7 @@ SEAT = "seat"  # the parameter of the URL that says whose tools they are
 
 
 class OpenEnvConfig(vf.TasksetConfig):  # type: ignore[misc]
-    """Which environment, and what is to be done in it; ``--env.taskset.*``.
+    """Configuration of the environment and the tasks; ``--env.taskset.*``.
 
     Attributes:
         environment: An address, the name of an environment that is installed, or what else
@@ -71,7 +71,7 @@ class OpenEnvConfig(vf.TasksetConfig):  # type: ignore[misc]
 
 
 class OpenEnvData(vf.TaskData):  # type: ignore[misc]
-    """What is to be done, as verifiers carries it about.
+    """A task as verifiers carries tasks.
 
     Attributes:
         task: The `openenv.Task`, as JSON has it; None where only the seed tells episodes apart.
@@ -83,18 +83,18 @@ class OpenEnvData(vf.TaskData):  # type: ignore[misc]
 
 
 class OpenEnvTask(vf.Task[OpenEnvData]):  # type: ignore[misc]
-    """One task; a copy of it goes with each episode, and knows its seat."""
+    """A task; a copy goes with each episode, and knows the session."""
 
     seat: EpisodeSession | None = None
 
     @vf.stop  # type: ignore[untyped-decorator]
     async def episode_over(self, trace: vf.Trace) -> bool:
-        """The model is not asked any more once the episode is over, or has broken off."""
+        """Stop asking the model once the episode is over or has broken off."""
         return self.seat is not None and (self.seat.is_over or self.seat.failure is not None)
 
 
 class OpenEnvTaskset(vf.Taskset[OpenEnvTask, OpenEnvConfig]):  # type: ignore[misc]
-    """Tasks for an environment.
+    """The tasks of an environment.
 
     Attributes:
         environment: Whatever `openenv.rollout` takes as one: beside a text, an environment class, a
@@ -106,7 +106,7 @@ class OpenEnvTaskset(vf.Taskset[OpenEnvTask, OpenEnvConfig]):  # type: ignore[mi
     tasks: ClassVar[Any] = None
 
     def source(self) -> Any:
-        """The environment.
+        """Return the environment.
 
         Raises:
             ValueError: There is none.
@@ -148,7 +148,7 @@ class OpenEnvTaskset(vf.Taskset[OpenEnvTask, OpenEnvConfig]):  # type: ignore[mi
 
 
 class OpenEnvEnvConfig(vf.EnvConfig):  # type: ignore[misc]
-    """How an environment is played; ``--env.*``.
+    """Configuration of how episodes are played; ``--env.*``.
 
     Attributes:
         agent: Who plays: the harness ``null``, which brings no tools of its own, so that it may run
@@ -180,7 +180,7 @@ class OpenEnvEnv(vf.Env[OpenEnvEnvConfig]):  # type: ignore[misc]
     """
 
     async def start(self) -> None:
-        """Find the environment, and serve its tools."""
+        """Open the environment, and serve the tools."""
         self._seats = await EpisodeSessions.of(
             self.taskset.source(),
             retries=self.config.reset_retries,
@@ -190,14 +190,14 @@ class OpenEnvEnv(vf.Env[OpenEnvEnvConfig]):  # type: ignore[misc]
         await self._tools.start()
 
     async def stop(self) -> None:
-        """Close every session, and what was started for them."""
+        """Close every session, and what was started."""
         if hasattr(self, "_tools"):
             await self._tools.stop()
         if hasattr(self, "_seats"):
             await self._seats.aclose()
 
     async def run(self, task: OpenEnvTask, agents: vf.Agents) -> None:
-        """Play one episode.
+        """Play an episode.
 
         Raises:
             verifiers.v1.EnvError: It could not be played, or not be scored.
@@ -218,7 +218,7 @@ class OpenEnvEnv(vf.Env[OpenEnvEnvConfig]):  # type: ignore[misc]
             await seat.close()
 
     async def _begun(self, seat: EpisodeSession, data: OpenEnvData) -> str | list[dict[str, Any]]:
-        """What the model is told first."""
+        """Begin an episode; return the first messages."""
         task = None if data.task is None else Task.model_validate(data.task)
         given = {} if data.seed is None else {"seed": data.seed}
         may_ignore = frozenset(ignorable_arguments(task))
@@ -257,16 +257,16 @@ def _record(trace: vf.Trace, score: Score, seat: EpisodeSession) -> None:
 
 
 class Uvicorn(uvicorn.Server):
-    """Leaves the signals to the program that it runs in."""
+    """A uvicorn server that leaves signals to the program."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Do nothing of the kind."""
+        """Do nothing: signals belong to the program."""
         yield
 
 
 class ToolServer:
-    """Serves tools over MCP on this machine, each episode's at an address that nobody can guess.
+    """Serves tools over MCP on this machine, at a secret address for each episode.
 
     Args:
         interface: How one acts in the environment.
@@ -285,7 +285,7 @@ class ToolServer:
         self._url = ""
 
     async def start(self) -> None:
-        """Listen."""
+        """Start to listen."""
         # A container reaches this machine by other names; the address is the secret.
         security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
         app = self._server.streamable_http_app(
@@ -298,7 +298,7 @@ class ToolServer:
         self._serving = asyncio.create_task(self._uvicorn.serve(sockets=[bound]))
 
     async def stop(self) -> None:
-        """Listen no longer. Safe to repeat."""
+        """Stop listening. Safe to repeat."""
         server, serving = self._uvicorn, self._serving
         self._uvicorn = self._serving = None
         if server is not None and serving is not None:
@@ -306,14 +306,14 @@ class ToolServer:
             await serving
 
     def of(self, seat: EpisodeSession) -> dict[str, SharedToolServer]:
-        """The tools of a seat, by the prefix of their names, which is none."""
+        """Return the tools of a session by the prefix of names, which is empty."""
         key = secrets.token_urlsafe(24)
         self._seats[key] = seat
         url = f"{self._url}?{SEAT}={key}"
         return {"": SharedToolServer(url=url, local=True, external=True)}
 
     def forget(self, seat: EpisodeSession) -> None:
-        """Serve the tools of a seat no longer."""
+        """Stop serving the tools of a session."""
         self._seats = {key: one for key, one in self._seats.items() if one is not seat}
 
     async def _list(self, context: Any, params: Any) -> mcp.ListToolsResult:

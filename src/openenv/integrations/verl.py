@@ -1,4 +1,4 @@
-"""Environments for verl (0.9), as an agent loop: the model's tokens as they came, and their mask.
+"""Environments for verl (0.9) as an agent loop with exact tokens and masks.
 
     # agent_loops.yaml, the rollout's agent.agent_loop_config_path
     - name: blackjack
@@ -38,7 +38,7 @@ __all__ = ["OpenEnvAgentLoop"]
 
 @register("openenv")
 class OpenEnvAgentLoop(AgentLoopBase):  # type: ignore[misc]
-    """Plays one episode.
+    """An agent loop of verl that plays an episode.
 
     verl cannot leave a rollout out. What fails, or cannot be scored, is played again in another
     episode, and raises, which ends the step, where each of `attempts` has failed.
@@ -98,7 +98,7 @@ class OpenEnvAgentLoop(AgentLoopBase):  # type: ignore[misc]
         self._equal_beginnings = equal_beginnings
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput:
-        """Play it.
+        """Play an episode.
 
         Args:
             sampling_params: For the model.
@@ -176,7 +176,7 @@ class OpenEnvAgentLoop(AgentLoopBase):  # type: ignore[misc]
 
 
 class _VerlModel:
-    """verl's server, for one rollout; it stays with the one that knows the beginning."""
+    """verl's model server for a rollout; requests stay with the replica that knows the prefix."""
 
     def __init__(self, server: Any, sampling_params: dict[str, Any], priority: int) -> None:
         self.seconds = 0.0
@@ -201,13 +201,13 @@ class _VerlModel:
         return output.token_ids, output.log_probs or None, None
 
     def _first_version(self) -> dict[str, Any]:
-        """The weights that the first reply was written by, where the server tells."""
+        """Return the version of the weights that wrote the first reply, if the server tells."""
         name = "min_global_steps"
         return {name: self.extra_fields[name]} if name in self.extra_fields else {}
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns with numbers in place of numpy's."""
+    """Convert the numpy scalars of a row."""
     return {
         name: one.item() if getattr(one, "ndim", None) == 0 else one for name, one in row.items()
     }

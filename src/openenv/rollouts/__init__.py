@@ -1,4 +1,4 @@
-"""Playing episodes: many tasks, many samples of each, by any policy, and a record of them."""
+"""Rollouts: episodes of many tasks, many samples of each, played by any policy and recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches of rollouts for a trainer whose model replies to many at once, on the trainer's thread.
+"""Batches of rollouts for a trainer whose model replies to many at once on the trainer's thread.
 
 Design notes.
 
@@ -74,7 +74,7 @@ TOLD = 100  # failures that are told by name, at most
 
 @dataclass
 class EpisodeStart:
-    """How a rollout begins.
+    """The messages and reset arguments with which a rollout begins.
 
     Attributes:
         messages: What the model is told before the environment shows anything.
@@ -88,12 +88,12 @@ class EpisodeStart:
 
     @property
     def task(self) -> str:
-        """What tells it from other starts: the arguments of its reset."""
+        """A key that tells the start from others: the arguments of the reset, as JSON."""
         return json.dumps(self.arguments, sort_keys=True, default=repr)
 
 
 class BatchPlayer:
-    """Plays batches of rollouts, each in a session of its own, which is kept from batch to batch.
+    """Plays batches of rollouts in sessions that are kept from batch to batch.
 
     Resets overlap with the model's replies: a seat whose episode is over begins the next one at
     once, and the model is asked for those that are ready, without waiting long for the others. The
@@ -218,7 +218,7 @@ class BatchPlayer:
             self._places.append(await self.seats.take())
 
     def _note_end(self, rollout: TokenRollout, start: EpisodeStart, is_alone: bool) -> None:
-        """Count a rollout that is over; say once of a task that it fails."""
+        """Count a rollout that is over; log the first failure of each task."""
         failure, task = rollout.failure, start.task
         if failure is not None and task not in self._told and len(self._told) < TOLD:
             self._told.add(task)
@@ -231,7 +231,7 @@ class BatchPlayer:
 
 
 class _Timing:
-    """How long calls of the model, resets and steps take, and whether to wait for some.
+    """Measured times of model calls, resets and steps, which decide whether to wait for more.
 
     Args:
         lockstep: Always wait for all of them.
@@ -259,7 +259,7 @@ class _Timing:
     def is_worth_waiting(
         self, lefts_s: Sequence[float], ready: int, *, is_last: bool = False
     ) -> bool:
-        """Say whether to wait for at least one more.
+        """Return whether to wait for at least one more rollout before the next call.
 
         Args:
             lefts_s: How long each that is not ready is taken to need yet.
@@ -280,7 +280,7 @@ class _Timing:
 
 
 class _RolloutBatch:
-    """The rollouts of one batch, on the loop that their seats live on."""
+    """The rollouts of one batch, on the loop of their sessions."""
 
     def __init__(
         self,
@@ -308,7 +308,7 @@ class _RolloutBatch:
         self._rested = asyncio.Event()  # nothing is busy
 
     async def begin(self) -> list[TokenRollout]:
-        """Begin as many as there are seats; gives those that the model is to reply to."""
+        """Begin as many rollouts as there are sessions; return those that wait for a reply."""
         self._fill()
         return await self._worth_a_call()
 
@@ -318,7 +318,7 @@ class _RolloutBatch:
         replies: Sequence[Sequence[int]],
         logprobs: Sequence[Sequence[float | None]] | None,
     ) -> list[TokenRollout]:
-        """Have rollouts act by their replies; gives those that the model is to reply to next."""
+        """Have rollouts act by their replies; return those that the model is to reply to next."""
         of_each: Sequence[Sequence[float | None] | None] = logprobs or [None] * len(rollouts)
         for one, reply, its in zip(rollouts, replies, of_each, strict=True):
             self._work(one, "step", one.take(reply, its))
@@ -332,7 +332,7 @@ class _RolloutBatch:
         await asyncio.gather(*self._busy, return_exceptions=True)
 
     def played(self) -> list[TokenRollout]:
-        """The rollouts, in the order of their starts."""
+        """Return the rollouts in the order of their starts."""
         return [self._over[number] for number in range(len(self._starts))]
 
     # ------------------------------------------------------------------ its rollouts
@@ -384,8 +384,8 @@ class _RolloutBatch:
     # ------------------------------------------------------------------ when to ask the model
 
     async def _worth_a_call(self) -> list[TokenRollout]:
-        """Wait until a call of the model is worth while; gives the rollouts that it is of, in the
-        order of their starts; none once all are over.
+        """Wait until a model call pays; return the rollouts of the call in the order of their
+        starts, or none if all are over.
         """
         while not self._ready and self._busy and self._error is None:
             self._changed.clear()

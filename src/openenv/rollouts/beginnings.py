@@ -28,13 +28,13 @@ class UnequalBeginnings(OpenEnvError, RuntimeError):
 
 
 def digest_of(arguments: Mapping[str, Any]) -> str:
-    """Digest the arguments of a reset: equal ones have equal digests, in each process."""
+    """Digest the arguments of a reset: equal arguments have equal digests in every process."""
     written = json.dumps(arguments, sort_keys=True, default=repr)
     return hashlib.blake2b(written.encode(), digest_size=16).hexdigest()
 
 
 class Beginnings:
-    """What episodes have shown first, by the arguments that they were begun with.
+    """The first observations of episodes, by the arguments of their resets.
 
     Args:
         environment: The environment's name, for the error.
@@ -52,13 +52,13 @@ class Beginnings:
         self._characters = 0  # of the values of `_seen`
 
     def forget(self) -> None:
-        """Begin a new batch: what earlier ones have shown is not compared with."""
+        """Begin a new batch: forget the first observations of earlier episodes."""
         with self._lock:
             self._seen.clear()
             self._characters = 0
 
     def saw(self, arguments: str, shown: str) -> None:
-        """Note what an episode has shown first, and compare it.
+        """Note the first observation of an episode, and compare it with earlier episodes.
 
         Args:
             arguments: The digest of the arguments that it was begun with; see `digest_of`.
@@ -88,7 +88,7 @@ class Beginnings:
 
 
 def _part(text: str, other: str) -> str:
-    """The part of a text in which it differs from another."""
+    """Return the part of a text that differs from another text."""
     same = next((i for i, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), 0)
     begin = max(0, same - SHOWN // 3)
     return text[begin : begin + SHOWN]

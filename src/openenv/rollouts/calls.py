@@ -13,7 +13,7 @@ __all__ = ["UserCodeCaller"]
 
 
 class UserCodeCaller:
-    """Calls functions of one kind such that no event loop waits for them.
+    """Calls functions of users, plain or coroutine functions, without blocking the event loop.
 
     Those that are plain are called in a thread, each time: they may block, and may wait for a
     synchronous client, which on the loop that it lives on would never be answered.
@@ -27,7 +27,7 @@ class UserCodeCaller:
         self._pool: ThreadPoolExecutor | None = None
 
     async def __call__(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """Call one, plain or ``async def``, and give what it returns.
+        """Call a function, plain or ``async def``, and return the result.
 
         Raises:
             Exception: What it raises.
@@ -41,7 +41,7 @@ class UserCodeCaller:
         return await found if isawaitable(found) else found
 
     def close(self, *, wait: bool = False) -> None:
-        """End the threads once the calls in them have returned; the caller may be used again.
+        """End the threads once the calls in them have returned; the caller can be used again.
 
         Args:
             wait: Wait for these calls. Those that have not begun are dropped.

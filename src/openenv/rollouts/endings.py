@@ -1,4 +1,4 @@
-"""Who is to blame for a rollout without a reward: the policy, or everything else.
+"""Responsibility for rollouts without a reward: the policy's, or everything else's.
 
 A rollout that nobody could score says nothing of the policy, and is left out. One that the policy
 did not bring to an end is different: a policy that gives up on what is hard, and is judged by the
@@ -49,14 +49,14 @@ SILENT = frozenset({None, NO_REWARD, NO_SCORE, NOTHING_TO_SAY, STOPPED})
 
 
 def why_unscored(rollout: Rollout) -> str:
-    """Say why a rollout has no reward for which no grader gives a reason."""
+    """Explain why a rollout has no reward if no grader gives a reason."""
     if rollout.outcome == "limit":
         return LIMIT.format(rollout.limit)
     return STOPPED if rollout.outcome == "stopped" else NO_REWARD
 
 
 def is_given_up(rollout: Rollout) -> bool:
-    """Say whether a rollout has no reward because of its policy; see the table above."""
+    """Return whether a rollout has no reward because of the policy; see the table above."""
     if rollout.outcome == "failed":
         return bool(rollout.failures) and rollout.failures[-1].is_by_policy
     if rollout.reward is not None or rollout.outcome not in ("stopped", "limit", "truncated"):
@@ -65,13 +65,13 @@ def is_given_up(rollout: Rollout) -> bool:
 
 
 def is_left(rollout: Rollout) -> bool:
-    """Say whether an episode was under way when its policy stopped, or ran into a limit."""
+    """Return whether an episode was under way when the policy stopped or ran into a limit."""
     return rollout.outcome in ("stopped", "limit") and rollout.unscored != NOT_BEGUN
 
 
 def lowest_reward(spec: RewardSpec | None) -> float | None:
-    """Return what an episode is worth that was given up before it had any reward: what the
-    environment declares for that, else the lowest reward, at most 0; None if it declares neither.
+    """Return the reward of an episode that was given up before any reward was earned: the declared
+    `unfinished`, else the lowest declared reward, at most 0; None if neither is declared.
     """
     if spec is None:
         return None
@@ -81,7 +81,7 @@ def lowest_reward(spec: RewardSpec | None) -> float | None:
 
 
 def with_cost(score: Score, cost: float | None) -> Score:
-    """Return what an episode is worth that has a reward, and did not come to its end.
+    """Return the score of an unfinished episode with the cost of giving up added.
 
     Args:
         score: What it has earned by then.

@@ -1,4 +1,4 @@
-"""The episode engine: one episode in an open session, with its clock, its waits and its worth.
+"""The episode engine: one episode in an open session, with a clock, waits and a score.
 
 Design notes.
 
@@ -82,17 +82,17 @@ class Deadline:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds that are left, negative after the deadline; None without one."""
+        """Seconds that are left, negative after the deadline; None if there is no deadline."""
         return None if self._at is None else self._at - time.monotonic()
 
     @property
     def is_past(self) -> bool:
-        """Whether the deadline has passed."""
+        """True once the deadline has passed."""
         return (left := self.left_s) is not None and left <= TICK_S
 
 
 class LiveEpisode:
-    """One episode in an open session.
+    """An episode in an open session.
 
     Args:
         client: The session. An episode that is under way there is abandoned by `reset`.
@@ -127,12 +127,14 @@ class LiveEpisode:
 
     @property
     def is_over(self) -> bool:
-        """Whether the environment has ended the episode."""
+        """True once the environment has ended the episode."""
         return (last := self.last) is not None and last.done
 
     @property
     def spec(self) -> RewardSpec | None:
-        """What the environment declares of its rewards, known after the reset; None if nothing."""
+        """The environment's declaration of rewards, known after the reset; None without a
+        declaration.
+        """
         return getattr(self.client, "reward_spec", None)
 
     async def reset(self, arguments: Mapping[str, Any]) -> StepResult[Any]:
@@ -146,7 +148,7 @@ class LiveEpisode:
         return self.first
 
     def check_arguments(self, may_ignore: Iterable[str], of: str) -> None:
-        """Refuse an episode that is not the one that was asked for.
+        """Refuse an episode whose reset ignored arguments that matter.
 
         Args:
             may_ignore: Arguments of the reset that the environment may ignore.
@@ -173,7 +175,7 @@ class LiveEpisode:
         return result
 
     def score(self, credit: Credit, *, is_over: bool | None = None) -> Score:
-        """Return what the episode is worth by what the environment declares.
+        """Return the score of the episode by the environment's declaration.
 
         Args:
             credit: Assigns a reward that is told for the whole episode to its steps.
@@ -191,7 +193,7 @@ class LiveEpisode:
         return self.client.step(action, timeout_s=max(0.0, left))
 
     async def _timed(self, call: Call) -> StepResult[Any]:
-        """Make a call before the deadline, and count the time that it takes."""
+        """Make a call before the deadline, and add up the time spent."""
         began = time.perf_counter()
         try:
             found = await self._unhurried(call)
@@ -271,7 +273,7 @@ def ignored_arguments(first: StepResult[Any]) -> set[str]:
 def episode_score(
     spec: RewardSpec, results: Sequence[StepResult[Any]], credit: Credit, *, is_over: bool
 ) -> Score:
-    """Return what an episode is worth by its environment's rewards, and the share of each step.
+    """Return the score of an episode by the environment's rewards, with the share of each step.
 
     Args:
         spec: What the rewards mean.
@@ -292,7 +294,7 @@ def episode_score(
 
 
 def finite_reward(reward: Any) -> float | None:
-    """Return a reward as a float; None if it is missing, infinite or NaN."""
+    """Return a reward as a float; None for a missing, infinite or NaN reward."""
     return None if reward is None or not math.isfinite(reward) else float(reward)
 
 
@@ -317,7 +319,7 @@ def _shares(
 def _components(
     spec: RewardSpec, results: Sequence[StepResult[Any]], value: float
 ) -> dict[str, float]:
-    """Return the components of the episode's reward; none if only some of its rewards have any."""
+    """Return the components of the episode's reward; none if only some rewards have any."""
     if spec.kind != "per_step":
         last: StepResult[Any] = next(one for one in reversed(results) if one.reward is not None)
         return last.components

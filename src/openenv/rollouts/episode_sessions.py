@@ -1,4 +1,4 @@
-"""Places in an environment for somebody else's loop: a trainer's, an evaluator's, an agent's.
+"""Episodes for loops that others own: a trainer's, an evaluator's, an agent's.
 
 `openenv.rollout` runs the loop of an episode itself. Trainers mostly run their own: they begin an
 episode, hand over the calls of tools that their model makes, and ask at the end what it was worth.
@@ -86,12 +86,12 @@ PATIENCE_S = 1.0  # a full server that has answered later has a queue, and has w
 
 
 class NoActiveEpisode(OpenEnvError, RuntimeError):
-    """There is no episode to act in: none was begun, or it broke off."""
+    """No episode is under way: none was begun, or the last has broken off."""
 
 
 @dataclass(frozen=True)
 class ActionOutcome:
-    """What came of an action.
+    """The outcome of an action, or of the actions of a reply.
 
     Attributes:
         text: What the one who acted is shown.
@@ -110,12 +110,12 @@ class ActionOutcome:
 
     @property
     def is_refused(self) -> bool:
-        """The action was none that could be carried out; the episode goes on as it was."""
+        """True if the action could not be carried out; the episode goes on unchanged."""
         return self.result is None
 
 
 class EpisodeSessions:
-    """EpisodeSessions in one environment. Made by `of`.
+    """Sessions in one environment. Made by `of`.
 
     Attributes:
         name: What the environment is called.
@@ -160,7 +160,7 @@ class EpisodeSessions:
         shows_pictures: bool = False,
         equal_beginnings: bool = False,
     ) -> EpisodeSessions:
-        """Find out how one acts in an environment, on the loop that runs: its seats live there.
+        """Find out how an agent acts in an environment; sessions live on the running loop.
 
         Args:
             environment: As `openenv.rollout` takes it: an address, the name of an environment that
@@ -209,7 +209,7 @@ class EpisodeSessions:
         )
 
     async def take(self) -> EpisodeSession:
-        """A seat; its session is opened by its first reset.
+        """Return a new session, which is opened by the first reset.
 
         Raises:
             NoActiveEpisode: The seats are closed.
@@ -221,7 +221,7 @@ class EpisodeSessions:
         return seat
 
     def check_room(self, wanted: int) -> None:
-        """Refuse at once what the server has said that it cannot hold, before anybody waits for it.
+        """Refuse at once more sessions than the server has said to hold.
 
         Args:
             wanted: How many episodes are to be played at the same time.
@@ -238,7 +238,7 @@ class EpisodeSessions:
             )
 
     async def aclose(self) -> None:
-        """Close every seat, and what was started for them."""
+        """Close every session, and what was started for them."""
         self._is_closed = True
         for seat in list(self._taken):
             await seat.close()
@@ -246,7 +246,7 @@ class EpisodeSessions:
 
 
 class EpisodeSession:
-    """One place: one episode at a time, in a session that is kept from episode to episode.
+    """A session in which one episode at a time is played; replaced when an episode fails.
 
     Its calls are carried out in the order in which they are made, one at a time.
     """
@@ -262,28 +262,28 @@ class EpisodeSession:
 
     @property
     def last(self) -> StepResult[Any] | None:
-        """What the environment has said last; None where no episode was begun."""
+        """The environment's latest result; None if no episode was begun."""
         return None if self._episode is None else self._episode.last
 
     @property
     def is_over(self) -> bool:
-        """The episode is over."""
+        """True once the environment has ended the episode."""
         return self._episode is not None and self._episode.is_over
 
     @property
     def steps(self) -> int:
-        """That the episode has had."""
+        """Number of steps of the episode."""
         return 0 if self._episode is None else len(self._episode.results)
 
     @property
     def failure(self) -> str | None:
-        """Why the episode could not begin, or broke off; None if it did not."""
+        """Reason why the episode could not begin or broke off; None if neither."""
         return self._failure
 
     async def reset(
         self, *, may_ignore: frozenset[str] = frozenset(), **arguments: Any
     ) -> StepResult[Any]:
-        """Begin an episode; the one before is abandoned.
+        """Begin an episode; an earlier episode is abandoned.
 
         Args:
             may_ignore: Which of the arguments may have no meaning to the environment, beside the
@@ -313,7 +313,7 @@ class EpisodeSession:
             return first
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ActionOutcome:
-        """Act by a tool.
+        """Act by calling a tool.
 
         What the environment does not take is an answer too, which tells why.
 
@@ -327,7 +327,7 @@ class EpisodeSession:
         return await self.act(tool.action(arguments))
 
     async def reply(self, text: str) -> ActionOutcome:
-        """Act by what a model has written; see `openenv.rollouts.replies`. Raises what `call` does.
+        """Act by a model's text; see `openenv.rollouts.replies`. Raises what `call` does.
 
         A reply that has no action, or one that cannot be read, is an answer too, which tells why.
         """
@@ -361,7 +361,7 @@ class EpisodeSession:
         return ActionOutcome("\n\n".join(told), result, self.is_over, tuple(texts), pictures)
 
     async def act(self, action: Any) -> ActionOutcome:
-        """Act by an action, or its fields. Raises what `call` does."""
+        """Act by an action, or a mapping of the fields. Raises what `call` does."""
         async with self._turn:
             episode = self._playing()
             if episode.is_over:
@@ -384,7 +384,7 @@ class EpisodeSession:
             return ActionOutcome(seen.text, result, result.done, pictures=seen.pictures)
 
     async def state(self) -> Any:
-        """The state of the environment.
+        """Return the environment's state.
 
         Raises:
             NoActiveEpisode: There is no episode.
@@ -394,11 +394,11 @@ class EpisodeSession:
             return await self._playing().client.state()
 
     def seen(self, result: StepResult[Any]) -> str:
-        """What one who acts is shown of a result."""
+        """Return the text that the agent is shown of a result."""
         return self.look_at(result).text
 
     def look_at(self, result: StepResult[Any]) -> ObservationView:
-        """What one who acts sees of a result.
+        """Return the view that the agent has of a result.
 
         Raises:
             NotSupported: It has a picture, and these seats do not show pictures.
@@ -414,7 +414,7 @@ class EpisodeSession:
         return seen
 
     def score(self, unfinished: Unfinished = "known") -> Score:
-        """What the episode is worth by now.
+        """Return the score of the episode by now.
 
         Args:
             unfinished: What it is worth if it has not come to its end; see `Unfinished`.
@@ -442,7 +442,7 @@ class EpisodeSession:
         return Score(unscored=NO_RANGE) if worst is None else Score(worst)
 
     async def close(self) -> None:
-        """Give the seat back."""
+        """Return the session to the environment."""
         self._seats._taken.discard(self)
         await self._leave()
 

@@ -1,4 +1,4 @@
-"""One attempt at a rollout: a policy plays an episode, and a record of it is kept."""
+"""One attempt at a rollout: a policy plays an episode, and a record is kept."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ LONG = 200
 
 @dataclass
 class RolloutScoring:
-    """How episodes are scored as a whole.
+    """Rules by which the episodes of a run are scored.
 
     Attributes:
         scorer: What scores them; None leaves it to the environment.
@@ -85,7 +85,7 @@ class RolloutScoring:
 
 @dataclass
 class EpisodeConfig:
-    """What holds of every episode of a run.
+    """Settings that are the same for every episode of a run.
 
     Attributes:
         policy: Who plays.
@@ -107,7 +107,7 @@ class EpisodeConfig:
 async def play(
     client: Client, job: RolloutJob, terms: EpisodeConfig, press: Callable[[str], None]
 ) -> tuple[Rollout, bool]:
-    """Play an episode.
+    """Have a policy play an episode.
 
     Args:
         client: A session; whatever it had is abandoned.
@@ -182,7 +182,7 @@ class _PolicyEpisode:
         self.so_far()
 
     def so_far(self) -> Rollout:
-        """What there is of it by now."""
+        """Return the record of the episode by now."""
         rollout = self.rollout
         rollout.refused = self._refused
         rollout.messages = _conversation(self._player)
@@ -226,7 +226,7 @@ class _PolicyEpisode:
         return await player if inspect.isawaitable(player) else player
 
     async def _advance(self, result: StepResult[Any]) -> StepResult[Any]:
-        """Have the policy act until the environment takes an action; gives what that led to."""
+        """Have the policy act until the environment takes an action; return the result."""
         self._refused = []
         refused: str | None = None
         policy_s = 0.0
@@ -368,7 +368,7 @@ class _PolicyEpisode:
 def token_rewards(
     steps: Sequence[StepRecord], shares: Sequence[float] | None, credit: TokenCredit | None
 ) -> tuple[list[list[float]] | None, str | None]:
-    """What each token gets of the reward of its step.
+    """Assign the reward of each step to the tokens of the step.
 
     Args:
         steps: The steps.
@@ -400,7 +400,7 @@ def token_rewards(
 
 
 def _conversation(player: PolicyPlayer | None) -> list[dict[str, Any]]:
-    """The messages of a policy that holds a conversation."""
+    """Return the messages of a policy that holds a conversation."""
     held = getattr(player, "messages", None)
     if not isinstance(held, list | tuple):
         return []
@@ -423,7 +423,7 @@ def _episode_id(result: StepResult[Any]) -> str | None:
 
 
 def to_json_value(value: Any) -> Any:
-    """A value as JSON has it: arrays and bytes as base64; a NaN stays, and is null in a file."""
+    """Convert a value to JSON types: arrays and bytes to base64; NaN stays, null in a file."""
     if isinstance(value, BaseModel):
         fields = value.model_dump(mode="json", fallback=_fallback)
         if not fields.get("metadata", True):  # of an action
@@ -433,7 +433,7 @@ def to_json_value(value: Any) -> Any:
 
 
 def observation_value(observation: Any) -> Any:
-    """An observation as JSON has it, without what the record of its step holds itself."""
+    """Convert an observation to JSON types, without the fields that a step's record has itself."""
     if isinstance(observation, BaseModel) and is_observation(type(observation)):
         return observation.model_dump(mode="json", exclude=BESIDE, fallback=_fallback)
     found = to_json_value(observation)
@@ -443,7 +443,7 @@ def observation_value(observation: Any) -> Any:
 
 
 def _beside(result: StepResult[Any]) -> dict[str, Any] | None:
-    """What was sent beside an observation, without what has a field of its own."""
+    """Return the metadata sent with an observation, without what has a field in the record."""
     if not result.metadata:
         return None
     kept = {name: v for name, v in result.metadata.items() if name not in OWN_FIELDS}
@@ -460,7 +460,7 @@ def _fallback(value: Any) -> Any:
 
 
 def failed_rollout(job: RolloutJob, failures: list[Failure], rollout: Rollout) -> Rollout:
-    """The record of a rollout of which no attempt came to anything."""
+    """Return the record of a rollout whose every attempt has failed."""
     rollout.outcome, rollout.reward, rollout.failures = "failed", None, failures
     rollout.unscored = failures[-1].message
     return rollout

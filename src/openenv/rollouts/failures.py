@@ -1,4 +1,4 @@
-"""What may go wrong in a rollout, and which of it is worth another attempt."""
+"""Failures of rollouts, and the rule by which attempts are made again."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ FIRST_DELAY_S, FIRST_PRESSED_DELAY_S, LONGEST_DELAY_S = 0.1, 0.5, 30.0
 
 
 class TaskNotTaken(OpenEnvError, ValueError):
-    """The environment ignores what a task consists of, so that it would be another task."""
+    """The environment ignores arguments that make up the task."""
 
 
 class AttemptFailed(Exception):
-    """An attempt at a rollout came to nothing.
+    """An attempt at a rollout has failed.
 
     Attributes:
         cause: Why.
@@ -93,7 +93,7 @@ class AttemptFailed(Exception):
         super().__init__(str(cause))
 
     def record(self, *, is_retried: bool) -> Failure:
-        """It, as it is kept."""
+        """Return the failure as the record of a rollout keeps it."""
         return Failure(
             type=type(self.cause).__name__,
             message=redact(words(self.cause))[:MAX_MESSAGE],
@@ -105,8 +105,8 @@ class AttemptFailed(Exception):
 
     @property
     def is_by_policy(self) -> bool:
-        """Whether the policy is to blame: it raised, and not because a model's API was lost, late,
-        full or down; or the environment refuses its action.
+        """True if the policy is to blame: the policy raised, for another reason than a model's API
+        that was lost, late, full or down; or the environment refused the action.
         """
         if self.at == "policy":
             return not is_passing(self.cause)
@@ -114,7 +114,7 @@ class AttemptFailed(Exception):
 
 
 class RolloutsFailed(OpenEnvError, RuntimeError):
-    """More rollouts have failed than may. What was written stays; a resume tries again.
+    """More rollouts have failed than the error budget allows; written rollouts stay.
 
     The numbers are of the moment when the error budget was spent. Episodes that were running then
     may have ended since: they are in `run` too.
@@ -139,12 +139,11 @@ class RolloutsFailed(OpenEnvError, RuntimeError):
 
 
 class EnvironmentsFailing(OpenEnvError, RuntimeError):
-    """So many episodes have failed in a row that training goes on with nothing."""
+    """Too many episodes in a row have failed for training to go on."""
 
 
 class FailureStreak:
-    """Counts failures in a row, of whichever rollouts, for a trainer that would go on without
-    rewards.
+    """Counts failures in a row, for a trainer that would go on without rewards.
 
     Args:
         most: How many there may be; None means that no number is too many.
@@ -157,7 +156,7 @@ class FailureStreak:
         self._tasks: set[Hashable] = set()  # that failed in this row: two, at most
 
     def ended(self, failure: str | None, task: Hashable | None = None) -> None:
-        """Note how an episode has ended.
+        """Note the end of an episode.
 
         Args:
             failure: Why it has failed; None if it has not.
@@ -187,7 +186,7 @@ class FailureStreak:
 
 
 def _status(error: BaseException) -> int | None:
-    """The HTTP status that a client of a model tells of, ours or whoever's."""
+    """Return the HTTP status that an error of a model's client holds; None if there is none."""
     for place in (error, getattr(error, "response", None)):
         for name in ("status", "status_code"):
             status = getattr(place, name, None)
@@ -197,7 +196,7 @@ def _status(error: BaseException) -> int | None:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error, and what it says that it came of: clients of models wrap that several times."""
+    """Yield an error and the errors that caused it: clients of models wrap errors several times."""
     found: BaseException | None = error
     for _ in range(LONGEST_CHAIN):
         if found is None:
@@ -211,7 +210,7 @@ def _is_called(error: BaseException, names: frozenset[str]) -> bool:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether another attempt may come out otherwise: something was lost, full, late or down."""
+    """Return whether another attempt may succeed: something was lost, full, late or down."""
     for one in _chain(error):
         if isinstance(one, PASSING) or _is_called(one, PASSING_NAMES):
             return True
@@ -221,7 +220,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 def pressure(error: BaseException) -> str | None:
-    """Whether an error says that less should be asked for, and in which words."""
+    """Return the reason why fewer requests should be made; None if an error gives none."""
     for one in _chain(error):
         if isinstance(one, PRESSING) or _is_called(one, PRESSING_NAMES):
             return type(one).__name__

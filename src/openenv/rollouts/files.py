@@ -1,4 +1,4 @@
-"""Files of rollouts: one line of JSON each, or one row of a Parquet table.
+"""Files of rollouts: a line of JSON for each, or a row of a Parquet table.
 
 The writer is made for runs that are killed and disks that are full: a line is in the file whole, or
 it is the last one, cut off, which readers pass over and the next writer removes. What `write` has
@@ -63,7 +63,7 @@ BEGINNING = b'{"format":"%s"' % FORMAT.encode()
 
 
 def read_header(path: Path_) -> RolloutHeader:
-    """Read what a file of rollouts, JSON lines or Parquet, says of itself.
+    """Read the header of a file of rollouts, JSON lines or Parquet.
 
     Raises:
         OSError: The file cannot be read.
@@ -77,7 +77,7 @@ def read_header(path: Path_) -> RolloutHeader:
 
 
 def read_rollouts(path: Path_) -> Iterator[Rollout]:
-    """Read the rollouts of a file, JSON lines or Parquet, one at a time.
+    """Yield the rollouts of a file, JSON lines or Parquet.
 
     A last line that is cut off, since its writer was killed, is passed over; the log says so.
 
@@ -134,7 +134,7 @@ def _damage(error: ValidationError) -> str:
 
 
 class RolloutWriter:
-    """Writes rollouts to a file of JSON lines, as they end; closed by ``with``.
+    """Writes rollouts to a file of JSON lines as the episodes end; a context manager.
 
     There is one writer a file at a time, which the system sees to.
 
@@ -256,7 +256,7 @@ class RolloutWriter:
 
 
 def _line(rollout: Rollout) -> str:
-    """A rollout as JSON; what UTF-8 cannot carry of its texts is written with backslashes."""
+    """Serialize a rollout; text that UTF-8 cannot carry is written with backslashes."""
     try:
         return rollout.model_dump_json()
     except PydanticSerializationError:
@@ -274,7 +274,7 @@ def _carried(value: Any) -> Any:
 
 
 def _has_header(path: Path) -> bool:
-    """Whether there is one; not if the file is empty, or ends in the middle of its first line.
+    """Return whether a file has a whole header; an empty file or a cut-off header counts as none.
 
     Raises:
         RolloutFileError: It is a file of something else.
@@ -288,7 +288,7 @@ def _has_header(path: Path) -> bool:
 
 
 def _check_same_run(path: Path, found: RolloutHeader, header: RolloutHeader) -> None:
-    """Refuse to go on with what was begun under other settings.
+    """Refuse to continue a file that was begun with other settings.
 
     Where an environment is served may change: addresses are not compared.
     """
@@ -338,7 +338,7 @@ _STEPS = "num_steps"
 
 
 def write_parquet(source: Path_ | tuple[RolloutHeader, Iterable[Rollout]], path: Path_) -> int:
-    """Write rollouts as a Parquet table, whose columns are described above.
+    """Write rollouts as a Parquet table with the columns described above.
 
     The file is there as a whole or not at all. ``pip install 'openenv[datasets]'`` has what this
     needs.
@@ -375,7 +375,7 @@ def write_parquet(source: Path_ | tuple[RolloutHeader, Iterable[Rollout]], path:
 
 
 def check_table(lines: Path, table: Path, *, resume: bool) -> None:
-    """See, before anything is played, that a table can be made of lines, and replaces no other.
+    """Check, before anything is played, that a table can be made of lines and replaces no other.
 
     Raises:
         MissingPackage: pyarrow is not installed.

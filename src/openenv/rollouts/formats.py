@@ -66,7 +66,7 @@ class Region:
 
 
 class Text(str):
-    """A value that its format writes as plain text: the tool's schema says what it is."""
+    """A value written as plain text, whose type only the tool's schema knows."""
 
     __slots__ = ()
 
@@ -93,7 +93,7 @@ def typed_value(value: Any, schema: Mapping[str, Any]) -> Any:
 
 
 def _kinds(schema: Mapping[str, Any]) -> set[str]:
-    """The JSON types that a schema allows; ``any`` where it does not say."""
+    """Return the JSON types that a schema allows; ``any`` if the schema does not restrict them."""
     if "const" in schema or "enum" in schema:
         values = schema.get("enum", [schema.get("const")])
         return {_kind(value) for value in values}
@@ -117,7 +117,7 @@ def _fits(value: Any, kinds: set[str]) -> bool:
 
 
 def regions_in(text: str) -> list[Region]:
-    """Return the parts of a reply in which tools are called, in the order in which they stand.
+    """Return the parts of a reply in which tools are called, in textual order.
 
     Where a reply has calls between markers, JSON elsewhere in it is running text and no call.
 
@@ -134,7 +134,7 @@ def regions_in(text: str) -> list[Region]:
 
 
 class _ReadSpans:
-    """The parts of a text that regions have read."""
+    """The parts of a text that regions cover."""
 
     def __init__(self, regions: Iterable[Region]) -> None:
         spans = sorted((one.start, one.end) for one in regions)
@@ -142,7 +142,7 @@ class _ReadSpans:
         self._furthest = list(accumulate((end for _, end in spans), max))
 
     def overlaps(self, start: int, end: int) -> bool:
-        """Whether one of them has read something between these places."""
+        """Return whether a region covers something between two places."""
         before = bisect_left(self._starts, end)
         return before > 0 and self._furthest[before - 1] > start
 
@@ -175,7 +175,7 @@ CLOSERS = re.compile(
 
 
 def _closed(text: str, end: int) -> int:
-    """Where a call ends that reads to `end`: behind its closing markers, without white space."""
+    """Return the end of a call after the closing markers that follow `end`, without white space."""
     found = CLOSERS.match(text, end)
     assert found is not None
     return end + len(found[0].rstrip())
@@ -241,7 +241,7 @@ _BRACKET = re.compile(r"""\{(?=\s*["}])|\[(?=\s*["\]\[{\-\dtfnNI])""")
 
 
 def _region(start: int, end: int, value: Any, *, keyed_by_name: bool = False) -> Region:
-    """The calls of a JSON object that names its tool, or of a list of these."""
+    """Return the calls of a JSON object that names a tool, or of a list of such objects."""
     calls: list[Called] = []
     for one in value if isinstance(value, list) else [value]:
         try:
@@ -252,7 +252,7 @@ def _region(start: int, end: int, value: Any, *, keyed_by_name: bool = False) ->
 
 
 def _named(value: Any, *, keyed_by_name: bool) -> Called:
-    """A call of a JSON object.
+    """Return the call that a JSON object describes.
 
     Raises:
         ValueError: It is none.
@@ -278,8 +278,8 @@ def _named(value: Any, *, keyed_by_name: bool) -> Called:
 
 
 def _json_at(text: str, at: int) -> tuple[Any, int, str | None]:
-    """The JSON value that begins at a place, where it ends, and why there is none; it has been
-    looked for up to its end then.
+    """Return the JSON value at a place, the end of the value, and the error if there is no value;
+    the end is then where the search ended.
     """
     window = text[at : at + WINDOW]
     try:
@@ -318,7 +318,7 @@ _PREFIX = rf"(?:\w{{1,40}}:|{_BAR}DSML{_BAR})?"
 
 @dataclass(frozen=True)
 class _Tag:
-    """What stands between an opening and what closes it.
+    """A pair of an opening pattern and the pattern that closes an opening.
 
     Attributes:
         opening: The pattern of the opening.
@@ -329,7 +329,7 @@ class _Tag:
     closing: Callable[[re.Match[str]], str]
 
     def read(self, text: str) -> Iterator[tuple[re.Match[str], str, int]]:
-        """Yield each opening that is closed, what stands in it, and where it ends."""
+        """Yield each closed opening with the text inside and the end."""
         unclosed = set[str]()  # which do not come again further behind either
         at = 0
         while len(unclosed) < MOST_UNCLOSED and (found := self.opening.search(text, at)):
@@ -429,7 +429,7 @@ def _by_tags(text: str) -> Iterator[Region]:
 
 
 def _plain(named: re.Match[str], value: str) -> Any:
-    """The value of a parameter: text, where its tag says so."""
+    """Return the value of a parameter, as plain text if the tag says so."""
     said = named.groupdict()
     is_text = said.get("is_text") == "true" or said.get("type") == "string"
     return value if is_text else Text(value)
@@ -480,7 +480,7 @@ def _python_calls(source: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _literal(node: ast.expr) -> Any:
-    """A value of Python, in which JSON's `true`, `false` and `null` count too."""
+    """Evaluate a Python literal in which JSON's `true`, `false` and `null` count too."""
     words = {"true": True, "false": False, "null": None}
     if isinstance(node, ast.Name) and node.id in words:
         return words[node.id]
@@ -516,7 +516,7 @@ def _by_gemma(text: str) -> Iterator[Region]:
 
 
 def _gemma_value(text: str, at: int, depth: int) -> tuple[Any, int]:
-    """A value of Gemma's notation, JSON with bare keys and quotes of its own, and its end."""
+    """Return a value of Gemma's notation, JSON with bare keys and special quotes, and the end."""
     if depth > MAX_DEPTH:
         raise ValueError("it is nested too deeply")
     at = _skip(text, at)
@@ -590,7 +590,7 @@ _BEGINNINGS = re.compile(
 
 
 def has_unread_call(text: str, regions: Sequence[Region]) -> bool:
-    """Whether a call begins somewhere that no region has read, such as one that is not closed."""
+    """Return whether a call begins somewhere that no region has read, such as an unclosed call."""
     marked = [one for one in regions if one.is_marked]
     starts, taken = {one.start for one in marked}, _ReadSpans(marked)
     for found in _BEGINNINGS.finditer(text):

@@ -1,4 +1,4 @@
-"""How one acts in an environment: the schema of its actions, and its tools.
+"""The interface of an environment to an agent: the schema of actions, and tools.
 
 A server tells of both at ``/schema``. A call of a tool is brought to the action that it is: of an
 environment that has tools, a `CallToolAction`; of one that has actions only, that action.
@@ -68,25 +68,25 @@ class AgentTool:
     is_call: bool = False
 
     def action(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The action of a call, as its fields."""
+        """Return the fields of the action that a call makes."""
         if self.is_call:
             return {"type": CALL, "tool_name": self.name, "arguments": dict(arguments)}
         return {**arguments, **self.fixed}
 
     def as_tool(self) -> dict[str, Any]:
-        """It, as MCP lists it."""
+        """Return the tool as MCP lists tools."""
         schema = {"type": "object", "properties": {}, **self.input_schema}
         return {"name": self.name, "description": self.description, "inputSchema": schema}
 
     def as_function(self) -> dict[str, Any]:
-        """It, in the form of OpenAI's API, which chat templates read."""
+        """Return the tool in the form of OpenAI's API, which chat templates read."""
         tool = self.as_tool()
         about = {key: tool[key] for key in ("name", "description")}
         return {"type": "function", "function": {**about, "parameters": tool["inputSchema"]}}
 
     @property
     def text_field(self) -> str | None:
-        """The one field that has to be given, where that is a text; None otherwise."""
+        """The only required field if that is a text; None otherwise."""
         properties = self.input_schema.get("properties", {})
         required = self.input_schema.get("required") or list(properties)
         if len(required) != 1 or self.is_call:
@@ -97,7 +97,7 @@ class AgentTool:
 
 @dataclass(frozen=True)
 class Interface:
-    """How one acts in an environment.
+    """The tools by which an agent acts in an environment, and what the agent may see.
 
     Attributes:
         action: The JSON schema of its actions; None where nobody tells.
@@ -111,7 +111,7 @@ class Interface:
 
     @classmethod
     def of(cls, action: dict[str, Any] | None, tools: list[dict[str, Any]] | None) -> Interface:
-        """Put together what a server tells.
+        """Build the interface from what a server tells.
 
         Args:
             action: The schema of its actions.
@@ -133,14 +133,12 @@ class Interface:
 
     @property
     def text_field(self) -> str | None:
-        """What the only tool takes, where that is nothing but a text; None otherwise."""
+        """The text field of the only tool, if nothing else is required; None otherwise."""
         return self.tools[0].text_field if len(self.tools) == 1 else None
 
     @property
     def takes_any_text(self) -> bool:
-        """Whether an action is one text of any kind and nothing else, so that a reply as a whole
-        can be it.
-        """
+        """True if an action is one unrestricted text, so that a whole reply can be the action."""
         field = self.text_field
         if field is None:
             return False
@@ -149,7 +147,7 @@ class Interface:
 
     @property
     def takes_code(self) -> bool:
-        """Whether what the only tool takes is code, which models put into Markdown fences."""
+        """True if the only tool takes code, which models put into Markdown fences."""
         field = self.text_field
         if field is None:
             return False
@@ -159,12 +157,12 @@ class Interface:
         return field in CODE_FIELDS
 
     def tool(self, name: str) -> AgentTool | None:
-        """The tool of this name; None if there is none."""
+        """Return the tool of a name; None if there is no such tool."""
         return next((one for one in self.tools if one.name == name), None)
 
 
 def _visible(tools: list[dict[str, Any]]) -> frozenset[str] | None:
-    """What the tools that are actions show of an observation: all of them the same."""
+    """Return the observation fields that action tools show, the same for every tool."""
     shown = tools[0].get("outputSchema")
     if not isinstance(shown, Mapping) or "properties" not in shown:
         return None
@@ -173,14 +171,14 @@ def _visible(tools: list[dict[str, Any]]) -> frozenset[str] | None:
 
 
 def _variants(schema: dict[str, Any]) -> list[dict[str, Any]]:
-    """The models that an action may be of, each with the definitions that it refers to."""
+    """Return the models of an action's union, each with the definitions that are referred to."""
     shared = {"$defs": schema["$defs"]} if "$defs" in schema else {}
     found = schema.get("oneOf") or schema.get("anyOf") or [schema]
     return [{**resolve_reference(one, schema), **shared} for one in found]
 
 
 def resolve_reference(schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
-    """A schema, or the one that it refers to."""
+    """Return a schema with a top-level ``$ref`` replaced by what the reference names."""
     seen = 0
     while "$ref" in schema and seen < 100:
         name = str(schema["$ref"]).rpartition("/")[2]
@@ -234,7 +232,7 @@ def _name(variant: dict[str, Any], number: int) -> str:
 
 
 async def fetch_interface(client: EnvClient[Any, Any, Any]) -> Interface:
-    """What the server of a client tells at ``/schema``.
+    """Fetch the interface from ``/schema`` of a client's server.
 
     Raises:
         ConnectError: It tells nothing.
@@ -245,7 +243,7 @@ async def fetch_interface(client: EnvClient[Any, Any, Any]) -> Interface:
 
 
 async def fetch_reward_spec(client: EnvClient[Any, Any, Any]) -> RewardSpec | None:
-    """What the server of a client declares of its rewards; None where it does not.
+    """Fetch the declaration of rewards from a client's server; None if there is none.
 
     Raises:
         ConnectError: It tells nothing.
@@ -275,7 +273,7 @@ def _get(base_url: str, client: EnvClient[Any, Any, Any]) -> dict[str, Any]:
 
 
 async def ask_application(app: Any) -> Interface:
-    """What an ASGI application in this process tells at ``/schema``.
+    """Ask an ASGI application in this process for the interface at ``/schema``.
 
     Raises:
         ConnectError: It tells nothing.
@@ -315,8 +313,8 @@ async def ask_application(app: Any) -> Interface:
 
 
 async def derive_interface(source: Any, client: EnvClient[Any, Any, Any]) -> Interface:
-    """What an environment class, or the models of its client, tell; a client that is connected is
-    asked for its tools.
+    """Derive the interface from an environment class or a client's models; ask a connected client
+    for tools.
 
     Raises:
         NotSupported: They tell nothing.
@@ -336,7 +334,7 @@ async def derive_interface(source: Any, client: EnvClient[Any, Any, Any]) -> Int
 
 
 async def _listed(client: EnvClient[Any, Any, Any]) -> list[dict[str, Any]] | None:
-    """The tools that a session has; None where it has none."""
+    """Return the tools of a session; None if the session lists none."""
     data = {"jsonrpc": "2.0", "id": 1, "method": McpMethod.TOOLS_LIST.value, "params": {}}
     reply = await client._request(Request("mcp", data))
     response = reply.response if isinstance(reply, MCPReply) else None

@@ -1,4 +1,4 @@
-"""What is to be played: each task so many times, in groups, one after the other.
+"""The queue of a run: rollouts of tasks, in groups of samples.
 
 Tasks are taken from their source as places become free, so there may be any number of them. Of a
 taskset nothing is remembered; of an iterator or a sampler the ids, to tell a task that comes again:
@@ -33,14 +33,14 @@ SEED_BITS = 31  # what every generator of random numbers takes
 
 
 def derived_seed(*of: Any) -> int:
-    """A seed that follows from others, and from names, and tells nothing of them."""
+    """Derive a seed from other seeds and names, without revealing them."""
     digest = hashlib.blake2b(json.dumps(of).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> (64 - SEED_BITS)
 
 
 @dataclass
 class RolloutJob:
-    """One rollout that is to be had.
+    """A rollout that is to be played.
 
     Attributes:
         id: Of the rollout.
@@ -60,18 +60,18 @@ class RolloutJob:
 
     @property
     def task(self) -> Task | None:
-        """What is to be done; None without a task."""
+        """The task; None without a task."""
         return self.group.task
 
     @property
     def seed(self) -> int | None:
-        """With which the environment is reset."""
+        """The seed with which the environment is reset."""
         return self.group.seed
 
 
 @dataclass(eq=False)
 class SampleGroup:
-    """Samples of one task and seed.
+    """The samples of one task and seed.
 
     Attributes:
         key: What it is called: the task's id, and the epoch from the second one on.
@@ -87,7 +87,7 @@ class SampleGroup:
 
 
 class TaskFeed:
-    """Gives tasks to be played, one at a time; over an iterable, in its order.
+    """Supplies tasks one at a time, in the order of an iterable.
 
     One may learn from what came of them, as `openenv.rollouts.samplers.SamplerFeed` does.
 
@@ -114,14 +114,14 @@ class TaskFeed:
         """
 
     def take(self) -> Task | None:
-        """The next task; None where there are no more."""
+        """Return the next task; None after the last."""
         for given in self._tasks:
             self._taken += 1
             return as_task(given, self._taken)
         return None
 
     def began(self, group: SampleGroup) -> None:
-        """Note which group a task that was taken has become."""
+        """Note the group that a task has become."""
 
     def found_group(self, key: str, rewards: list[float | None], costs: list[float] | None) -> None:
         """Note what an earlier run has written of a group that is complete."""
@@ -135,11 +135,11 @@ class TaskFeed:
         """Note that no more tasks will be taken."""
 
     def close(self) -> None:
-        """Put away what it has written."""
+        """Close what the feed has written."""
 
 
 class SeedFeed(TaskFeed):
-    """No tasks, but so many seeds; each is a group of its own."""
+    """A number of seeds without tasks; each is a group."""
 
     def __init__(self, count: int) -> None:
         super().__init__(())
@@ -147,7 +147,7 @@ class SeedFeed(TaskFeed):
 
 
 def as_task(given: Any, number: int) -> Task:
-    """A task, or a mapping of its fields.
+    """Return a task from a `Task` or from a mapping of the fields.
 
     Raises:
         TypeError: It is neither.
@@ -160,7 +160,7 @@ def as_task(given: Any, number: int) -> Task:
 
 
 class RolloutPlan:
-    """Makes rollouts that are to be had of tasks.
+    """Makes the rollouts of each task.
 
     Args:
         feed: Where the tasks come from.
@@ -183,14 +183,14 @@ class RolloutPlan:
 
     @property
     def total(self) -> int | None:
-        """How many rollouts there are, done ones included; None where nobody knows."""
+        """Number of rollouts, done ones included; None if unknown."""
         groups = self._feed.total
         if self._most is not None:
             groups = self._most if groups is None else min(groups, self._most)
         return None if groups is None else groups * self._samples
 
     def take(self) -> RolloutJob | None:
-        """The next rollout; None where there are no more."""
+        """Return the next rollout; None after the last."""
         while not self._ready:
             group = self._group()
             if group is None:
@@ -231,7 +231,7 @@ class RolloutPlan:
 
 
 class RolloutQueue:
-    """Rollouts on their way through a run: taken, put back where an attempt failed, ended.
+    """The rollouts of a run: taken, put back after a failed attempt, ended.
 
     Args:
         plan: Where they come from.
@@ -265,7 +265,7 @@ class RolloutQueue:
         return False
 
     async def take(self) -> RolloutJob | None:
-        """Take one that is ready; None where there is none now."""
+        """Take a rollout that is ready; None if there is none now."""
         if self.over.is_set():
             return None
         if not self._again and not self._ready:
@@ -277,7 +277,7 @@ class RolloutQueue:
         return queue.popleft()
 
     async def _more(self) -> bool:
-        """Have another one ready, from the plan; False where it has no more."""
+        """Take another rollout from the plan; return False if the plan has no more."""
         async with self._turn:
             if self._is_exhausted:
                 return False
@@ -293,25 +293,25 @@ class RolloutQueue:
             return True
 
     async def learn(self, what: Callable[..., object], *arguments: Any) -> None:
-        """Have the source of the tasks told something, while nothing is taken from it."""
+        """Call the feed while nothing is taken from the plan."""
         async with self._turn:
             await self._caller(what, *arguments)
 
     async def put_back(self, job: RolloutJob) -> None:
-        """Have one tried again; where the run was stopped, a resume does."""
+        """Queue a rollout for another attempt; after a stop, a resumed run plays the rollout."""
         self.running -= 1
         if not self._is_stopped:
             self._again.append(job)
         await self._changed_now()
 
     async def end(self) -> None:
-        """One is over, well or badly."""
+        """Note that a rollout is over."""
         self.running -= 1
         if not self.running and self._is_exhausted:
             await self._changed_now()
 
     async def stop(self) -> None:
-        """Have nothing begin any more."""
+        """Let no more rollouts begin."""
         self._is_exhausted = self._is_stopped = True
         self._ready.clear()
         self._again.clear()
@@ -330,5 +330,5 @@ class RolloutQueue:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End its thread."""
+        """End the thread of the plan."""
         self._caller.close()

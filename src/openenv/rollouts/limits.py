@@ -1,4 +1,4 @@
-"""When an episode is ended from outside."""
+"""Limits that end an episode from outside."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ __all__ = ["RolloutLimits"]
 
 @dataclass(frozen=True)
 class RolloutLimits:
-    """What one rollout may take. Where a limit ends it, its `outcome` is ``limit``: that is no
-    error, and its reward is what it has come to by then.
+    """Limits of one rollout. A rollout ended by a limit has the outcome ``limit``: that is no
+    error, and the reward is what was earned by then.
 
     Attributes:
         steps: Steps of the environment; None for no limit.

@@ -79,7 +79,7 @@ class LineFile:
 
     @property
     def is_open(self) -> bool:
-        """Whether the file has not been closed."""
+        """True until the file is closed."""
         return self._is_open
 
     @property
@@ -106,7 +106,7 @@ class LineFile:
         self._size = 0
 
     def keep(self, is_kept: Callable[[int, bytes], bool]) -> None:
-        """Write the file anew without some of its lines; it is replaced as a whole.
+        """Write the file anew with only some of the lines; the file is replaced as a whole.
 
         Args:
             is_kept: Called with the number of each line, from 1, and the line.
@@ -129,12 +129,12 @@ class LineFile:
         self._size = os.fstat(new).st_size
 
     def sync(self) -> None:
-        """Have what was written put on the disk; from any thread."""
+        """Flush what was written to the disk; from any thread."""
         self._synced = time.monotonic()
         os.fsync(self._file)
 
     def sync_directory(self) -> None:
-        """Have the file, and its entry in its directory, put on the disk."""
+        """Flush the file and the directory entry to the disk."""
         directory = os.open(self.path.parent, os.O_RDONLY)
         try:
             self.sync()
@@ -143,7 +143,7 @@ class LineFile:
             os.close(directory)
 
     def close(self) -> None:
-        """Put everything on the disk, and let others write. Safe to repeat."""
+        """Flush everything to the disk and release the lock. Safe to repeat."""
         if self._is_open:
             self._is_open = False
             try:
@@ -163,7 +163,7 @@ def _lock(path: Path, file: int) -> None:
 
 
 def whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the whole lines of a file with their numbers, from 1.
+    """Yield the whole lines of a file with line numbers from 1.
 
     A last line that is cut off, since its writer was killed, is passed over; the log says so.
 
@@ -196,7 +196,7 @@ def cut_torn_line(path: Path, file: int) -> None:
 
 
 def append(path: Path, file: int, data: bytes, size: int) -> int:
-    """Append whole lines to an open file; return its size after them.
+    """Append whole lines to an open file; return the new size.
 
     Args:
         path: The file, for the words of an error.

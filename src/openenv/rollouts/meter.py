@@ -1,4 +1,4 @@
-"""What environments cost whoever waits for them: seconds, calls, attempts that came to nothing."""
+"""Costs of environments to a trainer: seconds, calls, failed attempts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Meter", "MeterReading", "StepCost"]
 
 @dataclass(frozen=True)
 class MeterReading:
-    """What a `Meter` has counted.
+    """Counts of a `Meter` at one moment.
 
     Attributes:
         waited_s: Seconds in which at least one environment was waited for, and nothing else was
@@ -37,20 +37,20 @@ class MeterReading:
     failures: int = 0
 
     def __add__(self, other: MeterReading) -> MeterReading:
-        """Two of them together."""
+        """Add the counts of another reading."""
         return MeterReading(
             *(getattr(self, one.name) + getattr(other, one.name) for one in fields(self))
         )
 
     def __sub__(self, earlier: MeterReading) -> MeterReading:
-        """What has come since an earlier one."""
+        """Return the counts since an earlier reading."""
         return MeterReading(
             *(getattr(self, one.name) - getattr(earlier, one.name) for one in fields(self))
         )
 
 
 class Meter:
-    """Counts, from any number of threads."""
+    """Counts waits and events, from any number of threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -90,19 +90,19 @@ class Meter:
                 self._elsewhere -= 1
 
     def _settle(self, now: float) -> None:
-        """Count the time since the last change, if it was lost."""
+        """Add the time since the last change to `waited_s` if a wait was going on."""
         if self._waits and not self._elsewhere:
             self._counts["waited_s"] += now - self._since
         self._since = now
 
     def count(self, **more: int) -> None:
-        """Add to counts, by their names in `MeterReading`."""
+        """Add to counts by the names of `MeterReading`."""
         with self._lock:
             for name, by in more.items():
                 self._counts[name] += by
 
     def read(self) -> MeterReading:
-        """What there is by now; a wait that goes on counts up to now in `waited_s`."""
+        """Return the counts by now; an unfinished wait counts up to now in `waited_s`."""
         with self._lock:
             self._settle(time.perf_counter())
             return MeterReading(**self._counts)  # type: ignore[arg-type] # of which most are whole
@@ -110,7 +110,7 @@ class Meter:
 
 @dataclass(frozen=True)
 class StepCost:
-    """What a training step has cost.
+    """The cost of a training step.
 
     Attributes:
         step: Which one, from 1.
@@ -126,11 +126,11 @@ class StepCost:
 
     @property
     def share(self) -> float:
-        """Of the step's time, what went by waiting for environments: 0 to 1."""
+        """The share of the step's time spent waiting for environments, from 0 to 1."""
         return min(1.0, self.environments.waited_s / self.seconds) if self.seconds else 0.0
 
     def as_logs(self) -> dict[str, float]:
-        """The same, as trainers log it."""
+        """Return the costs under the names that trainers log."""
         counted = self.environments
         waited = counted.waited_s
         return {

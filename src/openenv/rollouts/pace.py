@@ -1,4 +1,4 @@
-"""How many episodes run at once: more as they go well, half as many where something pushes back.
+"""The number of episodes at once: more as episodes succeed, half as many under pressure.
 
 This is additive increase and multiplicative decrease, which converges to a fair and efficient share
 of whatever is the bottleneck, without knowing it (Chiu & Jain 1989), as in TCP's congestion
@@ -18,7 +18,7 @@ TRACE_LENGTH = 1000
 
 
 class Pace:
-    """A number of places, which changes between 1 and `most`; used from one event loop.
+    """A number of places that changes between 1 and `most`; used from one event loop.
 
     Args:
         most: Places that there are at most, and at first.
@@ -39,11 +39,11 @@ class Pace:
 
     @property
     def limit(self) -> int:
-        """Places that there are now."""
+        """The number of places now."""
         return int(self._limit)
 
     async def enter(self) -> int:
-        """Wait for a place, and take it; gives a ticket for `ease` and `press`."""
+        """Wait for a place and take the place; return a ticket for `ease` and `press`."""
         while self._taken >= self.limit:
             called = asyncio.get_running_loop().create_future()
             self._waiting.append(called)
@@ -70,7 +70,7 @@ class Pace:
                 free -= 1
 
     def ease(self) -> None:
-        """Something went well: one more place once as much has gone well as there are places."""
+        """Note a success: add a place after as many successes as there are places."""
         if self._limit < self._most:
             self._limit = min(self._limit + 1.0 / self._limit, float(self._most))
             if self._limit == self._most:
@@ -78,7 +78,7 @@ class Pace:
             self._call()
 
     def press(self, ticket: int, why: str) -> None:
-        """Something pushed back: half the places.
+        """Note pressure: halve the number of places.
 
         What began before the last decrease says nothing new: a full server refuses many at once.
         """

@@ -1,4 +1,4 @@
-"""Recordings of servers as rollouts: what is stored of an episode is the same, whoever wrote it."""
+"""Recordings of servers as rollouts."""
 
 from __future__ import annotations
 
@@ -65,7 +65,6 @@ def _rollout(found: RecordingHeader, number: int, episode: RecordedEpisode) -> R
 
 
 def _begin(rollout: Rollout, event: RecordedEvent) -> None:
-    """Note what the episode began with."""
     task = event.arguments.get("task")
     id = task.get("id") if isinstance(task, dict) else task
     rollout.first = event.observation
@@ -74,7 +73,7 @@ def _begin(rollout: Rollout, event: RecordedEvent) -> None:
 
 
 def _score(rollout: Rollout, spec: RewardSpec) -> None:
-    """Note what the episode was worth, by what its environment says of its rewards."""
+    """Score a rollout by the environment's declaration of rewards."""
     results: list[StepResult[Any]] = [
         StepResult(None, step.reward, step.done, reward_info=step.reward_info)
         for step in rollout.steps
@@ -97,7 +96,7 @@ def _error(event: RecordedEvent) -> dict[str, Any]:
 
 
 def _why_failed(episode: RecordedEpisode) -> str | None:
-    """Why an episode cannot be scored as a whole; None if it can."""
+    """Return why an episode cannot be scored as a whole; None if scoring is possible."""
     if not episode.has_beginning:
         return "the recording does not hold the beginning of the episode"
     if episode.events[0].kind != "reset":
@@ -120,7 +119,7 @@ def _outcome(episode: RecordedEpisode, why: str | None) -> Any:
 
 
 def _spec(begins: RecordedEvent) -> RewardSpec:
-    """What the rewards of an episode mean, which is told beside its first observation."""
+    """Return the declaration of rewards, which a server sends with the first observation."""
     declared = (begins.reward_info or {}).get("spec")
     return RewardSpec.from_data(declared) if isinstance(declared, dict) else RewardSpec()
 

@@ -1,4 +1,4 @@
-"""What is kept of a rollout: one line of JSON, or one row of a table.
+"""The records of rollouts: a line of JSON, or a row of a table, for each.
 
 A file of rollouts is JSON lines. Its first line is a header, every other one a `Rollout`:
 
@@ -37,7 +37,7 @@ class _Record(BaseModel):
 
 
 class RolloutHeader(_Record):
-    """What a file of rollouts says of itself."""
+    """The first line of a file of rollouts: what was played, by whom, and how."""
 
     format: Literal["openenv-rollouts"] = "openenv-rollouts"
     version: int = FORMAT_VERSION
@@ -54,7 +54,7 @@ class RolloutHeader(_Record):
 
 
 class StepRecord(_Record):
-    """One step: what was done, what came of it, and what it was worth."""
+    """One step: the action, the observation and the reward."""
 
     action: Any = None
     observation: Any = None
@@ -74,7 +74,7 @@ class StepRecord(_Record):
 
     @property
     def tokens(self) -> int | None:
-        """How many tokens the policy has written for it; None where it does not tell."""
+        """Number of tokens that the policy has written; None if the policy does not tell."""
         known = self.policy or {}
         if isinstance(known.get("completion_token_ids"), list):
             return len(known["completion_token_ids"])
@@ -83,7 +83,7 @@ class StepRecord(_Record):
 
 
 class RolloutUsage(_Record):
-    """What a rollout took."""
+    """The resources that a rollout has used."""
 
     model_calls: int = 0
     prompt_tokens: int = 0
@@ -94,7 +94,7 @@ class RolloutUsage(_Record):
 
 
 class Failure(_Record):
-    """Why an attempt failed."""
+    """The failure of one attempt."""
 
     type: str
     message: str
@@ -109,7 +109,7 @@ class Failure(_Record):
 
 
 class Rollout(_Record):
-    """One episode by one policy.
+    """The record of one episode by one policy.
 
     `reward` is what the episode is worth, by what the environment declares of its rewards; None
     where that is not known, and then `unscored` says why. Rollouts of one task and one seed are a
@@ -173,5 +173,5 @@ class Rollout(_Record):
 
     @property
     def is_scored(self) -> bool:
-        """It has a reward that is known."""
+        """True if the rollout has not failed and the reward is known."""
         return self.outcome != "failed" and self.reward is not None

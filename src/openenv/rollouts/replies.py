@@ -1,4 +1,4 @@
-"""Read a model's reply: what it thought, what it said, which tools it called.
+"""Read a model's reply: thoughts, words and tool calls.
 
 Every way to play an environment with a model reads replies here, so that a model is scored on what
 it does and never on how it came to it:
@@ -63,7 +63,7 @@ class ParsedCall:
 
 @dataclass(frozen=True)
 class ParsedReply:
-    """What a reply says.
+    """The content of a model's reply.
 
     Attributes:
         thought: What the model thought, without markers; empty if nothing.
@@ -82,7 +82,7 @@ class ParsedReply:
 
     @property
     def has_written_calls(self) -> bool:
-        """The model wrote calls of tools, rather than words that are an action."""
+        """True if the model wrote calls of tools, rather than words that are an action."""
         return self.end is not None
 
 
@@ -127,7 +127,7 @@ def _why(is_cut: bool) -> str:
 def _calls(
     thought: str, masked: str, begin: int, interface: Interface, specials: Sequence[str]
 ) -> ParsedReply | None:
-    """What a reply says that calls tools; None if it calls none."""
+    """Return the parsed reply if the text calls tools; None otherwise."""
     regions = regions_in(masked)
     if not any(one.is_marked for one in regions):
         regions = _plain(regions, masked, interface)
@@ -148,7 +148,7 @@ def _calls(
 
 
 def _plain(regions: Sequence[Region], answer: str, interface: Interface) -> list[Region]:
-    """Of JSON in running text, what is a call: of a tool that exists, or of the only one."""
+    """Keep the unmarked JSON regions that call a known tool, or fit the only tool."""
     found = []
     for region in regions:
         calls = [call for call in region.calls if interface.tool(call[0]) is not None]
@@ -176,7 +176,7 @@ def _fits(value: Mapping[str, Any], tool: AgentTool) -> bool:
 
 
 def _typed(name: str, arguments: Mapping[str, Any], interface: Interface) -> ParsedCall:
-    """A call whose values have the types of the tool's schema."""
+    """Return a call whose values have the types of the tool's schema."""
     tool = interface.tool(name)
     root: dict[str, Any] = {} if tool is None else dict(tool.input_schema)
     properties = root.get("properties", {})
@@ -188,7 +188,7 @@ def _typed(name: str, arguments: Mapping[str, Any], interface: Interface) -> Par
 
 
 def _without(text: str, regions: Sequence[Region]) -> str:
-    """The text with regions blanked, as long as before."""
+    """Return the text with regions blanked, at unchanged length."""
     for region in regions:
         text = text[: region.start] + " " * (region.end - region.start) + text[region.end :]
     return text
@@ -227,7 +227,7 @@ _ANALYSIS = re.compile(
 
 
 def opens_thought(prompt: str) -> bool:
-    """Whether a prompt ends in an open thought, so that a reply begins in it.
+    """Return whether a prompt ends in an open thought, so that the reply begins inside the thought.
 
     Args:
         prompt: The rendered prompt, or its end.
@@ -238,7 +238,7 @@ def opens_thought(prompt: str) -> bool:
 
 
 def split_thoughts(text: str, *, in_thought: bool = False) -> tuple[str, str, int, bool]:
-    """Part a reply into its thoughts and the rest.
+    """Separate the thoughts of a reply from the rest.
 
     Args:
         text: The reply.
@@ -261,7 +261,9 @@ def split_thoughts(text: str, *, in_thought: bool = False) -> tuple[str, str, in
 
 
 def _thoughts(text: str, in_thought: bool) -> tuple[list[tuple[int, int, str]], bool]:
-    """Where thoughts stand, markers included, and what they are; whether the last is open."""
+    """Return the spans of thoughts, markers included, with the thoughts; and whether the last is
+    open.
+    """
     spans: list[tuple[int, int, str]] = []
     at = 0
     close, opened = _CLOSE.search(text), _OPEN.search(text)
@@ -310,7 +312,7 @@ _FENCE = re.compile(
 
 
 def _words(answer: str, specials: Sequence[str]) -> str:
-    """The words of an answer, without special tokens and what stands around them.
+    """Return the words of an answer without special tokens and wrappers.
 
     Blank lines at both ends go, and not the spaces before the first word: they indent code.
     """
@@ -321,7 +323,7 @@ def _words(answer: str, specials: Sequence[str]) -> str:
 
 
 def _action_of(words: str, interface: Interface) -> ParsedCall | None:
-    """Words as a call of the only tool, where it needs one text and nothing else."""
+    """Return words as a call of the only tool, if the tool needs one text and nothing else."""
     field = interface.text_field
     if field is None or not words:
         return None
@@ -331,7 +333,7 @@ def _action_of(words: str, interface: Interface) -> ParsedCall | None:
 
 
 def strip_fences(words: str) -> str:
-    """The code in an answer: of Markdown fences, what they hold, one behind the other; else all."""
+    """Return the content of Markdown fences, joined; the whole text if there are no fences."""
     found = [fence["code"] for fence in _FENCE.finditer(words)]
     return "".join(found).rstrip("\n") if found else words
 
@@ -340,7 +342,7 @@ def strip_fences(words: str) -> str:
 
 
 def describe_missing_action(interface: Interface, act_by: ActBy = "auto") -> str:
-    """What a model is told whose reply has no action."""
+    """Describe to a model that the reply has no action."""
     names = ", ".join(tool.name for tool in interface.tools)
     if act_by == "json":
         return f'the reply holds no JSON object {{"name": ..., "arguments": ...}} of {names}'
@@ -348,7 +350,7 @@ def describe_missing_action(interface: Interface, act_by: ActBy = "auto") -> str
 
 
 def describe_unknown_tool(name: str, interface: Interface) -> str:
-    """What a model is told that calls a tool that does not exist."""
+    """Describe to a model that there is no tool of a name."""
     known = [tool.name for tool in interface.tools]
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
@@ -356,7 +358,7 @@ def describe_unknown_tool(name: str, interface: Interface) -> str:
 
 
 def describe_tools(interface: Interface, *, as_json: bool = False) -> str:
-    """How to act, in words.
+    """Describe in words how to act.
 
     Args:
         interface: How one acts in the environment.

@@ -89,7 +89,7 @@ TOLD_TASKS = 20
 
 
 class RolloutRun:
-    """Rollouts that were had.
+    """The rollouts of a run.
 
     Attributes:
         header: What they have in common.
@@ -107,7 +107,7 @@ class RolloutRun:
 
     @property
     def rollouts(self) -> list[Rollout]:
-        """All of them, in the order in which they ended; read from the file, where there is one."""
+        """All rollouts in the order in which they ended; read from the output file, if any."""
         return list(self)
 
     def __iter__(self) -> Iterator[Rollout]:
@@ -117,13 +117,13 @@ class RolloutRun:
         return self._tally.ended
 
     def summary(self) -> Summary:
-        """What they have come to."""
+        """Return the counts and means of the run."""
         return self._tally.summary(list(self._pace.trace))
 
 
 @dataclass
 class RolloutOptions:
-    """What a run was asked for; see `rollout`."""
+    """The options of a run; see `rollout`."""
 
     n: int = 1
     num_tasks: int | None = None
@@ -163,19 +163,19 @@ class RolloutOptions:
 
     @property
     def table(self) -> Path | None:
-        """The Parquet file that is made of it at the end; None where none was asked for."""
+        """The Parquet file to make at the end; None without a request."""
         path = None if self.output is None else Path(self.output)
         return path if path is not None and path.suffix == PARQUET else None
 
     def scoring(self) -> RolloutScoring:
-        """How episodes are scored."""
+        """Return the rules by which episodes are scored."""
         token_credit = self.token_credit
         if isinstance(token_credit, str):
             token_credit = token_credit_named(token_credit)
         return RolloutScoring(self.trajectory_scorer, credit_named(self.credit), token_credit)
 
     def settings(self, seed: int) -> dict[str, Any]:
-        """What a resume must match."""
+        """Return the settings that a resumed run must match."""
         return {
             "n": self.n,
             "seed": seed,
@@ -186,7 +186,7 @@ class RolloutOptions:
         }
 
     def drawn_seed(self) -> int:
-        """The seed that was asked for; else that of the file that is gone on with; else any."""
+        """Return the given seed, else the seed of the file that is resumed, else a random seed."""
         if self.seed is not None:
             return self.seed
         path = self.lines
@@ -226,7 +226,7 @@ async def rollout_async(
     on_rollout: Callable[[Rollout], Any] | None = None,
     progress: Callable[[RolloutProgress], Any] | None = None,
 ) -> RolloutRun:
-    """Play episodes, and keep a record of each. It may be called from any thread.
+    """Play episodes and record each. May be called from any thread.
 
     Args:
         env: The environment: the address of a server; what `openenv serve` takes, or the name of an
@@ -300,7 +300,7 @@ async def rollout_async(
 
 
 def synchronous(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """The same function for those who do not await it, on the shared loop."""
+    """Wrap a coroutine function for callers without a loop: run calls on the shared loop."""
 
     @wraps(function)
     def waited(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -315,7 +315,7 @@ rollout_async.__doc__ = "Do what `rollout` does, on the event loop that runs."
 
 
 def run_to_end(work: Coroutine[Any, Any, T]) -> T:
-    """Run on the shared loop; where the caller is interrupted, wait until all is put away."""
+    """Run a coroutine on the shared loop; after an interrupt, wait until everything is closed."""
     ended = threading.Event()
 
     async def running() -> T:
@@ -332,7 +332,7 @@ def run_to_end(work: Coroutine[Any, Any, T]) -> T:
 
 
 class RolloutRunner:
-    """Plays the episodes of one run: its places, its retries, its files and its error budget.
+    """Plays the episodes of one run: places, retries, files and error budget.
 
     Args:
         policy: Who plays.
@@ -391,7 +391,7 @@ class RolloutRunner:
         return self.result
 
     def _begin(self, files: contextlib.ExitStack, spec: RewardSpec | None) -> None:
-        """Open the file, and find out what is to be done yet."""
+        """Open the file, and find out which rollouts are missing."""
         options = self._options
         seed, lines = options.drawn_seed(), options.lines
         self._feed = feed_of(self._tasks, options.n, lines)
@@ -452,7 +452,7 @@ class RolloutRunner:
             await asyncio.gather(*everything, return_exceptions=True)
 
     async def _watch(self) -> None:
-        """Tell how far it has come, and put what was written on the disk."""
+        """Report progress, and flush the file to the disk."""
         synced = time.monotonic()
         while True:
             await asyncio.sleep(TICK_S)
@@ -469,7 +469,7 @@ class RolloutRunner:
             )
 
     async def _place(self) -> None:
-        """One place: has a session, and plays one episode after the other in it."""
+        """Hold a session, and play one episode after the other."""
         session: Any = None
         waited, is_fresh = 0, True
         try:
@@ -495,7 +495,7 @@ class RolloutRunner:
                 self._close(session)
 
     async def _opened(self, waited: int) -> Any:
-        """Open a session; None where that is to be tried again, or nobody needs it any more."""
+        """Open a session; return None if opening is to be tried again, or no session is needed."""
         self._opening += 1
         try:
             async with self._door:
@@ -522,7 +522,7 @@ class RolloutRunner:
         return None
 
     def _check_worth_waiting(self, error: Exception) -> None:
-        """Raise an error of opening a session where waiting would not mend it."""
+        """Raise an error of opening a session that waiting would not mend."""
         if not is_passing(error) or isinstance(error, AuthenticationError | PermissionRefused):
             raise error
         if not self._has_opened and not isinstance(error, CapacityError):
@@ -531,7 +531,7 @@ class RolloutRunner:
             raise error
 
     def _tell_of_retry(self, error: Exception) -> None:
-        """Say why no session can be had, at once and then now and then: it is tried again."""
+        """Log why no session can be had, at once and every 10 s."""
         now = time.monotonic()
         if now - self._told_of_retry_at < RETRY_TOLD_EVERY_S:
             logger.debug("no session could be opened: %s", error)
@@ -543,7 +543,7 @@ class RolloutRunner:
         logger.warning("no session could be opened; it is tried again %s: %s", for_s, error)
 
     def _note_long(self) -> None:
-        """Say once that episodes may have no end, where no limit gives them one."""
+        """Log once that episodes may have no end if no limit ends them."""
         limits = self._options.limits
         is_bounded = any(one is not None for one in (limits.steps, limits.seconds, limits.tokens))
         if is_bounded or self._is_long or self._tally.ended:
@@ -557,7 +557,7 @@ class RolloutRunner:
         )
 
     async def _learn(self, session: Any) -> None:
-        """Find out how one acts in the environment, if the policy wants to know."""
+        """Find out how an agent acts in the environment, if the policy asks."""
         async with self._learning:
             if self._terms is None:
                 needed = self._policy.needs_interface
@@ -571,7 +571,7 @@ class RolloutRunner:
                 )
 
     async def _unless_over(self, work: Any) -> Any:
-        """Await something; None, and it is given up, where there is nothing to be had any more."""
+        """Await a result; give up and return None once no rollout is left."""
         doing = asyncio.ensure_future(work)
         over = asyncio.ensure_future(self._jobs.over.wait())
         try:
@@ -586,7 +586,7 @@ class RolloutRunner:
                 await asyncio.gather(doing, return_exceptions=True)
 
     def _close(self, session: Any) -> None:
-        """Close a session, while its place goes on: a step that hangs holds up its end."""
+        """Close a session in the background: a step that hangs delays the closing."""
         self._open -= 1
         closing = asyncio.ensure_future(self._closed(session))
         self._closing.add(closing)
@@ -603,7 +603,7 @@ class RolloutRunner:
             logger.info("a session could not be closed: %s", error)
 
     def _note_room(self) -> None:
-        """Say at once, and once, that the server holds fewer sessions than are to be played in."""
+        """Log once that the server holds fewer sessions than the run would use."""
         room, wanted = self._source.room, self._options.concurrency
         if self._tally.total is not None:
             wanted = min(wanted, self._tally.total)
@@ -618,7 +618,7 @@ class RolloutRunner:
             )
 
     def _note_queue(self, queued: Queued) -> None:
-        """Say once that the server is full. Those who have places play on as they are."""
+        """Log once that the server is full; sessions that are open play on."""
         self._note_room()
         if not self._is_queued:
             self._is_queued = True
@@ -631,7 +631,7 @@ class RolloutRunner:
     # ------------------------------------------------------------------ its rollouts
 
     async def _attempt(self, session: Any, job: RolloutJob, *, is_fresh: bool) -> bool:
-        """Play an episode; gives whether the session may be used again."""
+        """Play an episode; return whether the session may be used again."""
         assert self._terms is not None
         ticket = await self._pace.enter()
         try:
@@ -671,7 +671,7 @@ class RolloutRunner:
             raise self._spent
 
     def _tell_of_task(self, job: RolloutJob, failure: AttemptFailed) -> None:
-        """Say once of a task that its episodes cannot begin; each rollout is counted anyway."""
+        """Log the first reset failure of a task."""
         logger.debug("rollout %s failed", job.id, exc_info=failure.cause)
         name = job.group.key if job.task is None else job.task.id
         if failure.at == "reset" and name not in self._told and len(self._told) < TOLD_TASKS:
@@ -736,7 +736,7 @@ class RolloutRunner:
 
 
 async def _wholly(work: Callable[[], object]) -> None:
-    """Do something in a thread; where that is cancelled, wait until it is over all the same."""
+    """Call a function in a thread; if cancelled, wait until the call has returned."""
     doing = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         await asyncio.shield(doing)

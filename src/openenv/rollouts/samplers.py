@@ -1,4 +1,4 @@
-"""Where the tasks of a run come from, and how one that learns is gone on with exactly.
+"""Sources of a run's tasks, and exact resumption of samplers that learn.
 
 A sampler gives what its arguments, and what it was told so far, decide. So everything that it was
 asked and told is written down, in a file beside that of the rollouts, ``x.jsonl.sampler``:
@@ -48,7 +48,7 @@ Costs = list[float] | None
 
 
 def feed_of(tasks: Any, seeds: int, lines: Path | None) -> TaskFeed:
-    """Find out where tasks come from.
+    """Return the feed of a run's tasks.
 
     Args:
         tasks: What a run was given; None for `seeds` episodes without.
@@ -80,7 +80,7 @@ FIELDS = ("difficulty",)  # of a task that are numbers; others are looked up in 
 def sampler_named(
     name: str, tasks: Taskset, *, group_size: int = 1, seed: int = 0, num_tasks: int | None = None
 ) -> Sampler:
-    """The sampler of a name.
+    """Make the sampler of a name.
 
     Args:
         name: ``sequential``: the tasks in their order, once; ``shuffled``: in one that the seed
@@ -133,7 +133,7 @@ def _weight_of(tasks: Taskset, what: str) -> Callable[[Task], float]:
 
 
 class SamplerFeed(TaskFeed):
-    """Tasks from a sampler, which is told what came of them.
+    """Supplies tasks from a sampler, and reports the rewards of each group to the sampler.
 
     Args:
         sampler: The sampler. To go on, it is given the state that it had at first.
@@ -183,7 +183,7 @@ class SamplerFeed(TaskFeed):
         self._catch_up()
 
     def _catch_up(self) -> None:
-        """Once all of the past was done again: tell what it was not told then, and since."""
+        """Report the groups that the sampler was not told of before the resumption."""
         self._is_past = False
         for key in [key for key in self._untold if key in self._groups]:
             self._learn(key, *self._untold.pop(key))

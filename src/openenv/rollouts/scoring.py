@@ -59,12 +59,12 @@ AHEAD = 2  # batches that are begun, for each that may be scored at a time
 
 
 class ScoringError(OpenEnvError, ValueError):
-    """What is to be scored, or by whom, is not what it should be; the text says what is wrong."""
+    """The file or the scorer is not what was expected; the text says why."""
 
 
 @dataclass(frozen=True)
 class ScoringOptions:
-    """How stored episodes are scored.
+    """Options for scoring stored episodes.
 
     Attributes:
         credit: What each step gets, where the scorer does not say.
@@ -101,7 +101,7 @@ class ScoringOptions:
             raise ValueError(f"batch must be at least 1, not {self.batch}")
 
     def limited(self, scorer: TrajectoryScorer) -> Bounded:
-        """The scorer within these limits."""
+        """Return the scorer within these limits."""
         if isinstance(scorer, Bounded):
             return scorer
         return bounded(
@@ -113,7 +113,7 @@ class ScoringOptions:
         )
 
     def task(self, id: str) -> Task | None:
-        """The task of an id; None where it is not known."""
+        """Return the task of an id; None if the id is unknown."""
         if isinstance(self.tasks, Mapping):
             return self.tasks.get(id)
         return None if self.tasks is None else self.tasks(id)
@@ -152,7 +152,7 @@ def _task(rollout: Rollout, options: ScoringOptions) -> Any:
 
 
 def _observation(seen: Any, step: StepRecord, options: ScoringOptions, what: str) -> Any:
-    """An observation, with what was stored beside it."""
+    """Return an observation with the fields that were stored apart."""
     if not isinstance(seen, dict):
         return seen
     beside = {
@@ -188,7 +188,7 @@ def score_rollouts(
     *,
     scored_by: str | None = None,
 ) -> Generator[Rollout, None, None]:
-    """Score rollouts anew, several at a time, and give them in their order.
+    """Score rollouts anew, several at a time; yield copies in the same order.
 
     A few are read ahead, and no more are held. What could not be scored has no reward, and says
     why. One that failed has no episode that could be scored.
@@ -220,7 +220,7 @@ def score_rollouts(
 
 
 def _batches(rollouts: Iterable[Rollout], size: int) -> Iterator[list[Rollout]]:
-    """So many at a time, or up to twice as many where a group would be parted."""
+    """Yield batches of a size, or up to twice the size so that a group is not split."""
     batch: list[Rollout] = []
     for rollout in rollouts:
         is_full = len(batch) >= size
@@ -236,7 +236,7 @@ def _batches(rollouts: Iterable[Rollout], size: int) -> Iterator[list[Rollout]]:
 async def _scored(
     batch: list[Rollout], limited: Bounded, options: ScoringOptions, name: str
 ) -> list[Rollout]:
-    """Score a batch in one call, as far as there are episodes."""
+    """Score a batch in one call."""
     shown = [_shown(rollout, options) for rollout in batch]
     episodes = [one for one in shown if isinstance(one, StoredTrajectory)]
     given = iter(await limited.score_many(episodes) if episodes else [])
@@ -251,7 +251,7 @@ async def _scored(
 
 
 def _shown(rollout: Rollout, options: ScoringOptions) -> StoredTrajectory | Score:
-    """What the scorer is shown; or why it cannot be scored."""
+    """Return what the scorer is shown, or an unscored score."""
     if rollout.outcome == "failed":
         failure = rollout.failures[-1] if rollout.failures else None
         why = rollout.unscored if failure is None else f"{failure.type}: {failure.message}"
@@ -263,13 +263,13 @@ def _shown(rollout: Rollout, options: ScoringOptions) -> StoredTrajectory | Scor
 
 
 async def _credited(score: Score, trajectory: Trajectory[Any, Any], credit: str | Credit) -> Score:
-    """The score, with the share of each step."""
+    """Return the score with the share of each step."""
     found = score_trajectory(lambda _: score, trajectory, credit)
     return found if isinstance(found, Score) else await found
 
 
 def _with_score(rollout: Rollout, score: Score, options: ScoringOptions, name: str) -> Rollout:
-    """A copy with another score; what it had before is kept."""
+    """Return a copy with a new score; the old score is kept."""
     before = {
         "scored_by": getattr(rollout, "scored_by", None),
         "reward": rollout.reward,
@@ -301,7 +301,7 @@ def _with_score(rollout: Rollout, score: Score, options: ScoringOptions, name: s
 
 @dataclass
 class ScoringReport:
-    """What came of scoring a file.
+    """Counts of a scored file.
 
     Attributes:
         output: The file that was written.
@@ -353,7 +353,7 @@ class ScoringReport:
             _count(self.without_token_rewards, rollout.no_token_rewards)
 
     def as_data(self) -> dict[str, Any]:
-        """The same, as JSON has it."""
+        """Return the report as JSON types."""
         return {
             "output": self.output,
             "rollouts": self.rollouts,
@@ -391,7 +391,7 @@ def score_file(
     force: bool = False,
     progress: Callable[[ScoringReport], object] | None = None,
 ) -> ScoringReport:
-    """Score a file anew, and write what comes of it to another one, in the same order.
+    """Score a file anew and write the rollouts to another file in the same order.
 
     Args:
         path: A file of rollouts, or a recording of a server, whose episodes are then rollouts.
@@ -441,7 +441,7 @@ def score_file(
 
 
 def _scored_header(header: RolloutHeader, name: str, options: ScoringOptions) -> RolloutHeader:
-    """The header of what was scored: what must be the same for it to be gone on with."""
+    """Return the header of a scored file, whose settings a resumed run must match."""
     tokens = options.token_credit
     how = {
         "by": name,
@@ -453,7 +453,7 @@ def _scored_header(header: RolloutHeader, name: str, options: ScoringOptions) ->
 
 
 def read_stored(path: str | os.PathLike[str]) -> tuple[RolloutHeader, Iterator[Rollout]]:
-    """Read a file of rollouts; or a recording of a server, each of whose episodes is one.
+    """Read a file of rollouts, or a recording of a server as rollouts.
 
     See `openenv.rollouts.recorded` for what becomes of a recording.
 
@@ -477,7 +477,7 @@ def read_stored(path: str | os.PathLike[str]) -> tuple[RolloutHeader, Iterator[R
 
 
 def _format_of(path: Path) -> Any:
-    """What the first line of a file says that it is."""
+    """Return the format that the first line of a file names; None if there is none."""
     with path.open("rb") as file:
         beginning = file.readline(MAX_HEADER_BYTES)
     try:

@@ -1,4 +1,4 @@
-"""Sessions for a run, of whatever it was given as its environment.
+"""Sessions for a run, opened from anything that names or makes an environment.
 
 Each place of a run has a session of its own, which is reset from episode to episode.
 """
@@ -59,7 +59,7 @@ OnQueue = Callable[[Queued], None]
 
 
 class EpisodeSource(ABC):
-    """Opens the sessions of a run, and plays an episode in one of them.
+    """Opens the sessions of a run, and plays episodes in them.
 
     Attributes:
         name: The environment's name; secrets in an address are hidden.
@@ -72,7 +72,7 @@ class EpisodeSource(ABC):
     room: int | None = None
 
     async def reward(self) -> RewardSpec | None:
-        """Return what the environment declares of its rewards; None if it is not known yet."""
+        """Return the environment's declaration of rewards; None if not known yet."""
         return None
 
     @abstractmethod
@@ -88,7 +88,7 @@ class EpisodeSource(ABC):
         """Close a session that `open` returned."""
 
     async def interface(self, session: Any) -> Interface:
-        """Return how an agent acts in the environment.
+        """Return the interface by which an agent acts in the environment.
 
         Raises:
             OpenEnvError: Nothing tells.
@@ -107,7 +107,7 @@ class EpisodeSource(ABC):
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Close the sessions that are still open, and what was started for them."""
+        """Close the sessions that are still open, and everything that was started."""
 
 
 class Sessions(EpisodeSource):
@@ -141,8 +141,8 @@ class Sessions(EpisodeSource):
         self._opened: dict[int, Client] = {}
 
     async def reward(self) -> RewardSpec | None:
-        """Find out what the environment declares of its rewards; None where that cannot be told
-        before the first reset. That a server cannot be reached is told where sessions are opened.
+        """Return the environment's declaration of rewards; None if not known before the first
+        reset. An unreachable server is reported when sessions are opened.
 
         Raises:
             ConnectError: A proxy did not answer; it would not where sessions are opened.
@@ -160,7 +160,8 @@ class Sessions(EpisodeSource):
             return None
 
     async def open(self) -> Client:
-        """Open a session on the loop that runs, and wait until it has its place on the server.
+        """Open a session on the running loop, and wait until the server has a place for the
+        session.
 
         Raises:
             OpenEnvError: There is none to be had.
@@ -195,7 +196,7 @@ class Sessions(EpisodeSource):
             await client.close()
 
     async def interface(self, client: Client) -> Interface:
-        """Find out how one acts in the environment.
+        """Find out how an agent acts in the environment.
 
         Raises:
             ConnectError: The server does not tell.
@@ -219,7 +220,7 @@ class Sessions(EpisodeSource):
         return await play(session, job, terms, press)
 
     async def aclose(self) -> None:
-        """Close the sessions that are open yet, and release what belongs to none."""
+        """Close the sessions that are still open, and release shared resources."""
         for client in list(self._opened.values()):
             with contextlib.suppress(OpenEnvError, OSError):
                 await self.close(client)
@@ -238,7 +239,7 @@ def _declared_by(source: Any) -> RewardSpec | None:
 
 
 def _room_of(client: Client) -> int | None:
-    """How many sessions the server of a client that is connected holds; None if that is unknown."""
+    """Return how many sessions the server of a connected client holds; None if unknown."""
     connection = client._session._connection
     if not isinstance(connection, ClientConnection1):
         return None
@@ -248,7 +249,7 @@ def _room_of(client: Client) -> int | None:
 
 
 async def _have_place(client: Client) -> None:
-    """Wait for a place: a connection has none before its first request, which changes nothing."""
+    """Wait for a place: before its first request, which changes nothing, a connection has none."""
     try:
         await client.state()
     except (CapacityError, ConnectError, SessionLost, ResponseTimeout, RateLimited):
@@ -276,7 +277,7 @@ async def source_of(environment: Any, on_queue: OnQueue) -> EpisodeSource:
 
 
 async def sessions_of(environment: Any, on_queue: OnQueue) -> Sessions:
-    """Find out where sessions of an environment come from.
+    """Return the sessions of an environment.
 
     Args:
         environment: What a run was given; see `openenv.rollouts.rollout`.
@@ -328,7 +329,7 @@ def _in_process(name: str, source: Any, client: type[Client], on_queue: OnQueue)
 
 
 async def _of_function(make: Callable[[], Any], on_queue: OnQueue) -> Sessions:
-    """Of a function that does not say what it makes, by what it makes."""
+    """Return the sessions of a function by the first object that the function makes."""
     first = make()
     name = getattr(make, "__qualname__", type(first).__name__)
     if isinstance(first, EnvClient):
@@ -342,7 +343,7 @@ async def _of_function(make: Callable[[], Any], on_queue: OnQueue) -> Sessions:
 
 
 async def _of_image(text: str, image: str, on_queue: OnQueue) -> Sessions:
-    """Of one container, which is stopped at the end."""
+    """Return the sessions of one container, which is stopped at the end."""
     launch = ImageLaunch(image, {})
     await launch.start()
     url = launch.base_url
@@ -361,7 +362,7 @@ def _of_text(text: str, on_queue: OnQueue) -> Sessions:
 
 
 def _installed(text: str) -> tuple[Any, type[Client]]:
-    """What a text that is no address names, and the class of its clients.
+    """Return the target that a text names, and the class of the target's clients.
 
     Raises:
         TargetError: Nothing.
@@ -387,7 +388,7 @@ def _client_of(text: str) -> Client:
 
 @contextlib.contextmanager
 def own_tasks(environment: str, split: str | None) -> Iterator[Taskset]:
-    """The tasks that an environment has by itself, for as long as it lasts.
+    """Yield the tasks that an environment has itself, while the environment is open.
 
     Args:
         environment: An address, or what else `rollout` takes as a text.

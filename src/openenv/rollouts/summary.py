@@ -1,4 +1,4 @@
-"""What a run has come to, counted as it goes."""
+"""Counts and means of a run, updated as rollouts end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["EndedGroup", "Groups", "RolloutProgress", "Summary", "RolloutTally"]
 
 @dataclass(frozen=True)
 class RolloutProgress:
-    """How far a run has come.
+    """The progress of a run.
 
     Attributes:
         done: Rollouts that have ended, those of an earlier run included.
@@ -41,7 +41,7 @@ class RolloutProgress:
 
 @dataclass
 class Summary:
-    """What a run has come to. Counts are of all rollouts that there are, of an earlier run too.
+    """Counts and means of a run, including the rollouts of earlier runs in the same file.
 
     Attributes:
         rollouts: How many there are.
@@ -89,11 +89,11 @@ class Summary:
 
     @property
     def failed(self) -> int:
-        """How many failed."""
+        """Number of failed rollouts."""
         return self.outcomes.get("failed", 0)
 
     def as_data(self) -> dict[str, Any]:
-        """The same, as JSON has it."""
+        """Return the summary as JSON types."""
         return asdict(self)
 
 
@@ -112,14 +112,12 @@ class EndedGroup:
 
 @dataclass
 class _OpenGroup:
-    """A group of which not all samples have ended."""
-
     rewards: dict[int, float | None] = field(default_factory=dict)
     costs: dict[int, float] = field(default_factory=dict)
 
 
 class Groups:
-    """Gathers the rewards of each group until all of its samples have ended.
+    """Gathers the rewards of each group until all samples have ended.
 
     Args:
         samples: How many a group has.
@@ -130,7 +128,7 @@ class Groups:
         self._open: dict[str, _OpenGroup] = {}
 
     def add(self, rollout: Rollout) -> EndedGroup | None:
-        """Note a rollout that has ended; gives its group, where it was the last one of it."""
+        """Note the end of a rollout; return the group if the rollout was the last of the group."""
         group = self._open.setdefault(rollout.group, _OpenGroup())
         group.rewards[rollout.sample] = rollout.reward
         group.costs[rollout.sample] = float(rollout.usage.completion_tokens)
@@ -143,7 +141,7 @@ class Groups:
 
 
 class RolloutTally:
-    """Counts rollouts as they end.
+    """Counts rollouts as the episodes end.
 
     Attributes:
         total: How many there are to be; None where nobody knows.
@@ -194,7 +192,7 @@ class RolloutTally:
         summary.completion_tokens += rollout.usage.completion_tokens
 
     def add_found(self, rollout: Rollout) -> None:
-        """Count a rollout of an earlier run; what has failed there is to be had again."""
+        """Count a rollout of an earlier run; failed rollouts are played again."""
         if rollout.outcome != "failed":
             self.add(rollout)
             self._found_steps = self._summary.steps
@@ -209,21 +207,21 @@ class RolloutTally:
 
     @property
     def failed(self) -> int:
-        """How many have failed."""
+        """Number of failed rollouts."""
         return self._outcomes["failed"]
 
     @property
     def is_one_task_failing(self) -> bool:
-        """All that have failed are rollouts of the same task."""
+        """True if all failed rollouts are of the same task."""
         return len(self._failing) == 1
 
     @property
     def ended(self) -> int:
-        """How many have ended."""
+        """Number of rollouts that have ended."""
         return self._summary.rollouts
 
     def summary(self, pace: list[tuple[float, int, str]]) -> Summary:
-        """What it has come to by now."""
+        """Return the summary by now."""
         summary = self._summary
         summary.outcomes = dict(self._outcomes.most_common())
         summary.limits = dict(self._limits.most_common())
@@ -241,7 +239,7 @@ class RolloutTally:
         return mean if mean is None or math.isfinite(mean) else None
 
     def progress(self, running: int, limit: int) -> RolloutProgress:
-        """How far it has come by now."""
+        """Return the progress by now."""
         done = self._summary.rollouts
         seconds = max(time.monotonic() - self._began, 1e-9)
         rate = (done - self._found) / seconds

@@ -1,4 +1,4 @@
-"""Ask a chat template what it puts between a model's replies, and whether it can be told exactly.
+"""Ask a chat template what stands between a model's replies, and check that nothing is lost.
 
 A rollout is a sequence of tokens that only grows, so a conversation is never rendered again. What
 comes behind a reply is found by rendering a short conversation in which marks stand for what was
@@ -36,7 +36,7 @@ class TemplateError(ValueError):
 
 
 class ChatTokenizer(Protocol):
-    """What is needed of a tokenizer of transformers."""
+    """The methods of a transformers tokenizer that rollouts use."""
 
     eos_token: Any
     eos_token_id: Any
@@ -145,7 +145,7 @@ class ChatTemplate:
         return self.rendered(messages, tools)
 
     def behind_words(self, told: str, tools: Sequence[Mapping[str, Any]] | None) -> str:
-        """What comes behind a reply that called no tool: its end, a user's message, and the
+        """Render what follows a reply without tool calls: the end, a user's message, and the
         beginning of the next reply.
 
         Raises:
@@ -159,7 +159,7 @@ class ChatTemplate:
     def behind_calls(
         self, calls: Sequence[ParsedCall], told: Sequence[str], tools: Sequence[Mapping[str, Any]]
     ) -> str:
-        """What comes behind a reply that called tools: its end, their results, and the beginning of
+        """Render what follows a reply with tool calls: the end, the results, and the beginning of
         the next reply.
 
         Args:
@@ -215,7 +215,7 @@ class ChatTemplate:
     # ------------------------------------------------------------------ tokens
 
     def encoded(self, text: str) -> list[int]:
-        """The tokens of a text that stands behind others.
+        """Return the tokens of a text that follows other text.
 
         Some tokenizers put a space before all that they encode; behind a token that is known, and
         cut away, they do not.
@@ -229,7 +229,7 @@ class ChatTemplate:
         return list(encode(text, add_special_tokens=False))
 
     def without_end(self, behind: Sequence[int], last: int) -> list[int]:
-        """What comes behind a reply, without the end that the reply has itself.
+        """Return what follows a reply, without the end that the reply already has.
 
         Args:
             behind: The end of a turn, and what follows.
@@ -247,7 +247,7 @@ class ChatTemplate:
         return list(behind)
 
     def _closing(self, alone: str) -> tuple[int, ...]:
-        """The tokens that close a turn, of what stands behind a reply that nothing follows."""
+        """Return the tokens that close a turn, from the text after a final reply."""
         specials, end = self._specials(), self._tokenizer.eos_token_id
         ids = self.encoded(alone)
         places = [number for number, token in enumerate(ids) if token in specials]
@@ -283,8 +283,8 @@ class ChatTemplate:
     # ------------------------------------------------------------------ probing
 
     def _find_form(self) -> None:
-        """Find out in which form the template takes messages: some take no texts, but lists of
-        parts; some break without a list of tools.
+        """Find the form of messages that the template takes: some templates take lists of parts
+        instead of texts; some fail without a list of tools.
         """
         errors: list[TemplateError] = []
         for has_parts, no_tools in ((False, None), (False, []), (True, None)):
@@ -305,7 +305,7 @@ class ChatTemplate:
         return dict(message)
 
     def check_tools(self, tools: Sequence[Mapping[str, Any]]) -> None:
-        """Check that the template can tell a model of tools, and of what they give.
+        """Check that the template tells a model of tools and of tool results.
 
         Raises:
             TemplateError: It cannot, and why.
@@ -326,7 +326,7 @@ class ChatTemplate:
             self.ends |= {ids[at]}
 
     def _check_calls(self, names: Sequence[str], tools: Sequence[Mapping[str, Any]]) -> None:
-        """Check that calls, as the template writes them, can be read."""
+        """Check that calls can be read as the template writes them."""
         function = {"name": names[0], "arguments": {"value": REPLY}}
         said = {
             "role": "assistant",
@@ -371,7 +371,7 @@ class ChatTemplate:
 
     @staticmethod
     def _check_shown(text: str, told: str) -> None:
-        """Check that what a model is told stands in a text, as it is or as JSON has it."""
+        """Check that a text contains what the model is told, verbatim or as JSON."""
         forms = (
             told,
             told.strip(),
@@ -387,14 +387,14 @@ def _said(role: str, content: str) -> dict[str, Any]:
 
 
 def _cut(text: str) -> str:
-    """What stands behind the mark of the reply."""
+    """Return the text after the mark of the reply."""
     if text.count(REPLY) != 1:
         raise TemplateError("the chat template does not show a model's reply once")
     return text[text.index(REPLY) + len(REPLY) :]
 
 
 def _behind_last_call(text: str) -> str:
-    """What stands behind the call in which the last mark stands."""
+    """Return the text after the call that contains the last mark."""
     if REPLY not in text:
         raise TemplateError("the chat template does not show a model's calls of tools")
     mark = text.rindex(REPLY)
@@ -407,7 +407,7 @@ def _behind_last_call(text: str) -> str:
 
 
 def _without_system(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Messages in which the system's words begin the first of the user's."""
+    """Return messages with the system's words at the beginning of the first user message."""
     rules: list[str] = []
     found: list[dict[str, Any]] = []
     for message in messages:

@@ -1,4 +1,4 @@
-"""Rollouts as tokens: what a model has written, exactly, and what it was told in between.
+"""Rollouts as tokens: the exact tokens of a model, and of what the model was told in between.
 
 Trainers train on tokens. A conversation that is rendered anew each turn does not give those that
 the model has written: templates strip and rewrite, and a text has many tokenizations. Here a
@@ -86,7 +86,7 @@ class Chat:
         )
 
     def opening(self, messages: Sequence[Mapping[str, Any]], first: str) -> list[int]:
-        """The tokens that the model's first reply comes behind.
+        """Return the tokens that precede the model's first reply.
 
         Args:
             messages: The task.
@@ -126,8 +126,8 @@ class Chat:
         )
 
     def after(self, reply: Sequence[int], parsed: ParsedReply, answer: ActionOutcome) -> list[int]:
-        """The tokens that come between a reply and the next: the end of its turn, what the model
-        is told, and the beginning of the next turn.
+        """Return the tokens between a reply and the next: the end of the turn, what the model is
+        told, and the beginning of the next turn.
 
         Args:
             reply: The tokens of the reply, as the model has written them.
@@ -149,11 +149,11 @@ class Chat:
         return self._template.without_end(ids, reply[-1]) if self.is_ended(reply) else ids
 
     def is_ended(self, reply: Sequence[int]) -> bool:
-        """Whether the model has ended a reply itself."""
+        """Return whether the model has ended a reply itself."""
         return bool(reply) and reply[-1] in self.ends
 
     def text(self, reply: Sequence[int]) -> str:
-        """The words of a reply."""
+        """Return the words of a reply."""
         return str(self.tokenizer.decode(list(reply), skip_special_tokens=True))
 
     @property
@@ -173,7 +173,7 @@ class Chat:
 
 
 class TokenRollout:
-    """One rollout, as a sequence that grows.
+    """A rollout as a growing sequence of tokens.
 
     Args:
         seat: Where it is played.
@@ -220,26 +220,26 @@ class TokenRollout:
 
     @property
     def ids(self) -> list[int]:
-        """All of its tokens: what the model's next reply comes behind."""
+        """All tokens so far: the prompt of the model's next reply."""
         return self.prompt_ids + self.completion_ids
 
     @property
     def score(self) -> Score:
-        """What it is worth by now; unscored, and why, where the environment has failed."""
+        """The score by now; unscored, with the reason, if the environment has failed."""
         return self._settled[0] if self._settled else self._seat.score(self._unfinished)
 
     @property
     def failure(self) -> str | None:
-        """Why the episode could not begin, or broke off; None if it did not."""
+        """Reason why the episode could not begin or broke off; None if neither."""
         return self._settled[1] if self._settled else self._seat.failure
 
     @property
     def steps(self) -> int:
-        """Of the environment."""
+        """Number of steps of the environment."""
         return self._settled[2] if self._settled else self._seat.steps
 
     def settle(self) -> None:
-        """Keep what has come of it: its seat is another rollout's from now on."""
+        """Keep the results: the session is another rollout's from now on."""
         self._settled = self.score, self.failure, self.steps
 
     async def begin(
@@ -330,12 +330,12 @@ class TokenRollout:
         return True
 
     def _room(self) -> float:
-        """How many tokens may still come behind."""
+        """Return how many tokens may still follow."""
         behind = (self._max_tokens or math.inf) - len(self.completion_ids)
         return min(behind, (self._max_context or math.inf) - len(self.ids))
 
     def _add(self, reply: list[int], logprobs: Sequence[float | None] | None) -> bool:
-        """Put a reply behind; whether there was room for all of it."""
+        """Append a reply; return whether there was room for all of the tokens."""
         kept = reply[: int(min(self._room(), len(reply)))]
         self.completion_ids += kept
         self.mask += [1] * len(kept)

@@ -1,4 +1,4 @@
-"""What environments cost in a training step: a callback that measures it, tells it and logs it."""
+"""A trainer callback that measures, reports and logs what environments cost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["EnvironmentCost"]
 
 
 class EnvironmentCost(TrainerCallback):  # type: ignore[misc,unused-ignore]
-    """Measures each step of a trainer of transformers, TRL's among them.
+    """Measures the environments' part of each training step of a transformers trainer.
 
     What it finds is told on stderr, is in the trainer's log as ``environment/...``, and in `steps`.
 
@@ -41,14 +41,14 @@ class EnvironmentCost(TrainerCallback):  # type: ignore[misc,unused-ignore]
         self._tokens = 0
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Begin to measure."""
+        """Begin to measure a step."""
         if self._began is None:
             self._began = time.perf_counter()
             self._before = self._read()
             self._tokens = int(getattr(state, "num_input_tokens_seen", 0) or 0)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Tell of the step."""
+        """Report the step."""
         if self._began is None:
             return
         seen = int(getattr(state, "num_input_tokens_seen", 0) or 0)
@@ -64,7 +64,7 @@ class EnvironmentCost(TrainerCallback):  # type: ignore[misc,unused-ignore]
     def on_log(
         self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any
     ) -> None:
-        """Put what the last step has cost into the trainer's log."""
+        """Add the costs of the last step to the trainer's log."""
         if not self.steps or (logs is not None and "train_runtime" in logs):
             return
         found = self.steps[-1].as_logs()
@@ -74,7 +74,7 @@ class EnvironmentCost(TrainerCallback):  # type: ignore[misc,unused-ignore]
             state.log_history[-1].update(found)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Tell of all steps together."""
+        """Report all steps together."""
         if self.steps and state.is_world_process_zero:
             self._tell(str(self))
 

@@ -1,4 +1,4 @@
-"""Tasks, and seeds, as datasets for TRL: one row for each group of rollouts."""
+"""Datasets of tasks and seeds for TRL: a row for each group of rollouts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def task_rows(
     seed: int = 0,
     has_seeds: bool = True,
 ) -> Iterator[dict[str, Any]]:
-    """Rows for TRL: ``prompt``, ``task_id``, ``openenv_task`` and ``seed``.
+    """Yield rows for TRL: ``prompt``, ``task_id``, ``openenv_task`` and ``seed``.
 
     TRL plays each row several times, as a group; a row's seed lets all of them begin alike.
 
@@ -84,7 +84,7 @@ def _rows(
 
 
 def prompt_of(task: Task, prompt: str, system_prompt: str | None) -> list[dict[str, Any]]:
-    """What a model is told of a task, as messages."""
+    """Return the messages that tell a model of a task."""
     messages: list[dict[str, Any]] = []
     if system_prompt:
         messages.append({"role": "system", "content": system_prompt})
@@ -100,7 +100,7 @@ def prompt_of(task: Task, prompt: str, system_prompt: str | None) -> list[dict[s
 
 
 def task_dataset(tasks: Any, **options: Any) -> Any:
-    """The rows of `task_rows`, as a `datasets.Dataset`.
+    """Return the rows of `task_rows` as a `datasets.Dataset`.
 
     Args:
         tasks: What `task_rows` takes.

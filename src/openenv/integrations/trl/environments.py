@@ -1,4 +1,4 @@
-"""The class that TRL's `environment_factory` wants, made of any environment.
+"""Classes for TRL's `environment_factory`, made from any environment.
 
 TRL makes an instance for each rollout of a batch and keeps it; each batch begins by `reset` with
 the columns of the dataset's row; each other public method is a tool; and `get_reward` says at the
@@ -85,7 +85,7 @@ logger = logging.getLogger(__name__)
 
 
 class ToolRefused(OpenEnvError, ValueError):
-    """The environment does not take this call; the model is told why, and the episode goes on."""
+    """The environment refuses the call; the model is told why, and the episode goes on."""
 
 
 class _EnvironmentType(type):
@@ -98,12 +98,12 @@ class _EnvironmentType(type):
     seats: EpisodeSessions
 
     def close(cls) -> None:
-        """Give back every session; a program that ends does so too."""
+        """Close every session; also done at the end of the program."""
         background.run(cls.seats.aclose())
 
 
 def _reduced(cls: _EnvironmentType) -> Any:
-    """Pickle a class by what it was made of: another process makes one of its own."""
+    """Pickle a class by the arguments of `environment_factory`: another process calls it anew."""
     made_of = cls.__dict__.get("_made_of")
     return cls.__qualname__ if made_of is None else (_made_elsewhere, made_of)
 
@@ -118,7 +118,7 @@ def _made_elsewhere(environment: Any, options: dict[str, Any]) -> type[RolloutEn
 
 
 class RolloutEnvironment(metaclass=_EnvironmentType):
-    """What `environment_factory` makes subclasses of: one rollout's place in an environment.
+    """The base class of `environment_factory`'s classes: an instance is a rollout's environment.
 
     The tools are methods of the subclass. What TRL shall not take for a tool is a property, which
     can be read at any time (TRL before 1.15 reads them all), or belongs to the metaclass.
@@ -139,29 +139,29 @@ class RolloutEnvironment(metaclass=_EnvironmentType):
 
     @property
     def reward(self) -> float | None:
-        """What the episode is worth; None where nobody can say, so that TRL leaves it out, and
-        before the first episode.
+        """The episode's reward; None before the first episode, and for an unscored episode, which
+        TRL leaves out.
         """
         return self._score.value
 
     @property
     def reward_components(self) -> dict[str, float]:
-        """The parts of the reward, by name."""
+        """The components of the reward, by name."""
         return dict(self._score.components)
 
     @property
     def unscored(self) -> str | None:
-        """Why there is no reward."""
+        """Reason why there is no reward."""
         return self._score.unscored
 
     @property
     def done(self) -> bool:
-        """The episode came to its end."""
+        """True if the episode came to an end."""
         return self._seat is not None and self._seat.is_over
 
     @property
     def steps(self) -> int:
-        """That the episode had."""
+        """Number of steps of the episode."""
         return 0 if self._seat is None else self._seat.steps
 
     @property
@@ -217,7 +217,7 @@ class RolloutEnvironment(metaclass=_EnvironmentType):
 
 
 class _FactoryConfig:
-    """What holds of every instance of a class.
+    """Settings and state that all instances of a class share.
 
     Attributes:
         is_elsewhere: The class was unpickled, in a process of AsyncGRPO. No trainer calls there,
@@ -252,7 +252,7 @@ class _FactoryConfig:
     def begin(
         self, place: RolloutEnvironment, columns: Mapping[str, Any], arguments: dict[str, Any]
     ) -> None:
-        """Note that a rollout begins; give it the seed of its group, where its row has none.
+        """Note the beginning of a rollout; add the seed of the group if the row has none.
 
         Raises:
             TrainingRefused: The trainer would train on a wrong signal.
@@ -274,7 +274,7 @@ class _FactoryConfig:
             arguments["seed"] = seed
 
     def _seed_of_row(self, place: RolloutEnvironment, row: Mapping[str, Any]) -> int:
-        """The seed of the rollouts of a row in this batch.
+        """Return the seed of the rollouts of a row in this batch.
 
         A batch ends when an instance begins that has already begun in it.
         """
@@ -313,7 +313,7 @@ def environment_factory(
     seed: int = 0,
     equal_beginnings: bool = True,
 ) -> type[RolloutEnvironment]:
-    """Make the class that TRL's ``environment_factory`` wants.
+    """Make a class for TRL's ``environment_factory``.
 
     Each instance has a session of its own, which it keeps from episode to episode: there must be
     room for as many as TRL plays rollouts at once, ``per_device_train_batch_size`` times
@@ -406,7 +406,7 @@ def environment_factory(
 def episode_arguments(
     row: Mapping[str, Any], columns: Columns | None = None
 ) -> tuple[dict[str, Any], frozenset[str]]:
-    """What an environment is reset with for a row of a dataset.
+    """Return the arguments with which an environment is reset for a row of a dataset.
 
     Args:
         row: Its columns.
@@ -446,7 +446,7 @@ _left_out: set[str] = set()
 
 
 def _can_be_sent(name: str, value: Any) -> bool:
-    """Whether a column can be an argument of a reset; pictures for the model cannot."""
+    """Return whether a column can be sent to a reset; pictures for the model cannot."""
     if name not in OF_BOTH:
         return True  # what cannot be sent is an error there
     try:
@@ -477,7 +477,7 @@ def _reset_method() -> Callable[..., Content | None]:
 
 def _reward_method() -> Callable[..., float | None]:
     def get_reward(self: RolloutEnvironment) -> float | None:
-        """What the episode is worth; None where nobody can say."""
+        """Return the episode's reward; None for an unscored episode."""
         return self._get_reward()
 
     return get_reward
@@ -497,12 +497,12 @@ def _tool_method(word: str, tool: AgentTool, *, is_async: bool) -> Any:
 
 
 async def _elsewhere(work: Coroutine[Any, Any, T]) -> T:
-    """Await what runs on the loop that seats live on."""
+    """Await a coroutine on the loop of the sessions."""
     return await background.submit(work).awaited()
 
 
 def _content(text: str, pictures: Sequence[Mapping[str, Any]]) -> Content:
-    """A text; with pictures, parts as TRL takes them."""
+    """Return a text; with pictures, the parts that TRL takes."""
     if not pictures:
         return text
     from PIL import Image
@@ -515,7 +515,7 @@ def _content(text: str, pictures: Sequence[Mapping[str, Any]]) -> Content:
 
 
 def _says(prompt: Any) -> bool:
-    """Whether a prompt's last message, which TRL puts the observation behind, has words."""
+    """Return whether the prompt's last message, which the observation follows, has words."""
     if isinstance(prompt, str):
         return bool(prompt)
     return bool(prompt and prompt[-1].get("content"))

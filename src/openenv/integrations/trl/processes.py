@@ -1,4 +1,4 @@
-"""Has the processes of one training ask the model together, equally often and equally much.
+"""Model calls shared by all processes of a training: equally many, of equal size.
 
 Where processes share a model that replies to all of them at once (a vLLM server, weights that are
 split by FSDP or ZeRO), TRL's `_generate_single_turn` is a collective call: each process has to make
@@ -23,7 +23,7 @@ Ask = Callable[[list[list[int]]], Replies]
 
 
 class ProcessFailed(RuntimeError):
-    """Another process of the same training has failed while it played."""
+    """Another process of the training has failed."""
 
 
 class SharedModel:
@@ -72,7 +72,7 @@ class SharedModel:
         return played
 
     def _round(self, sequences: list[list[int]]) -> Replies | None:
-        """Ask once, all together; None where no process has anything to ask."""
+        """Ask once, together with all processes; return None if no process asks."""
         # What fails within is failing on each process, or cannot be told by another gathering.
         self._is_gathering = True
         wanted = self._gathered(sequences)
@@ -106,7 +106,7 @@ class SharedModel:
 
 
 def gather_values(value: Any) -> list[Any]:
-    """Return the values that all processes have here, in the order of their ranks; collective."""
+    """Return the values of all processes in the order of ranks; a collective call."""
     from accelerate.utils import gather_object  # type: ignore[import-not-found,unused-ignore]
 
     found: list[Any] = gather_object([value])

@@ -38,7 +38,7 @@ def env_reward(
     log_extra: Callable[[str, list[Any]], None] | None = None,
     **_: Any,
 ) -> list[float | None]:
-    """Return what the environment gave, as `rollout_func` tells it: a reward function for TRL.
+    """Return the environment's rewards, given by `rollout_func`: a reward function for TRL.
 
     It also writes the conversations into TRL's table of completions, as the column `transcript`.
 
@@ -91,8 +91,8 @@ def skip_failures(reward_func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def skips_failures(reward_func: Any) -> bool:
-    """Say whether a reward function returns None for a rollout whose environment failed: one of
-    ours, or TRL's own around ``get_reward``.
+    """Return whether a reward function, ours or TRL's ``get_reward``, returns None for a rollout
+    whose environment failed.
     """
     module = str(getattr(reward_func, "__module__", ""))
     return getattr(reward_func, SKIPS, False) or (
@@ -120,7 +120,7 @@ def check_reward_functions(trainer: Any) -> None:
 
 
 def names_of(functions: Sequence[Any]) -> list[str]:
-    """The names of reward functions, for people."""
+    """Return the names of reward functions for messages."""
     return [repr(getattr(one, "__name__", type(one).__name__)) for one in functions]
 
 

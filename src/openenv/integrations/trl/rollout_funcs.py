@@ -45,7 +45,7 @@ def rollout_func(
     shows: Sequence[str] | None = None,
     equal_beginnings: bool = True,
 ) -> RolloutFunc:
-    """Make a ``rollout_func`` of TRL's GRPOTrainer; use it with `env_reward`.
+    """Make a ``rollout_func`` for TRL's GRPOTrainer, for use with `env_reward`.
 
         rollouts = rollout_func("blackjack")
         GRPOTrainer(..., rollout_func=rollouts, reward_funcs=env_reward)
@@ -104,7 +104,7 @@ def rollout_func(
 
 @dataclass
 class _PromptEpisode:
-    """What the rows of one prompt say of its episode.
+    """The episode of the rows with the same prompt.
 
     Attributes:
         arguments: Of the environment's reset, but for the seed.
@@ -121,7 +121,7 @@ Known = dict[str, _PromptEpisode]
 
 
 class RolloutFunc:
-    """What `rollout_func` makes.
+    """A rollout function for TRL. Made by `rollout_func`.
 
     Attributes:
         meter: What the environments have cost.
@@ -200,7 +200,7 @@ class RolloutFunc:
         return found
 
     def close(self) -> None:
-        """Give back every session; a program that ends does so too."""
+        """Close every session; also done at the end of the program."""
         self._player.close()
 
     # ------------------------------------------------------------------ which episodes
@@ -226,7 +226,7 @@ class RolloutFunc:
         return resets
 
     def _read(self, trainer: Any) -> Known:
-        """The rows of the dataset that the trainer takes prompts from now; read once."""
+        """Read the rows of the dataset that the trainer takes prompts from now; read once."""
         mode = mode_of(trainer)
         name = f"{mode}_dataset"
         dataset: Any = getattr(trainer, name, None)
@@ -262,8 +262,8 @@ class RolloutFunc:
 
 
 def _one_of(seeds: Sequence[Any], clock: BatchClock, group: int, base: int) -> Any:
-    """One of the seeds of a prompt's rows: in an evaluation each in its turn; in training from a
-    place that follows from the batch, so that the groups of a batch have different ones.
+    """Choose among the seeds of a prompt's rows: in turn in an evaluation; in training from an
+    offset that follows from the batch, so that the groups of a batch differ.
     """
     if clock.mode == "eval":
         return seeds[(clock.groups + group) % len(seeds)]
@@ -287,7 +287,7 @@ def _generate(trainer: Any, sequences: list[list[int]]) -> tuple[Any, Any]:
 
 
 def _row(rollout: TokenRollout, trainer: Any) -> dict[str, Any]:
-    """A rollout, as TRL takes it.
+    """Return the columns of a rollout for TRL.
 
     One without a reply has a token that is not trained on. One without a reward has none that is.
     """
@@ -315,8 +315,8 @@ def _row(rollout: TokenRollout, trainer: Any) -> dict[str, Any]:
 
 
 def _plain(logprobs: Any) -> list[list[float]] | None:
-    """Of each token, one number: TRL has a list of the likeliest there, its own first, and None
-    where vLLM does not know, which is NaN then.
+    """Return a number for each token: TRL lists the likeliest tokens, the sampled token first; an
+    unknown log-probability is NaN.
     """
     if logprobs is None:
         return None
@@ -328,7 +328,7 @@ def _number(value: Any) -> float:
 
 
 def _ends(trainer: Any) -> list[int]:
-    """The tokens that end a reply of the model: the tokenizer's first, then the model's."""
+    """Return the tokens that end a reply: the tokenizer's first, then the model's."""
     tokenizer = trainer.processing_class
     own = getattr(tokenizer, "eos_token_id", None)
     if own is None:  # a processor of images has its tokenizer inside
@@ -369,7 +369,7 @@ def _found(known: Known, prompt: Any) -> _PromptEpisode:
 
 
 def _by_prompt(rows: Iterable[Mapping[str, Any]], columns: Columns | None, of: str) -> Known:
-    """The episode of each prompt.
+    """Return the episode of each prompt.
 
     Raises:
         ValueError: Two rows have one prompt, and differ by more than their seeds.

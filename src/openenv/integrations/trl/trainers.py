@@ -1,4 +1,4 @@
-"""What is asked of the trainer that calls: which rollout this is, of which batch and group.
+"""Questions to the calling trainer: the batch and the group of a rollout.
 
 TRL hands the trainer to a `rollout_func`. It calls ``reset`` of an environment with the columns of
 a row only, so there the trainer is looked for among the callers. Nothing else tells where a group
@@ -38,7 +38,7 @@ _lock = threading.Lock()
 
 
 class BatchClock:
-    """Which batch of its step a trainer is at.
+    """The position of a trainer: which batch of the step.
 
     A step may have several batches (gradient accumulation, evaluation). They are counted anew in
     each step, so that a run that was resumed counts as one that was not.
@@ -80,7 +80,7 @@ class BatchClock:
         return self.mode, self.step, self.number
 
     def reset_of(self, trainer: Any, place: Any) -> int:
-        """Note that an environment is reset; the first reset of a batch begins it.
+        """Note the reset of an environment; the first reset of a batch begins the batch.
 
         Args:
             trainer: Whose.
@@ -113,7 +113,7 @@ class BatchClock:
 
 
 def clock_of(trainer: Any) -> BatchClock:
-    """Return the clock of a trainer: one for all environments that it has."""
+    """Return the clock of a trainer, shared by the trainer's environments."""
     with _lock:
         return _clocks.setdefault(trainer, BatchClock())
 
@@ -130,7 +130,7 @@ def group_size(trainer: Any) -> int:
 
 
 def calling_trainer(marks: Sequence[str] = MARKS) -> Any:
-    """Return the trainer that calls, in this thread; None if none does.
+    """Return the calling trainer of this thread; None without a trainer.
 
     Args:
         marks: The attributes that tell it.
@@ -180,7 +180,7 @@ def check_trainer(trainer: Any) -> None:
 
 
 def check_worker() -> None:
-    """Refuse the worker of AsyncGRPO that calls, if it would train on a wrong signal.
+    """Refuse a calling AsyncGRPO worker that would train on a wrong signal.
 
     Raises:
         TrainingRefused: It has reward functions, which would count failed rollouts.
@@ -196,7 +196,7 @@ def check_worker() -> None:
 
 
 def _splits_weights(accelerator: Any) -> str | None:
-    """What splits the weights over the processes, so that a forward pass needs all of them."""
+    """Return what splits the weights over processes, so that a forward pass needs all of them."""
     plugin = getattr(accelerator.state, "deepspeed_plugin", None)
     if plugin is not None and int(plugin.zero_stage) == 3:
         return "ZeRO-3"

@@ -29,7 +29,7 @@ WITH_NAN_LOGPROBS = (1, 11)
 
 
 def installed_trl() -> tuple[int, int] | None:
-    """Return the version of TRL that is installed, as major and minor; None without one."""
+    """Return the installed version of TRL as (major, minor); None if not installed."""
     try:
         found = re.match(r"(\d+)\.(\d+)", metadata.version("trl"))
     except metadata.PackageNotFoundError:

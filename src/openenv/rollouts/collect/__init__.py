@@ -1,4 +1,4 @@
-"""Collecting: episodes of a teacher as a dataset, in a folder that can be gone on with and shared.
+"""Collected datasets: episodes of a teacher in a folder that can be resumed and shared.
 
 results.jsonl    an episode a line, as `EpisodeRecord` has it: the dataset
 metadata.json    how it was collected, and how the model acted

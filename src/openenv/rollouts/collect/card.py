@@ -1,4 +1,4 @@
-"""A dataset's card: what is in it, how it was collected, what its fields are, how it is loaded."""
+"""Dataset cards: contents, provenance, schema and loading."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ TOLD = {
 
 
 def statistics(records: Iterable[EpisodeRecord]) -> dict[str, Any]:
-    """Numbers of a dataset, in one pass over it.
+    """Compute the numbers of a dataset in one pass.
 
     Returns:
         ``episodes``; ``reward``: its ``mean``, ``min``, ``max`` and the share that is
@@ -87,7 +87,7 @@ def statistics(records: Iterable[EpisodeRecord]) -> dict[str, Any]:
 
 
 def write_card(output_dir: Path) -> bool:
-    """Write the card of a folder; gives whether it was, which it is not over somebody's own."""
+    """Write the card of a folder; return False if somebody else's card is there, which stays."""
     path = output_dir / README_FILENAME
     if path.exists() and MADE_BY not in path.read_text(encoding="utf-8", errors="replace"):
         return False
@@ -96,7 +96,7 @@ def write_card(output_dir: Path) -> bool:
 
 
 def build_dataset_readme(output_dir: Path) -> str:
-    """The card of a folder of episodes: front matter as the hub reads it, and Markdown.
+    """Build the card of a folder of episodes: front matter for the Hub, and Markdown.
 
     Raises:
         RolloutFileError: What is in the folder is damaged.

@@ -1,4 +1,4 @@
-"""Collecting episodes of environments: rollouts, of which a dataset is made as they end.
+"""Collecting episodes of environments: rollouts from which a dataset is made as episodes end.
 
 The rollouts are a run of `openenv.rollouts`, with all that it does about failures, full servers and
 programs that are killed. Its file is the truth; the dataset follows from it. What stands in the
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Collected:
-    """What collecting has come to.
+    """The result of a collection.
 
     Attributes:
         output_dir: The folder of the dataset.
@@ -85,7 +85,7 @@ async def collect_async(
     metadata: Mapping[str, Any] | None = None,
     progress: Callable[[RolloutProgress], Any] | None = None,
 ) -> Collected:
-    """Collect episodes of an environment as a dataset, and go on with one that was begun.
+    """Collect episodes of an environment as a dataset, or resume a collection.
 
     Args:
         env: The environment; see `openenv.rollouts.rollout`.
@@ -157,7 +157,7 @@ collect.__name__ = collect.__qualname__ = "collect"
 def preview_collection(
     env: Any, policy: Any, output_dir: str | os.PathLike[str], num_episodes: int, *, resume: bool
 ) -> dict[str, Any]:
-    """Say what collecting would do, having asked the environment how one acts there.
+    """Describe what a collection would do, having asked the environment for the tools.
 
     Nothing is written, and no episode is begun.
 
@@ -198,7 +198,7 @@ def _tasks(
 
 
 class _DatasetBuilder:
-    """A dataset on its way."""
+    """Writes a dataset from rollouts as the episodes end."""
 
     def __init__(self, folder: Path, keep_losses: bool, metadata: dict[str, Any]) -> None:
         self.serializer = RolloutSerializer(folder)
@@ -212,7 +212,7 @@ class _DatasetBuilder:
         self._interface: Interface | None = None
 
     def begin(self, *, resume: bool) -> None:
-        """See what is there, and make up for what the last run could not write any more."""
+        """Read what is there, and write the episodes that an earlier run did not get to write."""
         if not resume:
             self.serializer.interrupt()
             for path in (self.serializer.results_path, self.rollouts):
@@ -232,21 +232,23 @@ class _DatasetBuilder:
         self._foreign = self._ids - played
 
     def unknown(self, tasks: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Without those that are in the dataset, though no rollout here tells of them."""
+        """Yield the tasks whose episodes are not in the dataset without a rollout here."""
         return (task for task in tasks if task["id"] not in self._foreign)
 
     def note_interface(self, interface: Interface) -> None:
-        """Write down how one acts, before there is an episode."""
+        """Write the interface to the metadata, before the first episode."""
         self._interface = interface
         self._metadata["interface"] = interface_to_json(interface)
         self.serializer.write_metadata(redacted(self._metadata))
 
     def is_worth_it(self, rollout: Rollout) -> bool:
-        """Whether what happened in it is to be kept; what failed is, to be looked at."""
+        """Return whether to keep what happened in a rollout; failed rollouts are kept for
+        inspection.
+        """
         return self._keep_losses or rollout.reward is None or rollout.reward >= 0
 
     def add(self, rollout: Rollout) -> None:
-        """Write an episode, if it is one of the dataset and is not in it."""
+        """Write an episode that belongs in the dataset and is not there."""
         episode_id = episode_id_of(rollout.id)
         if not rollout.is_kept:
             self._dropped.add(episode_id)
@@ -257,7 +259,7 @@ class _DatasetBuilder:
         self._new += 1
 
     def end(self, summary: Summary, settings: dict[str, Any], *, table: bool) -> Collected:
-        """Write what it has come to."""
+        """Write metadata, table and card; return the result."""
         folder = self.serializer.output_dir
         told = statistics(self.serializer.records())
         played = {k: v for k, v in asdict(summary).items() if k not in ("pace", "seconds")}

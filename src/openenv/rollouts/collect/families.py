@@ -1,4 +1,4 @@
-"""Environments that hold many, by the name of one: ``openspiel:tic_tac_toe``."""
+"""Families of environments, named as in ``openspiel:tic_tac_toe``."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["FAMILIES", "Family", "FamilyError", "Variant", "check_served", "vari
 
 
 class FamilyError(OpenEnvError, ValueError):
-    """There is no such family, or its server does not play that variant."""
+    """The family does not exist, or the server does not play the variant."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """Environments of one server that a reset chooses from.
+    """Environments of one server among which a reset chooses.
 
     Attributes:
         environment: What it is called where it is installed.
@@ -53,7 +53,7 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class Variant:
-    """One of a family.
+    """A member of a family.
 
     Attributes:
         family: Of what.
@@ -67,7 +67,7 @@ class Variant:
 
     @property
     def reset(self) -> dict[str, Any]:
-        """The arguments of a reset that chooses it."""
+        """The arguments of a reset that chooses the variant."""
         chosen: dict[str, Any] = {self.family.field: self.name}
         if self.config and self.family.config is not None:
             chosen[self.family.config] = dict(self.config)
@@ -75,7 +75,7 @@ class Variant:
 
     @property
     def prompt(self) -> str:
-        """What an agent is told."""
+        """The instructions for an agent."""
         return self.family.prompt.format(variant=self.name)
 
 
@@ -95,7 +95,7 @@ def variant_of(text: str, config: Mapping[str, Any] | None = None) -> Variant | 
 
 
 def no_family(text: str) -> FamilyError:
-    """The error of a text that should name a variant, and does not."""
+    """Return the error for a text that names no family."""
     close = difflib.get_close_matches(text.partition(":")[0], FAMILIES, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     known = ", ".join(f"{name}:NAME" for name in FAMILIES)
@@ -103,8 +103,8 @@ def no_family(text: str) -> FamilyError:
 
 
 def check_served(address: str, variant: Variant) -> None:
-    """See that a server plays a variant: one of an earlier protocol ignores what it does not know,
-    and would play another without a word.
+    """Check that a server plays a variant: a server of an earlier protocol ignores unknown
+    arguments, and would play another variant without a word.
 
     Raises:
         FamilyError: It plays another one.

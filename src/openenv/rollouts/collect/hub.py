@@ -1,4 +1,4 @@
-"""Putting a dataset on the Hugging Face hub: what is its own, and nothing else of the folder."""
+"""Upload of a dataset to the Hugging Face Hub, without the private files of the folder."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ UPLOADED = (RESULTS_FILENAME, METADATA_FILENAME, README_FILENAME, TABLE_FILENAME
 
 
 class DatasetHubError(OpenEnvError, RuntimeError):
-    """A dataset could not be put on the hub; the text says why, and what to do about it."""
+    """A dataset could not be uploaded to the Hub; the text says why, and what to do."""
 
 
 def check_uploads() -> None:
-    """See, before anything is played, that what uploads is installed.
+    """Check, before anything is played, that huggingface_hub is installed.
 
     Raises:
         MissingPackage: It is not.
@@ -44,7 +44,7 @@ def push_to_hf_hub(
     commit_message: str | None = None,
     token: str | None = None,
 ) -> str:
-    """Put a dataset on the hub, as one commit; gives its address.
+    """Upload a dataset to the Hub as one commit; return the address.
 
     What is there already is not sent again, so an upload that broke off is gone on with by another
     call. A card of the folder that somebody has written is left as it is.

@@ -1,4 +1,4 @@
-"""How a model acted in an environment, as it is kept beside what was collected."""
+"""Interfaces as stored beside a dataset, and actions as tool calls."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ STEP = "step"  # what an action is called of which nobody knows the tool
 
 
 def interface_to_json(interface: Interface) -> dict[str, Any]:
-    """An interface as JSON has it."""
+    """Convert an interface to JSON types."""
     visible = None if interface.visible is None else sorted(interface.visible)
     return {"tools": [asdict(tool) for tool in interface.tools], "visible": visible}
 
 
 def interface_from_json(told: Mapping[str, Any] | None) -> Interface | None:
-    """What `interface_to_json` made; None where there is none."""
+    """Return the interface that `interface_to_json` converted; None for nothing."""
     if not told:
         return None
     tools = tuple(AgentTool(**tool) for tool in told["tools"])
@@ -32,12 +32,12 @@ def interface_from_json(told: Mapping[str, Any] | None) -> Interface | None:
 
 
 def as_functions(interface: Interface) -> list[dict[str, Any]]:
-    """Its tools, in the form of OpenAI's API, which chat templates read."""
+    """Return the tools in the form of OpenAI's API, which chat templates read."""
     return [tool.as_function() for tool in interface.tools]
 
 
 def call_of(action: Any, interface: Interface | None) -> tuple[str, dict[str, Any]]:
-    """The call of a tool that an action is: its name and arguments.
+    """Return the tool call that makes an action: name and arguments.
 
     Of an action that no tool makes, the name is ``step``, and its fields are the arguments.
     """
@@ -67,7 +67,7 @@ def _makes(tool: AgentTool, fields: Mapping[str, Any]) -> bool:
 
 
 def _fields(action: Any) -> dict[str, Any]:
-    """The fields of an action that were given; metadata is not the model's."""
+    """Return the fields of an action that were given, without metadata."""
     if isinstance(action, BaseModel):
         given = action.model_fields_set | {"type", "tool_name", "arguments"}
         fields = {name: value for name, value in to_json_value(action).items() if name in given}

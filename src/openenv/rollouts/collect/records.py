@@ -1,4 +1,4 @@
-"""One collected episode: a line of ``results.jsonl``, whether a harness or a policy played it."""
+"""Collected episodes: the lines of ``results.jsonl``, played by a harness or a policy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OVER = "the episode is over"
 
 @dataclass
 class EpisodeRecord:
-    """An episode that was collected; all of it as JSON has it.
+    """A collected episode; every field has JSON types.
 
     Attributes:
         episode_id: Unique in its file.
@@ -57,7 +57,7 @@ class EpisodeRecord:
         task: Any = None,
         extra: dict[str, Any] | None = None,
     ) -> EpisodeRecord:
-        """The record of a harness rollout and its verdict.
+        """Make the record of a harness rollout and the verdict.
 
         Raises:
             ValueError: It has no reward, or two that differ; see
@@ -80,12 +80,12 @@ class EpisodeRecord:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """It, as its line has it."""
+        """Return the record as a line of the file has it."""
         return asdict(self)
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> EpisodeRecord:
-        """Read a line; what a later version has added is left out.
+        """Make a record from a line; unknown fields of later versions are dropped.
 
         Raises:
             ValueError: A field is missing, or is of another kind.
@@ -111,14 +111,12 @@ class EpisodeRecord:
 
 
 def episode_id_of(rollout_id: str) -> str:
-    """The id of an episode: that of its rollout, which is that of its task where there is one
-    sample only.
-    """
+    """Return the episode's id: the rollout's, or the task's for the first sample."""
     return rollout_id.removesuffix("#0")
 
 
 def make_record(rollout: Rollout, interface: Interface | None, episode_id: str) -> EpisodeRecord:
-    """The record of a rollout that was scored.
+    """Make the record of a scored rollout.
 
     Args:
         rollout: It.
@@ -162,8 +160,8 @@ def make_record(rollout: Rollout, interface: Interface | None, episode_id: str) 
 
 
 def complete_conversation(rollout: Rollout, interface: Interface | None) -> list[dict[str, Any]]:
-    """The conversation of a rollout, with an answer to every call: a policy is not asked again
-    once the episode is over, so it is not shown what came of its last action.
+    """Return the conversation of a rollout with an answer to every call: a policy is not shown the
+    result of its last action.
     """
     messages = [dict(message) for message in rollout.messages]
     open_calls = _unanswered(messages)
@@ -176,7 +174,7 @@ def complete_conversation(rollout: Rollout, interface: Interface | None) -> list
 
 
 def _unanswered(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Calls of the last reply that nothing answers."""
+    """Return the calls of the last reply that have no answer."""
     told = [i for i, one in enumerate(messages) if one.get("role") == "assistant"]
     if not told:
         return []

@@ -1,4 +1,4 @@
-"""Collecting the episodes of a harness as a dataset: a run of rollouts whose sessions are its own.
+"""Collecting the episodes of a harness: a run of rollouts in sessions of the harness.
 
 The run is that of `openenv.rollouts.runs`: several episodes at once, retries, and fewer at once if
 something pushes back. What is different is what plays: `HarnessEpisodes` begins a session of the
@@ -205,7 +205,7 @@ class CollectRunner:
 
 
 class HarnessEpisodes(EpisodeSource):
-    """Episodes that a harness plays, each in a session of its own that the factory begins.
+    """Episodes that a harness plays, each in a session that the factory begins.
 
     It is both ends of the engine: where the episodes are, and the policy that plays them, since a
     harness brings its loop along.
@@ -235,7 +235,7 @@ class HarnessEpisodes(EpisodeSource):
         self._caller = UserCodeCaller(concurrency)
 
     def tasks_of(self, paired: Iterable[tuple[str, Any]], without: Iterable[str]) -> Iterator[Task]:
-        """Yield a task for each episode that is to be played; the harness is given the pair's."""
+        """Yield a task for each missing episode; the harness is given the task of the pair."""
         for episode_id, task in paired:
             if episode_id not in without:
                 self._tasks[episode_id] = task
@@ -250,11 +250,11 @@ class HarnessEpisodes(EpisodeSource):
         raise TypeError(f"{self.name} play themselves: there is no player for {opening.rollout_id}")
 
     async def open(self) -> HarnessEpisodes:
-        """Return the factory's place: it begins a session once the task is known."""
+        """Return the place of a session, which begins once the task is known."""
         return self
 
     async def close(self, session: HarnessEpisodes) -> None:
-        """Close nothing: each session is closed after its episode."""
+        """Do nothing: a session is closed after the episode."""
 
     async def play(
         self, session: Any, job: RolloutJob, terms: EpisodeConfig, press: Callable[[str], None]

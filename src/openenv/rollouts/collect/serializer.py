@@ -1,4 +1,4 @@
-"""The folder of a dataset: episodes are appended whole, and what is there can be gone on with."""
+"""The folder of a dataset: episodes are appended as whole lines."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _TURNS = threading.RLock()
 
 
 def read_records(path: Path) -> Iterator[EpisodeRecord]:
-    """Read the episodes of a file, one at a time.
+    """Yield the episodes of a file.
 
     A last line that is cut off, since its writer was killed, is passed over.
 
@@ -63,7 +63,7 @@ def read_records(path: Path) -> Iterator[EpisodeRecord]:
 
 
 class RolloutSerializer:
-    """Writes the episodes of a dataset; closed by ``with``, or by the end of the process.
+    """Writes the episodes of a dataset; closed by ``with``, or at the end of the process.
 
     What `write_episode` has returned from survives the end of the process. One process writes to a
     folder at a time. Several writers in it take turns: each begins where the one before has ended.
@@ -84,16 +84,16 @@ class RolloutSerializer:
 
     @property
     def results_path(self) -> Path:
-        """Where the episodes are."""
+        """The file of the episodes."""
         return self._output_dir / RESULTS_FILENAME
 
     @property
     def metadata_path(self) -> Path:
-        """Where it is said how they were collected."""
+        """The file that describes how the episodes were collected."""
         return self._output_dir / METADATA_FILENAME
 
     def open(self) -> None:
-        """Begin to write, if it has not; a last line that was cut off is removed.
+        """Begin to write; a last line that was cut off is removed. Safe to repeat.
 
         Raises:
             OSError: The file cannot be written to.
@@ -119,7 +119,7 @@ class RolloutSerializer:
         return os.path.realpath(self.results_path)
 
     def interrupt(self) -> None:
-        """End the turn of whichever serializer of this process writes to the folder."""
+        """Close the serializer of this process that writes to the folder, if there is one."""
         with _TURNS:
             writer = _WRITERS.pop(self._key, None)
             if writer is not None:
@@ -147,13 +147,13 @@ class RolloutSerializer:
                 self._file.sync()
 
     def write_metadata(self, metadata: dict[str, Any]) -> None:
-        """Write how they were collected; what was there is replaced, as a whole."""
+        """Replace the description of how the episodes were collected."""
         self._output_dir.mkdir(parents=True, exist_ok=True)
         text = json.dumps(metadata, indent=2, ensure_ascii=False, default=str)
         replace_text(self.metadata_path, f"{text}\n")
 
     def read_metadata(self) -> dict[str, Any]:
-        """How they were collected; empty where nobody has said.
+        """Return the description of how the episodes were collected; empty if there is none.
 
         Raises:
             RolloutFileError: It is damaged.
@@ -169,11 +169,11 @@ class RolloutSerializer:
         return found if isinstance(found, dict) else {}
 
     def records(self) -> Iterator[EpisodeRecord]:
-        """The episodes that are there, one at a time."""
+        """Yield the episodes of the dataset."""
         return read_records(self.results_path) if self.results_path.exists() else iter(())
 
     def collected_episode_ids(self) -> set[str]:
-        """The ids of the episodes that are there.
+        """Return the ids of the episodes in the dataset.
 
         Raises:
             RolloutFileError: The file is damaged, or has an id twice.
@@ -187,7 +187,7 @@ class RolloutSerializer:
         return found
 
     def close(self) -> None:
-        """Put everything on the disk, and let others write. Safe to repeat."""
+        """Flush everything to the disk, and let others write. Safe to repeat."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
@@ -209,7 +209,7 @@ class RolloutSerializer:
 
 
 def set_aside(path: Path) -> Path | None:
-    """Rename a file that is in the way, by the time; gives its new name, None if there was none."""
+    """Rename an existing file with a time stamp; return the new name, or None without a file."""
     if not path.exists():
         return None
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())

@@ -1,4 +1,4 @@
-"""Training data for supervised fine-tuning, of episodes: rows as TRL's `SFTTrainer` takes them.
+"""Data for supervised fine-tuning from episodes: rows for TRL's `SFTTrainer`.
 
     messages             a conversation a row: {"messages", "tools"}
     prompt-completion    a reply a row: {"prompt", "completion", "tools"}; only the reply is learnt
@@ -49,7 +49,7 @@ TALK = ("messages", "prompt", "completion", "tools")
 
 @dataclass(frozen=True)
 class SFTFilters:
-    """Which episodes are worth learning from. What failed never is.
+    """Rules that select the episodes to learn from. Failed episodes are never selected.
 
     Attributes:
         min_reward: The least reward; what was not scored is then left out too.
@@ -80,7 +80,7 @@ class SFTFilters:
 
 @dataclass
 class SFTSummary:
-    """What became of the episodes.
+    """Counts of selected and rejected episodes.
 
     Attributes:
         rows: How many rows there are.
@@ -95,7 +95,7 @@ class SFTSummary:
     mean_reward: float | None = None
 
     def as_data(self) -> dict[str, Any]:
-        """The same, as JSON has it."""
+        """Return the summary as JSON types."""
         return asdict(self)
 
 
@@ -120,7 +120,7 @@ class _TrainingEpisode:
 
 
 def read_episodes(source: Source) -> Iterator[tuple[Rollout | EpisodeRecord, Any]]:
-    """Read episodes, each with the tools that are known of it, or None.
+    """Yield episodes, each with the known tools or None.
 
     Args:
         source: A folder of `collect` or of ``openenv eval``; a file of rollouts or of collected
@@ -186,7 +186,7 @@ def _episode(one: Rollout | EpisodeRecord, tools: Any, place: str) -> _TrainingE
 
 
 def _cleaned(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A conversation as chat templates take it, up to the last thing that the model said."""
+    """Return a conversation in the form of chat templates, up to the model's last message."""
     found: list[dict[str, Any]] = []
     names: dict[str, str] = {}
     for message in messages:
@@ -224,7 +224,7 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _EpisodeSelection:
-    """Which episodes are taken; those that are not are counted by the reason."""
+    """Selects episodes, and counts rejected episodes by the reason."""
 
     def __init__(self, filters: SFTFilters) -> None:
         self._filters = filters
@@ -233,7 +233,7 @@ class _EpisodeSelection:
         self.left_out: Counter[str] = Counter()
 
     def rank(self, episodes: Iterable[_TrainingEpisode]) -> None:
-        """Find the best of each group."""
+        """Find the best episodes of each group."""
         groups: dict[str, list[tuple[float, int, int, int]]] = defaultdict(list)
         for number, one in enumerate(episodes):
             if self._why_not(one) is None and one.reward is not None:
@@ -273,7 +273,7 @@ class _EpisodeSelection:
 
 
 def _digest(one: _TrainingEpisode) -> bytes:
-    """What a conversation says, without the ids of its calls."""
+    """Return a digest of a conversation without the ids of calls."""
     said = []
     for message in one.messages:
         kept = {name: value for name, value in message.items() if name != "tool_call_id"}
@@ -294,7 +294,7 @@ def sft_rows(
     tools: Sequence[Mapping[str, Any]] | None = None,
     summary: SFTSummary | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Rows for `SFTTrainer`, one at a time.
+    """Yield rows for `SFTTrainer`.
 
     ``datasets.Dataset.from_generator(lambda: sft_rows(...))`` makes a dataset of them;
     `write_sft` a file.

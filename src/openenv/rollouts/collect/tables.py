@@ -1,4 +1,4 @@
-"""Episodes and training rows as Parquet tables, in which each call of a tool is what it was.
+"""Parquet tables of episodes and training rows that keep each tool call exactly.
 
 What has no fixed form - arguments of tools, observations - is JSON in a column of that type
 (Arrow's ``arrow.json``), which `datasets` 5 reads as it was written. As a struct it would have
@@ -40,7 +40,7 @@ EPISODES = {
 
 
 def check_tables() -> None:
-    """See that tables can be written here.
+    """Check that tables can be written.
 
     Raises:
         MissingPackage: pyarrow is not installed, or too old.
@@ -49,7 +49,7 @@ def check_tables() -> None:
 
 
 def write_table(lines: Path, path: Path) -> int:
-    """Make the table of a file of episodes; gives how many there are.
+    """Write the table of a file of episodes; return the number of rows.
 
     Raises:
         MissingPackage: pyarrow is not installed.
@@ -60,7 +60,7 @@ def write_table(lines: Path, path: Path) -> int:
 
 
 def write_rows(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], path: Path) -> int:
-    """Write rows as a table, which is there as a whole or not at all.
+    """Write rows as a table; the file appears as a whole or not at all.
 
     Args:
         rows: The rows.

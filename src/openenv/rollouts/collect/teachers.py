@@ -1,4 +1,4 @@
-"""Who plays for a dataset: a model behind an API, or any policy, told as a conversation."""
+"""Teachers for datasets: a model behind an API, or any policy with a conversation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["ConversingPolicy", "build_model_step"]
 
 
 def build_model_step(llm_client: LLMClient, *, system_prompt: str | None = None) -> ModelStep:
-    """A model step that asks a language model over its API. It may be called from many threads.
+    """Build a model step that asks a language model over an API, from any thread.
 
     Args:
         llm_client: Of the model. It is used on the loop that all synchronous faces share, and is
@@ -49,7 +49,7 @@ def build_model_step(llm_client: LLMClient, *, system_prompt: str | None = None)
 
 
 class ConversingPolicy:
-    """Any policy, with a conversation for each of its episodes, as a model would have held it.
+    """A policy with a conversation for each episode, as a model would have held.
 
     A language model holds one itself. What any other policy does is told as calls of tools: what
     it saw is what the user or the tool says, and each action is a call.
@@ -88,12 +88,12 @@ class ConversingPolicy:
         return _ToldPlayer(player, _ToldConversation(opening, system_prompt=self._system_prompt))
 
     async def aclose(self) -> None:
-        """Release whatever the policy holds."""
+        """Release what the policy holds."""
         await self._policy.aclose()
 
 
 class _ToldPlayer:
-    """A player, whose own conversation counts where it holds one."""
+    """A player that also holds a conversation."""
 
     def __init__(self, player: PolicyPlayer, telling: _ToldConversation) -> None:
         self._player = player
@@ -112,7 +112,7 @@ class _ToldPlayer:
 
 
 class _ToldConversation(ModelConversation):
-    """The conversation of somebody else, as it goes on."""
+    """A conversation written from the turns and decisions of another player."""
 
     _said = 0
 
@@ -120,11 +120,10 @@ class _ToldConversation(ModelConversation):
         raise NotImplementedError("it is told what was done, and asks nobody")
 
     def show(self, turn: PolicyTurn) -> None:
-        """Tell what was seen, or why the last action was not taken."""
         self._show(turn)
 
     def say(self, decision: Decision) -> None:
-        """Tell what was done."""
+        """Add a decision as the model's message."""
         text = decision.record.get("text")
         content = text if isinstance(text, str) else ""
         name, arguments = call_of(decision.action, self._interface)

@@ -1,4 +1,4 @@
-"""Harnesses: programs that give a model its loop, its tools and its memory, run in environments."""
+"""Harnesses: programs that bring a model's loop, tools and memory, run in environments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session's tools by the messages of MCP, for a harness that speaks it."""
+"""Tools of a session as MCP messages, for a harness that speaks MCP."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ __all__ = ["SessionMCPBridge"]
 
 
 class _JsonRpcRefusal(Exception):
-    """The request is answered by an error."""
-
     def __init__(self, code: int, message: str) -> None:
         self.code = code
         super().__init__(message)
 
 
 class SessionMCPBridge:
-    """Answers ``tools/list`` and ``tools/call`` for one session (JSON-RPC 2.0).
+    """An MCP endpoint (``tools/list``, ``tools/call``; JSON-RPC 2.0) for a session's tools.
 
     A result holds ``data``, ``done``, ``metadata`` and ``error`` of the session's `ToolResult`.
     """
@@ -31,7 +29,7 @@ class SessionMCPBridge:
         self.session = session
 
     def handle_request(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to one request.
+        """Answer one request.
 
         It is an error -32600 for what is no request, -32601 for an unknown method or tool, -32602
         for arguments that the tool does not take and for names that are reserved for who drives

@@ -1,4 +1,4 @@
-"""Sessions for harnesses in any environment: its tools are what the model may call."""
+"""Sessions of any environment for harnesses; the environment's tools are the model's tools."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["EnvironmentSession", "EnvironmentSessions"]
 
 
 class EnvironmentSession(ResourceSession):
-    """One episode in an environment. Made by `EnvironmentSessions`."""
+    """An episode in an environment. Made by `EnvironmentSessions`."""
 
     def __init__(
         self,
@@ -38,11 +38,11 @@ class EnvironmentSession(ResourceSession):
         self._unfinished: Unfinished = unfinished
 
     def initial_messages(self) -> list[Message]:
-        """The task, and what the environment shows first."""
+        """Return the task and the first observation."""
         return [dict(message) for message in self._messages]
 
     def list_tools(self) -> list[Tool]:
-        """The tools of the environment; of one without, a tool for each kind of action."""
+        """Return the environment's tools, or a tool for each kind of action."""
         return [
             Tool(
                 name=tool.name,
@@ -74,7 +74,7 @@ class EnvironmentSession(ResourceSession):
         return ToolResult(data=answer.text, done=answer.is_over, metadata=metadata)
 
     def verify(self, transcript: list[Message], final_state: Any | None = None) -> VerifyResult:
-        """What the episode is worth; `env_reward` is None where nobody can say."""
+        """Return the verdict on the episode; `env_reward` is None for an unscored episode."""
         score = self._seat.score(self._unfinished)
         return VerifyResult(
             env_reward=score.value,
@@ -84,12 +84,12 @@ class EnvironmentSession(ResourceSession):
         )
 
     def close(self) -> None:
-        """Give the session back."""
+        """Close the session."""
         background.run(self._seat.close())
 
 
 class EnvironmentSessions(ResourceSessionFactory[EnvironmentSession]):
-    """Begins sessions in an environment, one for each rollout, from any thread.
+    """Begins sessions in an environment, a session for each rollout, from any thread.
 
     Args:
         environment: As `openenv.rollout` takes it: an address, the name of an environment that is

@@ -1,4 +1,4 @@
-"""Who runs the loop of a rollout: we do, sampling each turn, or a program that we only start."""
+"""Loops of harness rollouts: ours, which samples each turn, or a program's."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MISTAKES = (UnknownSessionTool, ToolCallRejected, InvalidActionError)
 
 
 class HarnessAdapter(ABC):
-    """Plays one rollout in a session."""
+    """Plays rollouts in sessions."""
 
     @abstractmethod
     def run_white_box(
@@ -40,7 +40,7 @@ class HarnessAdapter(ABC):
         session: ResourceSession,
         limits: HarnessRunLimits | None = None,
     ) -> HarnessRolloutResult:
-        """A rollout whose turns are sampled by `model_step`.
+        """Play a rollout whose turns are sampled by `model_step`.
 
         Raises:
             NotImplementedError: The harness samples them itself.
@@ -50,7 +50,7 @@ class HarnessAdapter(ABC):
     def run_black_box(
         self, session: ResourceSession, limits: HarnessRunLimits | None = None
     ) -> HarnessRolloutResult:
-        """A rollout by a harness that samples its turns itself.
+        """Play a rollout by a harness that samples the turns.
 
         Raises:
             NotImplementedError: The harness has to be given a model step.
@@ -58,7 +58,7 @@ class HarnessAdapter(ABC):
 
 
 class MCPHarnessAdapter(HarnessAdapter):
-    """The plain loop: sample a turn, call its tools, show the model what came of them.
+    """The plain loop: sample a turn, call the tools, show the model the results.
 
     The loop ends when the model calls no tool, when a tool says that the episode is done, or at a
     limit. Every call in the conversation is answered, also those that were not carried out. A
@@ -72,13 +72,13 @@ class MCPHarnessAdapter(HarnessAdapter):
         session: ResourceSession,
         limits: HarnessRunLimits | None = None,
     ) -> HarnessRolloutResult:
-        """A rollout whose turns are sampled by `model_step`."""
+        """Play a rollout whose turns are sampled by `model_step`."""
         return _Loop(model_step, session, limits or HarnessRunLimits()).run()
 
     def run_black_box(
         self, session: ResourceSession, limits: HarnessRunLimits | None = None
     ) -> HarnessRolloutResult:
-        """Not here.
+        """Raise: this harness needs a model step.
 
         Raises:
             NotImplementedError: Always.
@@ -90,7 +90,7 @@ class MCPHarnessAdapter(HarnessAdapter):
 
 
 class CLIHarnessAdapter(HarnessAdapter):
-    """A program that runs its own loop.
+    """A program that runs the loop.
 
     Args:
         runner: Starts it, given a bridge to the session's tools, the session and the limits, and
@@ -106,7 +106,7 @@ class CLIHarnessAdapter(HarnessAdapter):
         session: ResourceSession,
         limits: HarnessRunLimits | None = None,
     ) -> HarnessRolloutResult:
-        """Not here.
+        """Raise: the program samples the turns.
 
         Raises:
             NotImplementedError: Always.
@@ -119,14 +119,12 @@ class CLIHarnessAdapter(HarnessAdapter):
     def run_black_box(
         self, session: ResourceSession, limits: HarnessRunLimits | None = None
     ) -> HarnessRolloutResult:
-        """A rollout by the program."""
+        """Have the program play a rollout."""
         return self.runner(SessionMCPBridge(session), session, limits or HarnessRunLimits())
 
 
 @dataclass
 class _Loop:
-    """One rollout while it lasts."""
-
     model_step: ModelStep
     session: ResourceSession
     limits: HarnessRunLimits
@@ -144,7 +142,7 @@ class _Loop:
         return self.result
 
     def turn(self) -> bool:
-        """One turn of the model and its calls; whether there is another."""
+        """Sample a turn and carry out the calls; return whether another turn follows."""
         result = self.result
         sampling = dict(self.limits.sampling)
         sampled = self.model_step(result.messages, self.tools, sampling)
@@ -187,7 +185,7 @@ class _Loop:
         self.result.messages.append(_answered(call, answer))
 
     def skip(self, call: ToolCall, why: str) -> None:
-        """The call stays in the conversation, so it is answered there: by why it was not made."""
+        """Answer a call with the reason why the call was not made: it stays in the conversation."""
         payload = {"tool_name": call.name, "arguments": dict(call.args), "reason": why}
         self.result.events.append(RolloutEvent("tool_call_skipped", payload))
         answer = ToolResult(error=f"not carried out: {why}")

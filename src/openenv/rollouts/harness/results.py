@@ -1,4 +1,4 @@
-"""What a rollout by a harness is made of: tool results, sampled turns, the verdict, the record."""
+"""Values of harness rollouts: tool results, sampled turns, verdicts, records."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Message: TypeAlias = dict[str, Any]
 
 @dataclass
 class ToolResult:
-    """What came of one call of a tool.
+    """The result of a tool call.
 
     Attributes:
         data: What the tool gives back; JSON-like.
@@ -47,7 +47,7 @@ class ToolResult:
 
     @property
     def text(self) -> str:
-        """What the model reads of it: text as it is, all else as JSON with sorted keys."""
+        """The text that the model reads: text unchanged, other data as JSON with sorted keys."""
         parts = [] if self.error is None else [f"Error: {self.error}"]
         if isinstance(self.data, str):
             parts.append(self.data)
@@ -59,7 +59,7 @@ class ToolResult:
 
 @dataclass
 class VerifyResult:
-    """The verdict over a whole rollout.
+    """The verdict on a whole rollout.
 
     Attributes:
         env_reward: The environment's reward; None where it could not be scored.
@@ -76,7 +76,7 @@ class VerifyResult:
 
 @dataclass
 class RolloutEvent:
-    """Something that happened in a rollout.
+    """An event in a rollout.
 
     Attributes:
         type: ``model_response`` or ``tool_call``, or what a black-box harness calls it.
@@ -89,7 +89,7 @@ class RolloutEvent:
 
 @dataclass
 class ToolTraceEntry:
-    """One call of a tool, and what came of it."""
+    """A tool call with the result."""
 
     tool_name: str
     arguments: dict[str, Any]
@@ -98,7 +98,7 @@ class ToolTraceEntry:
 
 @dataclass
 class ModelStepResult:
-    """One turn of the model, with the tokens it was sampled in where they are known.
+    """A turn of the model, with the tokens if known.
 
     Attributes:
         response: What the model said.
@@ -114,12 +114,12 @@ class ModelStepResult:
 
 
 class ModelStep(Protocol):
-    """Samples one turn of the model."""
+    """A function that samples a turn of the model."""
 
     def __call__(
         self, messages: list[Message], tools: list[Tool], sampling: dict[str, Any]
     ) -> ModelStepResult:
-        """The model's next turn.
+        """Sample the model's next turn.
 
         Args:
             messages: The conversation until now.
@@ -162,7 +162,7 @@ class HarnessRolloutResult:
     turns: list[ModelStepResult] = field(default_factory=list)
 
     def join(self, turns: Sequence[ModelStepResult]) -> None:
-        """Take over the turns of the model, and their tokens as one sequence.
+        """Take over the turns of the model, and join the tokens to one sequence.
 
         A turn without `prompt_ids` has read what the turns before it left.
 
@@ -193,7 +193,7 @@ class HarnessRolloutResult:
 
 @dataclass
 class HarnessRunLimits:
-    """Where a rollout ends at the latest.
+    """Limits that end a rollout.
 
     Attributes:
         max_turns: Turns of the model.
@@ -210,7 +210,7 @@ class HarnessRunLimits:
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """With how many tokens both begin."""
+    """Return the number of tokens with which both sequences begin."""
     if one == other[: len(one)]:  # nearly always, and fast
         return len(one)
     return next(

@@ -1,4 +1,4 @@
-"""Rollouts for TRL's ``rollout_func``: a harness plays the prompts, and the tokens go to GRPO."""
+"""Rollouts for TRL's ``rollout_func``, played by a harness."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def build_harness_rollout_func(
     reward_key: str = "env_reward",
     concurrency: int = 1,
 ) -> RolloutFunc:
-    """A ``rollout_func(prompts, trainer)`` of TRL's GRPOTrainer.
+    """Build a ``rollout_func(prompts, trainer)`` for TRL's GRPOTrainer.
 
     It gives one entry for each prompt: ``prompt_ids``, ``completion_ids``, ``logprobs``, the
     reward under `reward_key`, ``verify_metrics``, and ``env_mask``, which is 0 for the tokens that
@@ -101,7 +101,7 @@ def play_session(
 
 
 def env_reward(rollout: HarnessRolloutResult, verdict: VerifyResult) -> float | None:
-    """The one reward of a rollout: what its last scored tool result carries, else the verdict's.
+    """Return the reward of a rollout: the last tool result's, else the verdict's.
 
     It is None, and TRL leaves the rollout out, where the verdict says why there is none: by its
     artifact ``unscored``.

@@ -1,4 +1,4 @@
-"""One episode as a harness sees it: messages to begin with, tools to call, a verdict at the end."""
+"""Episodes as a harness sees them: first messages, tools, and a verdict at the end."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ VerifyBuilder = Callable[[list[Message], Any, "StepResult[Any] | None", Any], Ve
 
 
 class UnknownSessionTool(OpenEnvError, KeyError):
-    """There is no tool of this name."""
+    """A session has no tool of that name."""
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
 class ToolCallRejected(OpenEnvError, ValueError):
-    """A call's arguments are not what the tool takes; the environment did not see it."""
+    """The arguments of a call do not fit the tool; the environment was not called."""
 
 
 class TraceEntry(TypedDict, total=False):
-    """One captured call of a model, as trainers read it.
+    """A captured call of a model, as trainers read it.
 
     `loss_mask` covers the prompt and the completion; the log-probabilities the completion only.
     """
@@ -64,15 +64,15 @@ class ResourceSession(ABC):
 
     @abstractmethod
     def initial_messages(self) -> list[Message]:
-        """The conversation before the model's first turn."""
+        """Return the conversation before the model's first turn."""
 
     @abstractmethod
     def list_tools(self) -> list[Tool]:
-        """What the model may call."""
+        """Return the tools that the model may call."""
 
     @abstractmethod
     def call_tool(self, name: str, arguments: dict[str, Any]) -> ToolResult:
-        """Carry out one call.
+        """Carry out a call.
 
         Raises:
             KeyError: There is no such tool.
@@ -81,30 +81,30 @@ class ResourceSession(ABC):
 
     @abstractmethod
     def verify(self, transcript: list[Message], final_state: Any | None = None) -> VerifyResult:
-        """The verdict over the whole rollout."""
+        """Return the verdict on the whole rollout."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what the session holds; it may be called more than once."""
+        """Release what the session holds. Safe to repeat."""
 
 
 SessionT = TypeVar("SessionT", bound=ResourceSession)
 
 
 class ResourceSessionFactory(ABC, Generic[SessionT]):
-    """Begins sessions, one for each rollout."""
+    """Begins sessions, a session for each rollout."""
 
     @abstractmethod
     def create(self, task: Any, seed: int | None = None, episode_id: str | None = None) -> SessionT:
-        """A session of its own for one task."""
+        """Begin a session for a task."""
 
 
 @runtime_checkable
 class LoopOwningSession(Protocol):
-    """A session whose agent runs its own loop, and calls the model by itself."""
+    """A session whose agent runs the loop and calls the model."""
 
     def wait_for_completion(self, timeout_s: float | None = None) -> int:
-        """Wait until the agent is done; its exit status.
+        """Wait until the agent has ended; return the exit status.
 
         Raises:
             TimeoutError: It was not, in time.
@@ -112,16 +112,16 @@ class LoopOwningSession(Protocol):
         ...
 
     def fetch_proxy_trace(self) -> list[TraceEntry]:
-        """The calls of the model that were captured."""
+        """Return the captured calls of the model."""
         ...
 
 
 @runtime_checkable
 class TrainableSession(Protocol):
-    """A session whose agent runs its own loop, and whose capture is fit to train on."""
+    """A session whose agent runs the loop, with a capture that can be trained on."""
 
     def wait_for_completion(self, timeout_s: float | None = None) -> int:
-        """Wait until the agent is done; its exit status.
+        """Wait until the agent has ended; return the exit status.
 
         Raises:
             TimeoutError: It was not, in time.
@@ -129,7 +129,7 @@ class TrainableSession(Protocol):
         ...
 
     def fetch_training_trace(self) -> TrainingTrace:
-        """The calls of the model with exact tokens, log-probabilities and masks.
+        """Return the model's calls with exact tokens, log-probabilities and masks.
 
         Raises:
             ValueError: What was captured is not fit to train on.
@@ -138,7 +138,7 @@ class TrainableSession(Protocol):
 
 
 class StepEnvSessionAdapter(ResourceSession):
-    """An environment that is stepped, as a session: each call of a tool is one step.
+    """A session of a stepped environment: each tool call is a step.
 
     The environment is reset at once. The client is the session's: it is closed with it, and where
     that first reset fails.
@@ -196,15 +196,15 @@ class StepEnvSessionAdapter(ResourceSession):
             raise
 
     def initial_messages(self) -> list[Message]:
-        """The conversation before the model's first turn."""
+        """Return the conversation before the model's first turn."""
         return [dict(message) for message in self._messages]
 
     def list_tools(self) -> list[Tool]:
-        """What the model may call."""
+        """Return the tools that the model may call."""
         return list(self._tools.values())
 
     def call_tool(self, name: str, arguments: dict[str, Any]) -> ToolResult:
-        """Step the environment by the action of this call, then read its state.
+        """Step the environment by the action of a call, then read the state.
 
         Raises:
             UnknownTool: There is no such tool.
@@ -225,7 +225,7 @@ class StepEnvSessionAdapter(ResourceSession):
         return self._tool_result(name, arguments, self._last, self._state)
 
     def verify(self, transcript: list[Message], final_state: Any | None = None) -> VerifyResult:
-        """The verdict over the whole rollout; `final_state` stands before the state last read."""
+        """Return the verdict; `final_state` takes precedence over the state last read."""
         return self._verify(transcript, final_state, self._last, self._state)
 
     def close(self) -> None:

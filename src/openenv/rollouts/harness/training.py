@@ -1,4 +1,4 @@
-"""Captured turns that are fit to train on: exact tokens, their log-probabilities, a loss mask."""
+"""Captured turns that can be trained on: exact tokens, log-probabilities, loss masks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["TrainingTrace", "TrainingTurn", "training_sampling"]
 
 
 class TrainingTurn(BaseModel):
-    """One call of the model.
+    """A call of the model.
 
     Attributes:
         node_id: The call's name in its graph of calls; unique in a trace.
@@ -42,7 +42,7 @@ class TrainingTurn(BaseModel):
 
     @model_validator(mode="after")
     def validate_capture(self) -> Self:
-        """Every length fits, and every value can be."""
+        """Check that lengths fit and values are possible."""
         read, written = len(self.prompt_token_ids), len(self.completion_token_ids)
         if not read:
             raise ValueError(
@@ -74,7 +74,7 @@ class TrainingTurn(BaseModel):
 
 
 class TrainingTrace(BaseModel):
-    """The calls of one rollout.
+    """The model's calls of a rollout.
 
     Attributes:
         schema_version: Of this form; 1.
@@ -96,7 +96,7 @@ class TrainingTrace(BaseModel):
         return self
 
     def unique_calls(self) -> TrainingTrace:
-        """The trace with each call once, however many branches of the graph hold it.
+        """Return the trace with each call once, however many branches hold the call.
 
         Two calls with the same tokens are two samples, and both stay.
 
@@ -107,7 +107,7 @@ class TrainingTrace(BaseModel):
 
     @classmethod
     def from_entries(cls, entries: Iterable[Mapping[str, Any]]) -> TrainingTrace:
-        """The trace of entries as `to_trace_entries` gives them.
+        """Return the trace of entries as `to_trace_entries` makes them.
 
         Raises:
             ValueError: An entry lacks something, or its values do not fit.
@@ -115,7 +115,7 @@ class TrainingTrace(BaseModel):
         return cls(turns=[_turn(number, entry) for number, entry in enumerate(entries)])
 
     def to_trace_entries(self) -> list[dict[str, Any]]:
-        """The turns as plain dicts, which trainers read; `node_id` stands in their metadata."""
+        """Return the turns as plain dicts for trainers; `node_id` is in the metadata."""
         names = ("request", "response", *_TOKENS)
         return [
             {
@@ -157,7 +157,7 @@ _NEUTRAL: dict[str, float] = {
 
 
 def training_sampling(sampling: Mapping[str, Any] | None) -> dict[str, float | int]:
-    """The settings of a sampler whose log-probabilities are the policy's own, each of them named.
+    """Return the sampler settings under which log-probabilities are the policy's, each named.
 
     A trainer holds the captured log-probabilities against the model's own distribution at
     `temperature`; whatever cuts or bends that distribution would make the two disagree.

@@ -1,4 +1,4 @@
-"""Who plays: a function, a model, chance, a script, a person.
+"""Policies: functions, models, chance, scripts, people.
 
 `policy_named` makes one of a name, as the command line takes it.
 """

@@ -1,4 +1,4 @@
-"""What a policy is: whatever says what to do next, given what was seen.
+"""The contract of policies: choose the next action from what was observed.
 
 The plainest one is a function, plain or ``async def``:
 
@@ -44,11 +44,11 @@ __all__ = [
 
 
 class PolicyError(OpenEnvError, ValueError):
-    """There is no such policy, or it cannot be used so; the text says what was expected."""
+    """The policy does not exist or cannot be used so; the text says what was expected."""
 
 
 class PolicyStopped(OpenEnvError):
-    """The policy has nothing more to do: the episode ends here, as `stopped`.
+    """The policy has nothing more to do: the episode ends as `stopped`.
 
     Attributes:
         ends_run: It will not play any other one either: no more begin.
@@ -61,7 +61,7 @@ class PolicyStopped(OpenEnvError):
 
 @dataclass
 class EpisodeOpening:
-    """What a policy knows of an episode that begins.
+    """The information that a policy has at the beginning of an episode.
 
     Attributes:
         task: The task, as agents see it; None without one.
@@ -79,7 +79,7 @@ class EpisodeOpening:
 
 @dataclass
 class PolicyTurn:
-    """What a policy is asked with.
+    """The information that a policy has for the next action.
 
     Attributes:
         observation: What was seen last: of the client's model, or a dictionary.
@@ -104,7 +104,7 @@ class PolicyTurn:
 
 @dataclass
 class Decision:
-    """An action, and how it came about.
+    """An action with the record of the choice.
 
     Attributes:
         action: A model of the environment's, or a mapping of its fields.
@@ -123,7 +123,7 @@ class Decision:
 
 
 class InvalidReply(OpenEnvError, ValueError):
-    """What the policy came up with is no action. It is asked again, with this text as `refusal`.
+    """The policy's reply is no action; the policy is asked again with this text as `refusal`.
 
     Attributes:
         decision: What it has cost; its action is what there was instead of one.
@@ -135,10 +135,10 @@ class InvalidReply(OpenEnvError, ValueError):
 
 
 class PolicyPlayer(Protocol):
-    """A policy in one episode. It may have `messages`: the conversation, in OpenAI's form."""
+    """A policy in an episode. A player may have `messages`: a conversation in OpenAI's form."""
 
     def act(self, turn: PolicyTurn) -> Decision | Awaitable[Decision]:
-        """Say what to do.
+        """Choose an action.
 
         Raises:
             InvalidReply: It came to no action, and may be asked again.
@@ -169,5 +169,5 @@ class Policy(Protocol):
         ...
 
     def aclose(self) -> Awaitable[None]:
-        """Release whatever it holds. Safe to repeat."""
+        """Release what the policy holds. Safe to repeat."""
         ...

@@ -1,4 +1,4 @@
-"""A policy that acts by chance: whatever the schema of the actions allows, or what is legal."""
+"""A policy that acts at random within the schema of actions, or among legal actions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OPTIONAL_CHANCE = 0.5
 
 
 class RandomPolicy:
-    """Acts by chance, the same way in the same rollout of the same run.
+    """Acts at random, reproducibly for each rollout of a run.
 
     One of its tools is chosen, each as likely, and its arguments as the schema has them. Where an
     observation lists what is legal, and the action is one such value, it is one of these.
@@ -45,7 +45,7 @@ class RandomPolicy:
         return _RandomPlayer(opening.interface, Random(opening.seed))  # nosec B311  # a game
 
     async def aclose(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resources are held."""
 
 
 class _RandomPlayer:
@@ -81,7 +81,7 @@ def _only_field(tool: AgentTool) -> str | None:
 
 
 def sample_value(schema: Mapping[str, Any], chance: Random) -> Any:
-    """A value that a JSON schema allows.
+    """Draw a value that a JSON schema allows.
 
     Raises:
         PolicyError: It asks for what nobody can make up, such as a pattern.
@@ -111,7 +111,7 @@ def _value(schema: dict[str, Any], root: dict[str, Any], chance: Random, depth: 
 
 
 def _shallow(options: list[Any]) -> list[Any]:
-    """Where a schema holds itself: those of its options that end it, if there are any."""
+    """Return the options that end a recursive schema; all options if none does."""
     plain = [one for one in options if one.get("type") not in ("object", "array", None)]
     return plain or options
 

@@ -1,4 +1,4 @@
-"""A language model in one episode: a conversation in which each of its replies is an action.
+"""A language model in an episode: a conversation in which replies are actions.
 
 A model acts by calling the environment's tools. One that is not given any writes its calls into its
 words, in any format that `openenv.rollouts.formats` reads, such as JSON:
@@ -37,7 +37,7 @@ NOT_DONE = "not carried out, since a call before it was not"
 
 
 def checked_act_by(act_by: str) -> ActBy:
-    """One of the ways to act.
+    """Return `act_by` if valid.
 
     Raises:
         PolicyError: It is none.
@@ -50,7 +50,7 @@ def checked_act_by(act_by: str) -> ActBy:
 
 @dataclass
 class ModelReply:
-    """What a model has said.
+    """A reply of a model.
 
     Attributes:
         text: Its words.
@@ -76,7 +76,7 @@ class ModelReply:
 
 
 class ModelConversation(ABC):
-    """Plays an episode by talking. Subclass it and write `_ask`.
+    """Plays an episode by a conversation. Subclasses implement `_ask`.
 
     Args:
         opening: The episode.
@@ -124,7 +124,7 @@ class ModelConversation(ABC):
         """
 
     async def act(self, turn: PolicyTurn) -> Decision:
-        """Show the model what has come of its last action, and have it act again."""
+        """Show the model the result of the last action, and return the next action."""
         self._show(turn)
         if self._left:
             call = self._left.popleft()
@@ -148,7 +148,7 @@ class ModelConversation(ABC):
         return self._decided(self._left.popleft(), cost)
 
     def _read(self, reply: ModelReply) -> tuple[Sequence[ParsedCall], str | None]:
-        """The calls of a reply, and why what comes after them is not carried out."""
+        """Return the calls of a reply, and the reason why later calls are not carried out."""
         if reply.calls and not reply.is_cut and self._act_by in ("auto", "tools"):
             return reply.calls, None
         parsed = read_reply(
@@ -178,7 +178,7 @@ class ModelConversation(ABC):
                 self._show_pictures(seen.pictures)
 
     def _show_pictures(self, pictures: Sequence[Mapping[str, Any]]) -> None:
-        """Show pictures in a user's message, since results of tools are text in most APIs."""
+        """Show pictures in a user message, since tool results are text in most APIs."""
         parts = [
             {
                 "type": "image_url",
@@ -208,7 +208,7 @@ class ModelConversation(ABC):
     # ------------------------------------------------------------------ what it says
 
     def _decided(self, call: ParsedCall, decision: Decision) -> Decision:
-        """The action of a call; it is the one whose result comes next."""
+        """Return the decision for a call, whose result comes next."""
         self._answering = call
         tool = self._interface.tool(call.name)
         if tool is None:
@@ -237,7 +237,7 @@ def _joined(content: Any, text: str) -> Any:
 def opening_messages(
     messages: Sequence[Mapping[str, Any]], first: str, words: str = ""
 ) -> list[dict[str, Any]]:
-    """The messages that a model's first reply comes behind.
+    """Return the messages that precede a model's first reply.
 
     Args:
         messages: The task.

@@ -25,7 +25,7 @@ TURN = frozenset(one.name for one in fields(PolicyTurn)) | {"turn"}
 
 
 def as_policy(given: Any, *, concurrency: int = 1) -> Policy:
-    """Bring whatever was given as a policy to the contract.
+    """Return the policy that an object of a user stands for.
 
     Args:
         given: A policy, or the name of one; a function; a class with `act`, or an object of one.
@@ -64,7 +64,7 @@ def as_policy(given: Any, *, concurrency: int = 1) -> Policy:
 
 
 class FunctionPolicy:
-    """A function that is asked for each action; the same one in all episodes.
+    """A function that chooses each action, the same function in all episodes.
 
     Args:
         function: Takes the observation, and by their names other fields of `PolicyTurn`.
@@ -89,16 +89,16 @@ class FunctionPolicy:
         self.wants_refusals = says_so if wants_refusals is None else wants_refusals
 
     def begin(self, opening: EpisodeOpening) -> PolicyPlayer:
-        """Begin an episode; nothing is remembered of it."""
+        """Begin an episode; the function has no memory of episodes."""
         return self._player
 
     async def aclose(self) -> None:
-        """End its threads."""
+        """End the threads."""
         self._caller.close()
 
 
 class PerEpisode:
-    """Objects that each play one episode.
+    """A factory of objects that each play an episode.
 
     Args:
         make: Makes one: a class, say, whose `act` is asked as a function is. Its `reset`, if it has
@@ -118,7 +118,7 @@ class PerEpisode:
         self._maker, self._caller = UserCodeCaller(), UserCodeCaller()
 
     async def begin(self, opening: EpisodeOpening) -> PolicyPlayer:
-        """Make one for an episode."""
+        """Make an object for an episode."""
         made = await self._maker(self._make)
         if not hasattr(made, "act"):
             raise PolicyError(f"{self.name} made {made!r:.100}, which has no method `act`")
@@ -129,13 +129,13 @@ class PerEpisode:
         return _FunctionPlayer(made.act, self._caller, made)
 
     async def aclose(self) -> None:
-        """End its threads."""
+        """End the threads."""
         self._maker.close()
         self._caller.close()
 
 
 class _FunctionPlayer:
-    """A function that is asked for actions: with the observation, or with the whole turn."""
+    """A function that is called for actions with the observation, or with the whole turn."""
 
     def __init__(
         self, function: Callable[..., Any], caller: UserCodeCaller, made: Any = None
@@ -148,7 +148,7 @@ class _FunctionPlayer:
         self._wanted = [name for name in others if name in TURN]
 
     def takes(self, name: str) -> bool:
-        """Whether it wants to know something."""
+        """Return whether the function takes an argument of a name."""
         return self._takes_turn or name in self._wanted
 
     @property
@@ -170,7 +170,7 @@ class _FunctionPlayer:
 
 
 def _named(function: Callable[..., Any]) -> list[str]:
-    """The arguments that may be passed by name, and the first one."""
+    """Return the names of the first parameter and of those that can be passed by name."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # one that is not written in Python

@@ -21,7 +21,7 @@ COMMAND = "pip install torch transformers"
 
 
 class TransformersPolicy:
-    """Has a causal language model act by the text that it writes.
+    """A causal language model that acts by generated text.
 
     It writes one reply at a time. What it samples is decided by the seed of the rollout, so that
     the same rollout of the same run comes out the same.
@@ -89,10 +89,10 @@ class TransformersPolicy:
         return _LocalConversation(opening, self)
 
     async def aclose(self) -> None:
-        """Nothing but its thread is held, which ends with the program."""
+        """Do nothing: the only thread ends with the program."""
 
     async def reply(self, messages: list[dict[str, Any]], seed: int, max_tokens: int) -> ModelReply:
-        """Go on with a conversation.
+        """Generate the next message of a conversation.
 
         Args:
             messages: It, in the form of OpenAI's API.
@@ -142,7 +142,7 @@ class TransformersPolicy:
         )
 
     def _prompt(self, messages: list[dict[str, Any]]) -> list[int]:
-        """The tokens of a conversation, by the chat template, or else line by line."""
+        """Return the tokens of a conversation, by the chat template or line by line."""
         if self.tokenizer.chat_template is not None:
             text = self.tokenizer.apply_chat_template(
                 messages, add_generation_prompt=True, tokenize=False

@@ -1,4 +1,4 @@
-"""A policy that asks a language model over its API; see `openenv.rewards.llm`."""
+"""A policy that asks a language model over an API; see `openenv.rewards.llm`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CUT_OFF = frozenset({"length", "max_tokens", "model_context_window_exceeded"})
 
 
 class LLMPolicy:
-    """Has a language model act, by the tools of the environment.
+    """A language model that acts by calling the environment's tools.
 
     Args:
         client: Of the model.

@@ -29,7 +29,7 @@ LOOK_EVERY_S = 0.2  # whether anybody waits for a line yet
 
 
 class HumanPolicy:
-    """Asks a person for each action, field by field. The end of the input ends the run.
+    """A person who is asked for each action, field by field. The end of input ends the run.
 
     Args:
         ask: Shows a question, and gives a line; by default as `input` does, on stderr.
@@ -58,13 +58,12 @@ class HumanPolicy:
         return _TerminalPlayer(opening.interface, self._ask, self._tell)
 
     async def aclose(self) -> None:
-        """Wait no more for a line that was asked for."""
+        """Stop waiting for input."""
         self._lines.is_left = True
 
 
 class _TerminalLines:
-    """Lines of the standard input. They are waited for in a thread, which the end of the program
-    would wait for, as long as it takes to type one: so it looks up now and then.
+    """Lines of the standard input, read in a thread that checks for the end of the program.
 
     Attributes:
         is_left: Nobody wants a line any more.
@@ -160,7 +159,7 @@ def _question(name: str, field: dict[str, Any], is_required: bool) -> str:
 
 
 def _read(answer: str, field: dict[str, Any]) -> Any:
-    """What was typed, as the field wants it: text as it is, anything else as JSON."""
+    """Convert typed input to the field's type: text unchanged, everything else as JSON."""
     if field.get("type") == "string":
         return answer
     if "enum" in field:

@@ -1,4 +1,4 @@
-"""A policy that does what was written down."""
+"""A policy that follows a script of actions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["ScriptedPolicy"]
 
 
 class ScriptedPolicy:
-    """Takes given actions in their order; at the end of them, the episode is `stopped`.
+    """Takes the actions of a script in order; after the last, the episode is `stopped`.
 
     Args:
         actions: Those of every episode; or, by the id of a task, those of its episodes. Without
@@ -82,7 +82,7 @@ class ScriptedPolicy:
         return _ScriptPlayer(self._by_task[task_id])
 
     async def aclose(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resources are held."""
 
 
 class _ScriptPlayer:

@@ -1,4 +1,4 @@
-"""What agents are shown: observations as text and pictures, without what is the trainer's."""
+"""Observations as agents see them: text and pictures, without what only trainers see."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TRAINERS = frozenset({"reward", "done", "truncated", "metadata"})
 
 
 def visible_fields(observation: Any, visible: frozenset[str] | None) -> dict[str, Any]:
-    """The fields of an observation that its agent may see.
+    """Return the fields of an observation that the agent may see.
 
     Args:
         observation: A model, whose private fields are left out; or a mapping.
@@ -53,7 +53,7 @@ def visible_fields(observation: Any, visible: frozenset[str] | None) -> dict[str
 
 @dataclass(frozen=True)
 class ObservationView:
-    """An observation as its agent sees it.
+    """An observation as the agent sees it.
 
     Attributes:
         text: Its text. For a picture it has a name in brackets.
@@ -70,7 +70,7 @@ def view(
     visible: frozenset[str] | None = None,
     shows: Sequence[str] | None = None,
 ) -> str:
-    """An observation as its agent reads it; for arguments and errors see `look_at`.
+    """Return an observation as text; see `look_at` for arguments and errors.
 
     Raises:
         NotSupported: It has a picture, which a text cannot show.
@@ -91,7 +91,7 @@ def look_at(
     visible: frozenset[str] | None = None,
     shows: Sequence[str] | None = None,
 ) -> ObservationView:
-    """What an agent sees of an observation: its text, where that is all; else JSON; and pictures.
+    """Return an observation as an agent sees it: a single text unchanged, else JSON; and pictures.
 
     Arrays of pixels (uint8, at least 8 along each side), the bytes of image files, and base64 of
     these are pictures.
@@ -129,7 +129,7 @@ def look_at(
 
 
 def _picture_of(value: Any) -> dict[str, Any] | None:
-    """The block of a picture; None where a value is none."""
+    """Return the content block of a picture; None for other values."""
     if isinstance(value, str):
         if len(value) < SHORTEST_ENCODED or not value.startswith(ENCODED):
             return None
@@ -148,12 +148,12 @@ def _as_json(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """What is no JSON as JSON: arrays with every number, since the `repr` of a long one has not."""
+    """Convert a value that is not JSON: an array to a list, since its `repr` is abridged."""
     return value.tolist() if hasattr(value, "tolist") else repr(value)
 
 
 def unknown_fields_error(shows: Iterable[str], known: Iterable[str]) -> ValueError:
-    """The error of showing fields that observations do not have."""
+    """Return the error for `shows` that names unknown fields."""
     return ValueError(f"shows={list(shows)}; expected one or more of {sorted(known)}")
 
 
@@ -172,6 +172,6 @@ def _of_call(fields: Mapping[str, Any]) -> ObservationView:
 
 
 def instructions(task: Mapping[str, Any]) -> str:
-    """The text of a task's prompt; empty where it has none, or where it is a conversation."""
+    """Return the text of a task's prompt; empty if there is none, or a conversation."""
     prompt = task.get("prompt")
     return prompt if isinstance(prompt, str) else ""

@@ -1,4 +1,4 @@
-"""Recordings of sessions: read them, and play them again.
+"""Recordings of sessions: read and replayed.
 
 A server writes them (``openenv serve --record DIRECTORY``, `openenv.execution.recording`).
 """

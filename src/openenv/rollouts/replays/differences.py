@@ -18,7 +18,7 @@ MISSING = "<missing>"
 
 
 class ValueDifference(NamedTuple):
-    """Where two values part, as a JSON path, and what stands there in each."""
+    """A difference of two values: the JSON path, and the value on either side."""
 
     path: str
     expected: Any
@@ -28,7 +28,7 @@ class ValueDifference(NamedTuple):
 def first_difference(
     expected: Any, got: Any, tolerance: float = 0.0, path: str = "$"
 ) -> ValueDifference | None:
-    """Find where `got` is not what was expected; None if it is.
+    """Return the first difference from the expected value; None if the values are equal.
 
     Args:
         expected: A JSON value.
@@ -113,7 +113,7 @@ def _between_arrays(
 
 
 def _array(value: Any) -> np.ndarray | None:
-    """Read an array; None where it only looks like one."""
+    """Decode an array; None for an object that only looks like an array."""
     if not isinstance(value, dict) or value.keys() != ARRAY_KEYS:
         return None
     import numpy as np

@@ -1,4 +1,4 @@
-"""Reading recordings, episode by episode."""
+"""Reader of recordings, episode by episode."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CHUNK_BYTES = 2**20
 
 @dataclass(frozen=True)
 class RecordingHeader:
-    """What the first line of a recording says.
+    """The first line of a recording.
 
     Attributes:
         environment: The environment's name.
@@ -53,7 +53,7 @@ class RecordingHeader:
 
 @dataclass(frozen=True)
 class RecordedError:
-    """What went wrong in a reset or a step: the class of the error, its wire code, its text."""
+    """An error of a reset or a step: class, wire code and text."""
 
     type: str
     code: str
@@ -62,7 +62,7 @@ class RecordedError:
 
 @dataclass(frozen=True)
 class RecordedEvent:
-    """One reset, step or restore. Values are those of JSON.
+    """A reset, step or restore. Values have JSON types.
 
     Attributes:
         kind: Which of them.
@@ -110,18 +110,18 @@ class RecordedEvent:
 
     @property
     def done(self) -> bool:
-        """The episode is over."""
+        """True if the episode is over."""
         return self.terminated or self.truncated
 
     @property
     def begins(self) -> bool:
-        """An episode begins with it."""
+        """True if the event begins an episode."""
         return self.kind != "step" and self.error is None
 
 
 @dataclass
 class RecordedEpisode:
-    """What was recorded between one reset, or restore, and the next.
+    """The events from a reset or restore to the next.
 
     Attributes:
         number: Which one of its session, from 1; 0 is what came before the first.
@@ -140,12 +140,12 @@ class RecordedEpisode:
 
     @property
     def has_beginning(self) -> bool:
-        """It is there from its beginning."""
+        """True if the first event begins the episode."""
         return bool(self.events) and self.events[0].begins
 
     @property
     def is_whole(self) -> bool:
-        """It is there from its beginning, and nothing of it is known to be missing.
+        """True if the beginning is there, and no event is known to be missing.
 
         Where the recording breaks off, only an episode that came to its end is whole.
         """
@@ -153,22 +153,22 @@ class RecordedEpisode:
 
     @property
     def is_done(self) -> bool:
-        """It came to its end."""
+        """True if the episode came to an end."""
         return bool(self.events) and self.events[-1].done
 
     @property
     def seed(self) -> Any:
-        """The seed that it was begun with; None where there was none."""
+        """The seed of the reset; None without a seed."""
         return self.events[0].seed if self.events else None
 
     @property
     def total_reward(self) -> float:
-        """The sum of its rewards."""
+        """The sum of the rewards."""
         return sum(event.reward or 0 for event in self.events)
 
 
 def read(path: str | os.PathLike[str]) -> Iterator[RecordedEpisode]:
-    """Read the episodes of a recording, those in its further parts (``.1``, ``.2``) too.
+    """Yield the episodes of a recording, including further parts (``.1``, ``.2``).
 
     Raises:
         OSError: The file cannot be read.
@@ -199,7 +199,7 @@ def read(path: str | os.PathLike[str]) -> Iterator[RecordedEpisode]:
 
 
 def read_header(path: str | os.PathLike[str]) -> RecordingHeader:
-    """Read what a recording says of itself.
+    """Read the header of a recording.
 
     Raises:
         OSError: The file cannot be read.
@@ -210,7 +210,7 @@ def read_header(path: str | os.PathLike[str]) -> RecordingHeader:
 
 
 def count_events(path: str | os.PathLike[str]) -> int:
-    """Count the lines of a recording that are not headers, without reading what they say.
+    """Count the lines of a recording that are not headers, without parsing them.
 
     Raises:
         OSError: The file cannot be read.
@@ -227,7 +227,7 @@ def count_events(path: str | os.PathLike[str]) -> int:
 
 
 def _parts(path: Path) -> Iterator[Path]:
-    """A file, and those that continue it."""
+    """Yield a file and the files that continue the recording."""
     yield path
     named = re.fullmatch(rf"(.*{re.escape(SUFFIX)})(?:\.(\d+))?", path.name)
     if named is None:
@@ -239,7 +239,7 @@ def _parts(path: Path) -> Iterator[Path]:
 
 
 def _events(path: Path) -> Iterator[RecordedEvent | _Gap | None]:
-    """The events and gaps of all parts; None at last, where nothing says that it is the end."""
+    """Yield the events and gaps of all parts, then None unless the session has ended."""
     parts = list(_parts(path))
     has_ended = False
     for part in parts:
@@ -265,7 +265,7 @@ def _events(path: Path) -> Iterator[RecordedEvent | _Gap | None]:
 
 
 def _line(path: Path, number: int, line: bytes) -> RecordedEvent | _Gap | None:
-    """What a line says; None for the end of a session."""
+    """Return the event or gap of a line; None for the end of a session."""
     try:
         found = from_json(line)
         kind = found.get("event") if isinstance(found, dict) else None
@@ -301,8 +301,6 @@ def _damage(error: ValueError) -> str:
 
 @dataclass(frozen=True)
 class _Gap:
-    """Events that are missing."""
-
     lost: int
 
 

@@ -1,4 +1,4 @@
-"""Playing a recording again, to see whether it comes to the same."""
+"""Replays of recordings, compared with what was recorded."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ GIVEN_UP = frozenset({"CancelledError", "StepTimeout"})
 
 @dataclass(frozen=True)
 class Divergence:
-    """Where a replay left the recording.
+    """The first difference of a replay from the recording.
 
     Attributes:
         episode: The number of the episode.
@@ -64,7 +64,7 @@ class Divergence:
 
 @dataclass(frozen=True)
 class ReplayReport:
-    """What a replay came to.
+    """The result of a replay.
 
     Attributes:
         episodes: How many were played again.
@@ -85,7 +85,7 @@ class ReplayReport:
 
     @property
     def is_same(self) -> bool:
-        """What was played came to the same."""
+        """True if everything that was replayed came out the same."""
         return self.divergence is None
 
 
@@ -100,7 +100,7 @@ def replay(
     progress: Callable[[int], None] | None = None,
     trust_recorded: bool = False,
 ) -> ReplayReport:
-    """Play a recording again, up to the first difference.
+    """Replay a recording up to the first difference.
 
     Compared are observations, rewards, terminated, truncated, the codes of errors, and the state
     after a restore; not metadata, info and timing. The environment is that of the recording's
@@ -163,7 +163,7 @@ def _client_of(environment: Any, image: str | None, url: str | None) -> GenericE
 
 
 class UntrustedTarget(TargetError):
-    """A recording names what would be imported, and nobody has agreed to that.
+    """A recording names code that would be imported without anybody's consent.
 
     Attributes:
         target: What it names.
@@ -184,8 +184,8 @@ def _agreed(path: str | os.PathLike[str], target: str, is_trusted: bool) -> str:
 
 
 def _is_known(target: str) -> bool:
-    """Whether a target is an environment package that is installed here, or a name within one, or
-    an environment class that this process has imported already.
+    """Return whether a target is in an installed environment package, or an environment class that
+    this process has imported already.
 
     Nothing is imported to find that out.
     """
@@ -202,7 +202,7 @@ def _is_known(target: str) -> bool:
 
 
 def _prepare(app: Any, header: RecordingHeader) -> bool | None:
-    """Have a replay not recorded itself; say whether the models are others."""
+    """Stop an application from recording the replay; return whether the models differ."""
     managers = managers_of(app)
     for manager in managers:
         manager.record_to(None)
@@ -216,12 +216,10 @@ def _chosen(path: str | os.PathLike[str], number: int | None) -> Iterator[Record
 
 
 class _CannotReplay(Exception):
-    """The rest of the episode cannot be played."""
+    """The rest of an episode cannot be replayed."""
 
 
 class _Replay:
-    """One replay, under way."""
-
     def __init__(
         self,
         client: GenericEnvClient,
