@@ -109,5 +109,5 @@ def test_what_is_known_to_be_broken_is_data() -> None:
 
 
 def test_a_promise_that_there_is_not_is_named() -> None:
-    with pytest.raises(ValueError, match="no such promise: 'It flies"):
+    with pytest.raises(ValueError, match="unknown promise 'It flies"):
         check_provider(ProcessProvider("echo_env"), skip={"It flies.": ""})

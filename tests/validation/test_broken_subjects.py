@@ -211,7 +211,7 @@ def test_a_plan_that_cannot_be_read_fails_before_anything_is_run(tmp_path: Any) 
     root = copied(tmp_path)
     (root / "validation" / "runtime.json").write_text("{")
     found = failures(ThreadProvider(), root)
-    assert "runtime.json is no JSON" in found["static.manifest"].evidence[0]
+    assert "runtime.json is not valid JSON" in found["static.manifest"].evidence[0]
     assert SCHEMA_CHECK not in found
 
 

@@ -112,7 +112,7 @@ def test_a_route_is_asked(url: str) -> None:
     assert fetch_page(url, "/health").object == {"status": "healthy"}
     assert fetch_page(url, "/no-such-route").status == 404
     assert fetch_page(url, "/good_env/num_tasks", {"split": "train"}).object == {"num_tasks": 6}
-    with pytest.raises(ValueError, match="no URL of HTTP"):
+    with pytest.raises(ValueError, match="not an HTTP URL"):
         fetch_page("file:///etc/passwd", "")
 
 

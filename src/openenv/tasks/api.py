@@ -40,7 +40,7 @@ __all__ = [
 PAGE_SIZE = 256
 LIST_ENVIRONMENTS = "list_environments"
 
-# Of each method: its route, the names of its arguments, and where in the answer its value is.
+# Each method's route, argument names, and the key of its value in the answer.
 ROUTES: dict[str, tuple[str, tuple[str, ...], str | None]] = {
     "list_splits": ("splits", (), None),
     "list_tasks": ("tasks", ("split",), "tasks"),
@@ -242,7 +242,7 @@ class TaskAPIClient(TaskCalls):
             headers["Content-Type"] = "application/json"
         limits: dict[str, Any] = {"timeout_s": self._timeout_s, "ca_file": self._ca_file}
         try:
-            # A redirect is an answer, as the key is for the server that was named.
+            # Redirects are not followed: the key is only for this server.
             with open_answer(self._url + path, headers, body, **limits) as answer:
                 status, content = answer.status, answer.read()
         except TimeoutError as error:

@@ -58,7 +58,7 @@ class RowTaskReader:
         self._split = split
         self._function = columns if callable(columns) else None
         self._mapped: Mapping[str, Source] = columns if isinstance(columns, Mapping) else {}
-        # Nothing but the names of its columns decides what a row is.
+        # True if only the column names decide how a row is converted.
         self._is_plain = columns is None and rows.columns is None
         self._taken = frozenset(c for source in self._mapped.values() for c in _columns_of(source))
         self._check_names()
@@ -113,11 +113,11 @@ class RowTaskReader:
         if self._is_plain:
             if isinstance(row, Task):
                 return self._add_position(row, index)
-            if type(row) is dict and row.keys() <= FIELDS:  # as a rule; it takes half the time
+            if type(row) is dict and row.keys() <= FIELDS:  # the common case, in half the time
                 try:
                     return Task.model_validate(self._fill_defaults(dict(row), index))
                 except ValidationError:
-                    pass  # not without what is done below, at any rate
+                    pass  # fall through to the full conversion
         try:
             fields = self._fields(row)
             if isinstance(fields, Task):
@@ -138,7 +138,7 @@ class RowTaskReader:
         task_id = fields.get("id")
         if task_id is None:
             fields["id"] = self._number(index)
-        elif type(task_id) is int:  # as data sets have them
+        elif type(task_id) is int:  # data sets often have integer ids
             fields["id"] = str(task_id)
         return fields
 
@@ -197,7 +197,7 @@ def _columns_of(source: Source) -> Sequence[str]:
 def _add_unmapped(fields: dict[str, Any], left: Mapping[str, Any]) -> dict[str, Any]:
     """Add the columns that are not mapped."""
     left = _flatten_nested(left)
-    # Where a table is not made for tasks, what it calls metadata may be anything.
+    # In a table not made for tasks, a column "metadata" may hold anything.
     is_ours = set(left) <= FIELDS | set(RFC_006)
     private: dict[str, Any] = {}
     for name, value in left.items():
@@ -245,7 +245,7 @@ def _normalize_objects(fields: dict[str, Any], *, is_table: bool) -> dict[str, A
         if value is None and name != "state":
             value = {}
         if is_table and name in ("reset", "files") and isinstance(value, Mapping):
-            # A table has every name in every row.
+            # Rows of a table hold every key, with None for missing ones.
             value = {key: one for key, one in value.items() if one is not None}
         fields[name] = value
     return fields

@@ -23,9 +23,9 @@ from openenv.tasks.task import Task
 __all__ = ["CurriculumSampler", "signal_probability"]
 
 # Weights are whole numbers, so that their sums do not depend on the order of adding: a sampler
-# that goes on from a state draws what the other one would have.
+# that continues from a state must draw what the original would have drawn.
 UNIT = 2**40
-PRIOR = 1.0  # of successes, and of failures: the Beta distribution that is uniform
+PRIOR = 1.0  # Beta(1, 1), the uniform distribution
 
 
 def signal_probability(success: float, group_size: int) -> float:
@@ -157,7 +157,7 @@ class CurriculumSampler(Sampler):
         self._update_weight(key)
 
     def _learn_cost(self, key: int, cost: float) -> None:
-        if cost == 0:  # nothing was generated, say; that says nothing of what a rollout costs
+        if cost == 0:  # for example, nothing was generated: no evidence of the usual cost
             return
         before = self._costs_known.get(key)
         after = cost if before is None else self._decay * before + (1 - self._decay) * cost
@@ -168,7 +168,7 @@ class CurriculumSampler(Sampler):
         """Set a key's weight from the evidence; without evidence the key stays unknown."""
         if key not in self._record:
             return
-        # Without a cost of its own it was only ever given rollouts that cost nothing.
+        # A key without a cost has only seen rollouts that cost nothing.
         cost = self._costs_known.get(key) or self._mean_cost()
         self._known.set(key, self._weight(self.success_rate(key), cost))
         self._unknown.set(key, 0)
@@ -256,7 +256,7 @@ class _TaskKeys:
         self._begins, self._order = array("Q"), array("Q")
         self.digest: str | None = None
         found = None
-        if key is None:  # the first that every task has
+        if key is None:  # use the first that every task has
             key, found = _find_common_key(tasks)
         self.kind = "function" if callable(key) else key
         if self.kind == "id":

@@ -298,7 +298,7 @@ class SequentialSampler(Sampler):
             raise ValueError("seeds=[]: expected at least one, or None")
         self._seeds = None if seeds is None else [int(seed) for seed in seeds]
         self._epochs = _check_epochs(epochs)
-        self._drawn = 0  # of the tasks of this epoch, each with each seed
+        self._drawn = 0  # draws in this epoch: tasks times seeds
         self._epoch = 0
 
     def _draw(self) -> Task | None:
@@ -306,7 +306,7 @@ class SequentialSampler(Sampler):
             position, which = divmod(self._drawn, len(self._seeds or (None,)))
             task = self.tasks.at(position)
             if task is None:
-                if self._drawn == 0:  # there is not even a first one
+                if self._drawn == 0:  # no tasks at all
                     return None
                 self._epoch, self._drawn = self._epoch + 1, 0
                 continue
@@ -430,7 +430,7 @@ class WeightedSampler(Sampler):
             return None
         point = _random_fraction(self._seed, self._drawn) * self._ends[-1]
         self._drawn += 1
-        last = bisect.bisect_left(self._ends, self._ends[-1])  # those after it weigh nothing
+        last = bisect.bisect_left(self._ends, self._ends[-1])  # later tasks have weight 0
         return self.tasks[min(bisect.bisect_right(self._ends, point), last)]
 
     def _settings(self) -> dict[str, Any]:

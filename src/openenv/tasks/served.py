@@ -161,7 +161,7 @@ class ServedTasks:
         own = task.get("reset") or {}
         if not isinstance(own, Mapping):
             raise Refused(f"task.reset: expected an object, got a {type(own).__name__}")
-        if {"split", "index"} <= set(own):  # it only says which one it is
+        if {"split", "index"} <= set(own):  # a reference to a task
             own = {name: value for name, value in own.items() if name not in ("split", "index")}
         if task.get("id") is None:
             if task.get("index") is None:

@@ -133,7 +133,7 @@ def to_public_data(value: Any) -> Any:
         return [to_public_data(one) for one in value]
     attributes = getattr(value, "__dict__", None)
     hidden: frozenset[str] = frozenset()
-    if is_dataclass(value) and not isinstance(value, type):  # which may have slots
+    if is_dataclass(value) and not isinstance(value, type):  # dataclasses may have slots
         hidden = private_fields(type(value))
         attributes = {one.name: getattr(value, one.name) for one in fields(value)}
     if attributes is None or isinstance(value, type):

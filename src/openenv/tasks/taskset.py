@@ -27,7 +27,7 @@ from openenv.tasks.task import Task
 
 __all__ = ["SplitTasksets", "TaskStream", "Taskset", "unknown_split", "ambiguous_split"]
 
-HINTED_IDS = 2000  # of so many tasks the ids are compared to one that is unknown
+HINTED_IDS = 2000  # number of ids that are searched for a similar one
 
 
 class TaskReader(Protocol):
@@ -221,7 +221,7 @@ class Taskset:
         if isinstance(chosen, range):
             return chosen.index(row) if row in chosen else None
         at = bisect.bisect_left(chosen, row)
-        if at < len(chosen) and chosen[at] == row:  # as a rule they are in order
+        if at < len(chosen) and chosen[at] == row:  # usually the rows are in order
             return at
         try:
             return chosen.index(row)
@@ -268,7 +268,7 @@ class Taskset:
         return f"{self.name}{version}{split}"
 
     def __getstate__(self) -> dict[str, Any]:
-        # What finds the fingerprint is a function of this process.
+        # `_origin` may be a closure, which cannot be pickled.
         fingerprint = self.fingerprint
         return {k: v for k, v in vars(self).items() if k != "_origin"} | {
             "fingerprint": fingerprint
@@ -354,7 +354,7 @@ class SplitTasksets(Taskset):
         vars(self).update(state)
 
 
-# What every reading of a taskset begins with.
+# Every method that reads tasks accesses one of these attributes.
 _OF_ONE_SPLIT = frozenset({"_rows", "_reader", "_functions", "_chosen", "_origin"})
 
 
@@ -449,7 +449,7 @@ class TaskStream(Taskset):
                 raise IndexError(f"{self.name} has no task {key}")
             return task
         if key.stop is None:
-            len(self)  # raises: it has none
+            len(self)  # raises TypeError
         tasks = list(itertools.islice(self, key.start, key.stop, key.step))
         rows = ListRows(self.name, tasks)
         return Taskset(

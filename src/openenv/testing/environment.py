@@ -155,7 +155,7 @@ class _EnvironmentSubject:
     reset_arguments: dict[str, Any]
     max_steps: int
     findings: list[PromiseResult] = field(default_factory=list)
-    manager: SessionManager | None = None  # of worker processes, where they hold the environments
+    manager: SessionManager | None = None  # set if worker processes hold the environments
 
     def policy(self) -> Policy:
         """Return a policy that always repeats the same actions."""
@@ -285,7 +285,7 @@ def without_logging() -> Iterator[None]:
 
 
 async def _check(subject: _EnvironmentSubject, skip: frozenset[str]) -> CheckReport:
-    first = await subject.open()  # an environment that cannot be made is no finding
+    first = await subject.open()  # raises if the environment cannot be made at all
     await first.close()
     for promise, check in _CHECKS.items():
         subject.findings.append(
@@ -307,7 +307,7 @@ async def _check_promise(
         await check(subject, session)
     except PromiseSkipped as reason:
         return PromiseResult(promise, None, str(reason))
-    except Exception as error:  # whatever it raises, that is the finding
+    except Exception as error:  # any exception is the finding
         return PromiseResult(promise, False, f"{type(error).__name__}: {error}")
     finally:
         await session.close()
@@ -422,7 +422,7 @@ async def _arguments_are_taken(subject: _EnvironmentSubject, session: Session) -
 
 
 async def _step_before_reset(subject: _EnvironmentSubject, session: Session) -> None:
-    # What to do before there is an observation is what one would do at the start.
+    # Before there is an observation, take the first action of an episode.
     helper = await subject.open()
     try:
         action = subject.policy()((await subject.reset(helper)).observation)
@@ -467,7 +467,7 @@ async def _instances_are_apart(subject: _EnvironmentSubject, session: Session) -
         for other in others:
             await other.close()
     if not seed:
-        return  # without a seed episodes may differ; that they were all played is the finding
+        return  # without a seed episodes may differ; it is enough that all were played
     for episode in together:
         _expect(_trace(episode) == alone, "an episode differs from the same one played alone")
 
@@ -490,7 +490,7 @@ async def _snapshot_restores(subject: _EnvironmentSubject, session: Session) -> 
     other = await subject.open()
     try:
         for again in (session, other):
-            # The same actions as before, which a policy that is a cycle has counted on from.
+            # Restart the policy, so that a cycle continues with the same actions as before.
             act = subject.policy()
             act(start.observation)
             reply = await again.handle(Restore({"snapshot": stored}))
@@ -511,7 +511,7 @@ async def _play_on(
     return _trace(episode)
 
 
-RENDERED_STEPS = 5  # of an episode, and its end: a browser may take a second for each
+RENDERED_STEPS = 5  # besides the last one: rendering in a browser may take a second each
 
 
 async def _render_only_shows(subject: _EnvironmentSubject, session: Session) -> None:
@@ -529,7 +529,7 @@ async def _render_only_shows(subject: _EnvironmentSubject, session: Session) -> 
     if not any(drawn):
         raise PromiseSkipped("there was nothing to show")
     if not seed:
-        return  # another episode may differ; that the state stayed as it was is the finding
+        return  # episodes may differ; it is enough that the state did not change
     other = await subject.open()
     try:
         shown, unseen = _trace(episode), _trace(await subject.play(other, **seed))

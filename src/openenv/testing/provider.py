@@ -199,7 +199,9 @@ def check_provider(
     known, skipped = known_failures or {}, skip or {}
     unknown = sorted({*known, *skipped} - set(PROMISES))
     if unknown:
-        raise ValueError(f"no such promise: {unknown[0]!r}; they are constants of this module")
+        raise ValueError(
+            f"unknown promise {unknown[0]!r}; expected a constant of openenv.testing.provider"
+        )
     logger = logging.getLogger("openenv")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -504,7 +506,7 @@ def _cancelled_launch(subject: _ProviderSubject) -> None:
             server = await launching
         except asyncio.CancelledError:
             return
-        await server.stop_async()  # it was quicker
+        await server.stop_async()  # the launch was faster than the cancellation
 
     before = subject.names()
     asyncio.run(play())
@@ -819,7 +821,7 @@ def _forked(subject: _ProviderSubject) -> None:
         raise PromiseSkipped("this system does not fork")
     server = subject.served()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of other threads, which the child has no use for
+        warnings.simplefilter("ignore")  # about threads, which the child does not use
         child = os.fork()
     if child == 0:
         try:

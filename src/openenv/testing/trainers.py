@@ -59,12 +59,12 @@ __all__ = [
 ]
 
 TOOL = "write"
-RIGHT = ("press(1)", "press(2)")  # what an episode wants, in this order
-WRONG = "press(9)"  # what may never be carried out
+RIGHT = ("press(1)", "press(2)")  # the correct actions, in this order
+WRONG = "press(9)"  # an action that must never be carried out
 WON, LOST = 1.0, -1.0
 BEGINS = "This is box"  # how the first observation begins
 MAX_TURNS = 4
-# What words of a server without room have to name, so that whoever trains knows what to change.
+# An error about missing sessions must name the setting to change.
 ROOM = re.compile(r"MAX_CONCURRENT_ENVS|max_concurrent_envs|sessions?\b", re.IGNORECASE)
 UNEQUAL = re.compile("UnequalBeginnings|beg[ai]ns? (differently|with)", re.IGNORECASE)
 PICTURE = re.compile("picture|image", re.IGNORECASE)
@@ -156,7 +156,7 @@ def _written_call(code: str, lost: int = 0) -> str:
 
 
 FIRST, SECOND = ScriptedReply(RIGHT[:1]), ScriptedReply(RIGHT[1:])
-NOTHING_LEFT = ScriptedReply(("press(0)",))  # to whoever asks more often than the script goes
+NOTHING_LEFT = ScriptedReply(("press(0)",))  # for turns past the end of the script
 
 
 # ------------------------------------------------------------------ the cases
@@ -375,7 +375,7 @@ def find_case(text: str) -> TrainerCase:
     if found is not None and found[1] in _BY_NAME:
         return _BY_NAME[found[1]]
     raise ValueError(
-        "the prompt shows neither the first observation, which begins 'This is box', nor the row's "
+        "the prompt holds neither the first observation ('This is box ...') nor the row's "
         f"prompt: {text[-300:]!r}. Show the model both"
     )
 
@@ -675,8 +675,10 @@ def _check_reasons(left_out: Mapping[str, str]) -> None:
     for name, why in left_out.items():
         if name not in _BY_NAME:
             close = difflib.get_close_matches(name, list(_BY_NAME), n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(_BY_NAME)}"
-            raise ValueError(f"not_applicable names the case {name!r}, which there is not; {hint}")
+            hint = (
+                f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(_BY_NAME)}"
+            )
+            raise ValueError(f"not_applicable names the unknown case {name!r}; {hint}")
         if not why.strip():
             raise ValueError(f"not_applicable[{name!r}] is empty; say why the case cannot happen")
 
@@ -722,7 +724,7 @@ def _find_fault(
         return f"no episode was begun with seed={case.number}, and {seen}: the row's seed is lost"
     if case.expected == "unequal":
         return _wrong_group(rollouts)
-    # One that was begun and left at once is a retry, or a look at how a row begins.
+    # An episode without actions is a retry, or a look at the first observation.
     acted = [one for one in episodes if one.codes] or episodes
     wrong = [_wrong_actions(case, one) for one in acted]
     wrong += [_wrong_rollout(case, one) for one in rollouts]
@@ -808,7 +810,7 @@ def _wrong_worth(case: TrainerCase, rollout: TrainerRollout) -> str | None:
             else bool(PICTURE.search(rollout.error or "")),
             "that the model is given the picture, or an error that says that it is not",
         ),
-    }[case.expected]  # `unequal` is of several rollouts
+    }[case.expected]  # `unequal` concerns several rollouts
     return None if accepted else f"the rollout {rollout}; expected {expected}"
 
 

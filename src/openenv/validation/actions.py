@@ -27,7 +27,7 @@ LONG_TEXT = 100_000
 LONG_LIST = 10_000
 HUGE_NUMBER = 2**53
 
-# The least text of each format that pydantic checks.
+# A minimal text of each format that pydantic checks.
 FORMATS = {
     "date": "2000-01-01",
     "date-time": "2000-01-01T00:00:00Z",

@@ -174,10 +174,10 @@ class ValidationRun(AbstractContextManager["ValidationRun"]):
         """
         shared, self._running = self._running, None
         if shared is not None:
-            with suppress(OpenEnvError, OSError):  # one that is gone may have no log any more
+            with suppress(OpenEnvError, OSError):  # a server that ended may have no log
                 text = redact(shared.logs(MAX_LOG_BYTES))
                 (self.outputs_dir / LOG_FILE).write_text(text, encoding="utf-8")
-        with ExitStack() as stopping:  # one that cannot be stopped keeps no other from it
+        with ExitStack() as stopping:  # a failing stop must not prevent the others
             while self._started:
                 stopping.callback(self._started.pop().stop)
 

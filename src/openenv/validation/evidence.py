@@ -44,7 +44,7 @@ def strict_json(text: str) -> Any:
 
 
 def _no_constant(name: str) -> Any:
-    raise InvalidJSON(f"{name} is no JSON")
+    raise InvalidJSON(f"{name} is not valid JSON")
 
 
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class Exchange:
         try:
             frame = strict_json(self.response)
         except InvalidJSON as error:
-            return "", None, f"the frame is no JSON: {error}"
+            return "", None, f"the frame is not valid JSON: {error}"
         if not isinstance(frame, dict) or not isinstance(frame.get("type"), str):
             return "", None, f"the frame is no object with a type: {self.response:.200}"
         return frame["type"], frame.get("data"), None
@@ -190,7 +190,7 @@ class Transcript:
     def moments(self) -> tuple[Moment, ...]:
         """The resets and steps that were answered with observations."""
         found: list[tuple[Exchange, list[Exchange]]] = []
-        is_known = False  # what state it must be in
+        is_known = False  # whether a reading of the state belongs to the last moment
         for exchange in self.exchanges:
             if exchange.kind == "observation":
                 found.append((exchange, []))
@@ -219,7 +219,7 @@ class Transcript:
             if exchange.error is not None:
                 found.append(f"{exchange.asked['type']} {number}: {exchange.error}")
             if exchange.response is None:
-                return found  # nothing was answered any more, for the same reason
+                return found  # later requests fail for the same reason
         return found + ([self.stopped] if self.stopped else [])
 
     @property
@@ -255,7 +255,7 @@ def _comparable(exchange: Exchange) -> Any:
     if trouble is not None:
         return ("", trouble)
     if kind == "error" and isinstance(data, dict):
-        return (kind, data.get("code"))  # an incident's id is another each time
+        return (kind, data.get("code"))  # incident ids differ every time
     if kind == "state" and isinstance(data, dict):
         return (kind, {name: value for name, value in data.items() if name != "episode_id"})
     return (kind, data)

@@ -215,9 +215,9 @@ class GraderRegistry:
         """
         lacking = [name for name in _PARTS if not hasattr(grader, name)]
         if lacking:
-            raise GraderError(f"{grader!r} is no grader: it has no {', '.join(lacking)}")
+            raise GraderError(f"{grader!r} is not a grader: missing {', '.join(lacking)}")
         if grader.check_id in self._graders:
-            raise GraderError(f"the check {grader.check_id!r} has a grader already")
+            raise GraderError(f"the check {grader.check_id!r} already has a grader")
         self._graders[grader.check_id] = grader
 
     def load_entry_points(self) -> int:
@@ -289,7 +289,7 @@ def sort_graders(graders: Iterable[Grader]) -> list[Grader]:
     try:
         ranks = {check_id: rank for rank, check_id in enumerate(sorter.static_order())}
     except graphlib.CycleError as error:
-        raise GraderError(f"checks depend on each other in a circle: {error.args[1]}") from error
+        raise GraderError(f"checks depend on each other circularly: {error.args[1]}") from error
     return sorted(by_id.values(), key=lambda one: (one.level, ranks[one.check_id]))
 
 
@@ -297,7 +297,7 @@ def _load_entry_point(entry: EntryPoint) -> Any:
     try:
         found = entry.load()
         return found() if isinstance(found, type) else found
-    except (Exception, SystemExit) as error:  # whatever a package raises when it is imported
+    except (Exception, SystemExit) as error:  # importing a package may raise anything
         what = f"the entry point {_describe_entry_point(entry)} cannot be loaded"
         raise GraderError(f"{what}: {type(error).__name__}: {error}") from error
 

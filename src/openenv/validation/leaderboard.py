@@ -60,9 +60,9 @@ TOLD_S = 1.0
 LAST_LINES, LAST_BYTES = 5, 8192
 REPORTS = "reports"
 
-# Standard input is the lifeline of a validation: where we are killed, a watcher that is left behind
-# in its group ends it, politely first. Otherwise the watcher keeps the group's id from being used
-# again until we have ended the group.
+# Standard input is the lifeline of a validation: if this process is killed, a watcher in the group
+# ends the validation, by SIGINT first. Until then the watcher keeps the group's id from being
+# reused before the group is ended.
 _LAUNCH = """
 validation=$$
 exec 3<&0 </dev/null
@@ -293,7 +293,7 @@ class _LeaderboardRun:
             running = list(self._running)
         self._pool.shutdown(wait=False, cancel_futures=True)
         for process in running:
-            process.send_signal(signal.SIGINT)  # all at once: each may take its time
+            process.send_signal(signal.SIGINT)  # to all before waiting for any
         for process in running:
             _end(process, asks=False)
         self._pool.shutdown()
@@ -457,7 +457,7 @@ def _end(running: subprocess.Popen[bytes], *, asks: bool = True) -> None:
     group.
     """
     if running.poll() is None:
-        if asks:  # once only: a second time would interrupt what it does about it
+        if asks:  # only once: a second SIGINT would interrupt its cleanup
             running.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
             running.wait(END_S)

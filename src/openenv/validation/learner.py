@@ -110,7 +110,8 @@ class LearningSettings:
         """
         known = {one.name for one in fields(cls)}
         if unknown := sorted(given.keys() - known):
-            raise ValueError(f"LEARNING has {unknown[0]!r}; there are {', '.join(sorted(known))}")
+            names = ", ".join(sorted(known))
+            raise ValueError(f"LEARNING: unknown setting {unknown[0]!r}; expected one of {names}")
         values = {**others, **given}
         if values.get("tasks") is not None:
             values["tasks"] = tuple(values["tasks"])
@@ -408,7 +409,7 @@ async def learn(
         OpenEnvError: The server cannot be reached, or an episode failed.
         MissingPackage: numpy and scipy are not installed.
     """
-    await asyncio.to_thread(_load_packages)  # which takes a second
+    await asyncio.to_thread(_load_packages)  # importing takes a second
     chosen = settings or LearningSettings()
     began = time.monotonic()
     async with _sessions(url, chosen.groups * chosen.samples) as clients:
@@ -438,7 +439,7 @@ async def _sessions(url: str, wanted: int) -> AsyncIterator[list[GenericEnvClien
             client = GenericEnvClient(url, queue_timeout_s=0)
             try:
                 await stack.enter_async_context(client)
-                with contextlib.suppress(ExecutionFailed):  # there may be none before a reset
+                with contextlib.suppress(ExecutionFailed):  # state may fail before the first reset
                     await client.state()
             except CapacityError:
                 if not clients:
@@ -456,7 +457,7 @@ class _Learner:
     ) -> None:
         self.table, self._settings = table, settings
         self._done, self._total = number * settings.iterations, settings.seeds * settings.iterations
-        # Those of learning, of measuring, and of other learners are apart.
+        # Each learner has its own sequence of seeds, for training and for evaluation.
         self._seeds = random.Random(f"{seed} {number}")  # nosec B311  # no secret
         self.curve: list[float] = []
         self.groups: list[bool] = []

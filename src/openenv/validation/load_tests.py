@@ -32,10 +32,10 @@ __all__ = [
 
 SESSIONS_UNDER_LOAD = 8
 STEPS_ALONE, STEPS_UNDER_LOAD = 60, 200
-LATENCY_SECONDS = 4.0  # of each of the two
+LATENCY_SECONDS = 4.0  # for each of the two measurements
 
 WARM_UP_EPISODES, EPISODES_A_READING, READINGS = 20, 20, 6
-# What slow ones get; then there are fewer episodes to a reading.
+# Time limits for slow environments, which then play fewer episodes per reading.
 WARM_UP_SECONDS, READING_SECONDS = 10.0, 5.0
 
 CAPACITY = "CAPACITY_REACHED"
@@ -278,7 +278,7 @@ def cpu_seconds(pid: int) -> float:
     """Return the CPU time of a process and all descendants; 0 if unknown (Linux only)."""
     ticks = os.sysconf("SC_CLK_TCK")
     stats = (_read_proc_fields(one, "stat", after=")") for one in _process_tree(pid))
-    # Fields 14 and 15 of proc(5), of which the name and the pid are gone.
+    # Fields 14 and 15 of proc(5): the pid and the name were cut off.
     return sum((int(fields[11]) + int(fields[12])) / ticks for fields in stats if fields)
 
 

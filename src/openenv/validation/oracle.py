@@ -111,7 +111,7 @@ def read_episodes(path: Path) -> tuple[OracleEpisode, ...]:
     except OSError as error:
         raise OracleError(f"{path} cannot be read: {error.strerror}") from error
     except (InvalidJSON, UnicodeDecodeError) as error:
-        raise OracleError(f"{path} is no JSON: {error}") from error
+        raise OracleError(f"{path} is not valid JSON: {error}") from error
     return parse_episodes(content, str(path))
 
 
@@ -143,7 +143,7 @@ def _episode(content: Any, where: str) -> OracleEpisode:
         stored = content.get("snapshot")
         snapshot = None if stored is None else base64.b64decode(stored, validate=True)
     except (ValueError, TypeError) as error:
-        raise OracleError(f"{where}.snapshot is no base64: {error}") from error
+        raise OracleError(f"{where}.snapshot is not valid Base64: {error}") from error
     name = str(content.get("name") or where.rpartition(": ")[2])
     return OracleEpisode(reset, None if actions is None else tuple(actions), snapshot, name)
 
@@ -215,15 +215,15 @@ def read_oracle(declared: OracleDeclaration, root: Path, plan: ProbePlan) -> Ora
     if not path.resolve().is_relative_to(root.resolve()):
         raise OracleError(f"the oracle {declared.location} lies outside the package")
     if not path.is_file():
-        raise OracleError(f"the oracle {declared.location} is no file of the package")
+        raise OracleError(f"the oracle {declared.location} is not a file of the package")
     if path.suffix == ".json":
         episodes = read_episodes(path)
         needs = declared.form == "script"
         if needs and any(episode.actions is None for episode in episodes):
-            raise OracleError(f"{declared.location}: a trajectory has actions in every episode")
+            raise OracleError(f"{declared.location}: every episode of a trajectory needs actions")
         return Oracle(declared.form, path, episodes)
     if declared.form == "injected_state":
-        raise OracleError(f"{declared.location}: an injected state is a file of JSON, not of code")
+        raise OracleError(f"{declared.location}: an injected state must be a JSON file")
     if path.suffix != ".py":
         return Oracle(
             "script", path, (OracleEpisode(plan.reset, name="plan"),), script=path.read_bytes()
@@ -303,7 +303,7 @@ class OracleProgram:
             self._process.stdin.flush()
             answer = read_json(self._line())
         except (OSError, ValueError) as error:
-            raise OracleError(f"{self._path} has ended: {error}") from error
+            raise OracleError(f"{self._path} ended: {error}") from error
         if "error" in answer:
             raise OracleError(f"{self._path.name}, {request['call']}: {answer['error']}")
         return answer
@@ -319,7 +319,7 @@ class OracleProgram:
                 raise OracleError(f"{self._path} took longer than {self._call_s:g} s")
             read = os.read(self._process.stdout.fileno(), 2**16)
             if not read:
-                raise OracleError(f"{self._path} cannot be run; what it printed says why")
+                raise OracleError(f"{self._path} cannot be run; see its output")
             self._buffer += read
             if len(self._buffer) > MAX_ANSWER_BYTES:
                 self.close()

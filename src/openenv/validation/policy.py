@@ -86,7 +86,7 @@ def load_policy(version: str = "v1") -> SeverityPolicy:
     known = policy_versions()
     if version not in known:
         raise SeverityPolicyError(
-            f"there is no severity policy {version!r}; there are {', '.join(known)}"
+            f"unknown severity policy {version!r}; expected one of {', '.join(known)}"
         )
     file = resources.files("openenv.validation.policies") / f"severity-{version}.json"
     return SeverityPolicy.model_validate_json(file.read_bytes())
@@ -103,7 +103,7 @@ def read_policy(path: Path) -> SeverityPolicy:
     except OSError as error:
         raise SeverityPolicyError(f"the policy {path} cannot be read: {error.strerror}") from error
     except ValidationError as error:
-        raise SeverityPolicyError(f"{path} is no severity policy: {error}") from error
+        raise SeverityPolicyError(f"{path} is not a severity policy: {error}") from error
 
 
 def add_entries(policy: SeverityPolicy, more: Iterable[PolicyEntry]) -> SeverityPolicy:

@@ -112,7 +112,7 @@ def read_plan(path: Path) -> ProbePlan:
     except OSError as error:
         raise PlanError(f"{path} cannot be read: {error.strerror}") from error
     except (InvalidJSON, UnicodeDecodeError) as error:
-        raise PlanError(f"{path} is no JSON: {error}") from error
+        raise PlanError(f"{path} is not valid JSON: {error}") from error
     except PlanError as error:
         raise PlanError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
 
@@ -125,9 +125,9 @@ def _check_size(content: Any) -> None:
             return
         nodes += len(level)
         if depth > MAX_DEPTH:
-            raise PlanError(f"it is nested deeper than {MAX_DEPTH} levels")
+            raise PlanError(f"nested deeper than {MAX_DEPTH} levels")
         if nodes > MAX_NODES:
-            raise PlanError(f"it holds more than {MAX_NODES} values")
+            raise PlanError(f"more than {MAX_NODES} values")
         level = [inner for value in level for inner in _inside(value)]
 
 
@@ -147,10 +147,10 @@ def _plan(content: Any, source: str) -> ProbePlan:
     if type(seed) is not int or not 0 <= seed <= MAX_SEED:
         raise PlanError(f"reset.seed is {seed!r}; expected an integer from 0 to {MAX_SEED}")
     if not isinstance(episode_id, str) or not episode_id:
-        raise PlanError(f"reset.episode_id is {episode_id!r}; expected a text")
+        raise PlanError(f"reset.episode_id is {episode_id!r}; expected a non-empty string")
     options = _object(reset.get("options", {}), "reset.options")
     if taken := options.keys() & {"seed", "episode_id"}:
-        raise PlanError(f"reset.options gives {sorted(taken)[0]!r}, which is reset's own")
+        raise PlanError(f"reset.options holds {sorted(taken)[0]!r}, which belongs in reset")
     actions = content.get("actions")
     if not isinstance(actions, list) or not 1 <= len(actions) <= MAX_ACTIONS:
         raise PlanError(f"actions must be a list of 1 to {MAX_ACTIONS} objects")
@@ -163,9 +163,8 @@ def _object(value: Any, what: str, known: set[str] | None = None) -> dict[str, A
     if not isinstance(value, dict):
         raise PlanError(f"{what} must be an object, not {type(value).__name__}")
     if known is not None and (unknown := value.keys() - known):
-        raise PlanError(
-            f"{what} has the key {sorted(unknown)[0]!r}; there are {', '.join(sorted(known))}"
-        )
+        names = ", ".join(sorted(known))
+        raise PlanError(f"{what} has the unknown key {min(unknown)!r}; expected one of {names}")
     return value
 
 

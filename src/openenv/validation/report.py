@@ -164,7 +164,7 @@ def read_report(path: Path) -> AnyReport:
     except OSError as error:
         raise ReportError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise ReportError(f"{path} is no JSON: {error}") from error
+        raise ReportError(f"{path} is not valid JSON: {error}") from error
     version = content.get("report_schema_version") if isinstance(content, dict) else None
     if not isinstance(version, str) or version not in _SCHEMAS:
         known = " or ".join(_SCHEMAS)
@@ -172,4 +172,4 @@ def read_report(path: Path) -> AnyReport:
     try:
         return _SCHEMAS[version].model_validate(content)
     except ValidationError as error:
-        raise ReportError(f"{path} is no report: {error}") from error
+        raise ReportError(f"{path} is not a report: {error}") from error

@@ -74,7 +74,7 @@ __all__ = [
     "validate",
 ]
 
-# The modules of the levels that run the package: what collects, and what judges.
+# By level: the module, its collecting function, and the function that returns its graders.
 LEVELS = {
     Level.RUNTIME: ("openenv.validation.runtime", "collect_runtime", "runtime_checks"),
     Level.SEMANTIC: ("openenv.validation.semantic", "collect_semantic", "semantic_checks"),
@@ -248,11 +248,13 @@ def _check_policy(policy: SeverityPolicy, max_level: Level) -> None:
     known = {entry.check_id for entry in policy.entries}
     if max_level > Level.STATIC and "runtime.startup" not in known:
         raise SeverityPolicyError(
-            f"policy {policy.policy_version} is for packages that are not run: v2 and v3 are for "
-            "those that are, or ask for the static level only"
+            f"policy {policy.policy_version} is for packages that are not run; use v2 or v3, "
+            "or only the static level"
         )
     if max_level is Level.STATISTICAL and "learning.curve" not in known:
-        raise SeverityPolicyError(f"policy {policy.policy_version} knows no learner: v3 does")
+        raise SeverityPolicyError(
+            f"policy {policy.policy_version} does not cover the learner; use v3"
+        )
 
 
 def _entry(grader: Grader) -> PolicyEntry:
@@ -441,7 +443,7 @@ class _ValidationSession:
         is_running = run is not None and startup is not None and startup.is_running
         return Subject(
             self.root,
-            # Graders that cannot do without one are skipped before they are asked.
+            # Graders that need a manifest are skipped before they run.
             self.manifest,  # type: ignore[arg-type]
             run.image_ref if run is not None else (builds.image_ref if builds else None),
             run.running if run is not None and is_running else None,

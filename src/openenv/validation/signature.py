@@ -60,7 +60,7 @@ def detect_signature(package_root: Path) -> SignatureKind:
     if not found:
         known = ", ".join(kind.value for kind in SignatureKind)
         raise SignatureError(
-            f"{package_root} is no package: it has none of {known} (of task.md one that begins "
+            f"{package_root} is not a package: expected one of {known} (a task.md that begins "
             "with front matter)"
         )
     names = ", ".join(sorted(kind.value for kind in found))

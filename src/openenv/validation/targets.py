@@ -34,7 +34,7 @@ def find_package(target: str) -> Path:
     if path.is_dir():
         return path
     if path.exists():
-        raise PackageNotFound(f"{target} is a file; name its directory")
+        raise PackageNotFound(f"{target} is a file; expected a directory")
     name = target.replace("-", "_")
     if name.isidentifier():
         for candidate in (name, f"{name}_env"):
@@ -45,7 +45,7 @@ def find_package(target: str) -> Path:
     beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
     close = difflib.get_close_matches(path.name, beside, n=1)
     hint = f"; did you mean {path.with_name(close[0])}?" if close else ""
-    raise PackageNotFound(f"{target} is no directory, and no installed package{hint}")
+    raise PackageNotFound(f"{target} is neither a directory nor an installed package{hint}")
 
 
 def _installed(name: str) -> Path | None:

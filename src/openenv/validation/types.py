@@ -79,6 +79,6 @@ class ProviderCapability(str, Enum):
     IMAGE_BUILD = "image_build"
     GPU = "gpu"
     REMOTE = "remote"
-    # Ours: what a process of this machine lacks, and a container has.
+    # Ours: a container has these, a local process does not.
     CONTAINMENT = "containment"
     RESOURCE_LIMITS = "resource_limits"

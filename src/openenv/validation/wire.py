@@ -34,7 +34,7 @@ from openenv.validation.probes import Policy, ProbeView
 
 __all__ = ["Budget", "BudgetSpent", "RawSession", "fetch_page", "play_episode", "play_together"]
 
-# What RFC 008 gives a run: "Collection shares a 300-second deadline and retains at most 32 MiB".
+# RFC 008: "Collection shares a 300-second deadline and retains at most 32 MiB".
 DEADLINE_S, MAX_KEPT_BYTES = 300.0, 32 * 2**20
 ANSWER_S = 60.0
 HTTP_S = 15.0
@@ -73,7 +73,7 @@ class Budget:
         """
         left = self._until - time.monotonic()
         if left <= 0:
-            raise BudgetSpent(f"the {self._seconds:g} s of this run are over")
+            raise BudgetSpent(f"the time limit of {self._seconds:g} s is over")
         return left
 
     def keep(self, size_bytes: int) -> None:
@@ -84,7 +84,7 @@ class Budget:
         """
         self._left_bytes -= size_bytes
         if self._left_bytes < 0:
-            raise BudgetSpent(f"the frames of this run hold more than {self._kept_bytes} bytes")
+            raise BudgetSpent(f"the frames exceed the limit of {self._kept_bytes} bytes")
 
 
 class RawSession:
@@ -152,7 +152,7 @@ class RawSession:
         limit = min(self._answer_s, self._budget.seconds_left())
         began = time.perf_counter()
         try:
-            with suppress(TransportClosed):  # the server may have said why before it closed
+            with suppress(TransportClosed):  # the server may have sent the reason before it closed
                 self._transport.send(request.encode())
             frame = await self._transport.receive(limit)
         except asyncio.TimeoutError:
@@ -237,7 +237,7 @@ class _EpisodePlayer:
     policy: Policy
     reads_state: bool
     max_steps: int
-    step: int = -1  # the reset
+    step: int = -1  # -1 is the reset
     observation: Mapping[str, Any] = field(default_factory=dict)
     state: Mapping[str, Any] = field(default_factory=dict)
     is_over: bool = False
@@ -275,7 +275,7 @@ def fetch_page(url: str, path: str, body: Any = None, *, timeout_s: float = HTTP
     """
     target = over_http(url) + path
     if not target.lower().startswith(("http://", "https://")):
-        raise ValueError(f"{url!r} is no URL of HTTP")
+        raise ValueError(f"{url!r} is not an HTTP URL")
     data = None if body is None else to_json(body)
     headers = {"Accept": "application/json"}
     if data is not None:

@@ -54,7 +54,7 @@ class ParserRegistry:
             ParserError: The format has a parser.
         """
         if parser.signature in self._parsers:
-            raise ParserError(f"{parser.signature.value} has a parser already")
+            raise ParserError(f"{parser.signature.value} already has a parser")
         self._parsers[parser.signature] = parser
 
     def parser_for(self, signature: SignatureKind) -> Parser:

@@ -115,7 +115,7 @@ def _resources(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _megabytes(value: Any, path: str) -> int:
     found = _SIZE.fullmatch(str(value))
     if found is None:
-        raise DeclarationError([f"{path}: {value!r} is no size; expected one such as 2G"])
+        raise DeclarationError([f"{path}: {value!r} is not a size; expected a size such as 2G"])
     return int(float(found[1]) * _UNITS[found[2].lower()])
 
 

@@ -14,7 +14,7 @@ ENGINES = ("/var/run/docker.sock", "/run/podman/podman.sock")
 ROOTS = ("/", "/etc", "/usr", "/var", "/root")
 PROBE = ".openenv-probe"
 CGROUPS = "/sys/fs/cgroup"
-NO_LIMIT = 2**60  # version 1 says "none" by a number of nearly 2**63 bytes
+NO_LIMIT = 2**60  # cgroup version 1 writes "no limit" as nearly 2**63 bytes
 
 
 def main(told: str) -> None:

@@ -23,10 +23,10 @@ from openenv.validation.types import ProviderCapability
 __all__ = ["DockerSubject", "DockerValidationProvider", "find_engine_fault"]
 
 MIB = 2**20
-# Of what a package may write, this much is for Python's own shared memory.
+# The part of a package's disk limit that is reserved for Python's shared memory.
 SHARED_MB = 16
 PORTS = (443, 80)
-# What the provider itself mounts, read-only: the key of the server; and Podman its own init.
+# Read-only mounts of the provider (the server's key) and of Podman (its init).
 OWN_MOUNTS = [INSIDE, "/run/podman-init"]
 TAG = "localhost/openenv-validate-{package}:subject"
 

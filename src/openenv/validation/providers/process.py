@@ -50,7 +50,9 @@ class ProcessValidationProvider:
         """
         root = self._roots.get(spec.image_ref)
         if root is None:
-            raise UnmetRequirement("image_build", f"{spec.image_ref} is no package of this machine")
+            raise UnmetRequirement(
+                "image_build", f"{spec.image_ref} was not built by this provider"
+            )
         provider = ProcessProvider(
             root,
             env_vars=spec.env_vars,

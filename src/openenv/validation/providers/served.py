@@ -45,7 +45,7 @@ class ServedSubject(ABC):
         except ProviderError as error:
             raise _subject_error(error, "start") from error
         with ExitStack() as stack:
-            stack.callback(server.stop)  # whatever ends the wait, also Ctrl-C
+            stack.callback(server.stop)  # even if Ctrl-C ends the wait
             try:
                 server.wait_for_ready(spec.startup_timeout_s)
             except ProviderError as error:

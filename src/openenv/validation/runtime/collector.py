@@ -307,7 +307,7 @@ async def _play_measured(session: RawSession, plan: ProbePlan, policy: Policy) -
     """Play the measured episode; if the budget ends, return the episode so far."""
     try:
         await play_episode(session, plan.reset, policy)
-        await session.ask("state")  # which is to read as before
+        await session.ask("state")  # a second reading must be equal
     except BudgetSpent as error:
         return replace(session.transcript, stopped=str(error))
     return session.transcript

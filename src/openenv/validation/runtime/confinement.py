@@ -17,7 +17,7 @@ __all__ = ["PROGRAM", "probe_confinement"]
 
 LOOK_S = 40.0
 CONNECT_S = 2.0
-# Addresses that answer to nearly everybody, asked for nothing: does a connection come about?
+# Addresses that accept connections from nearly everywhere; nothing is sent to them.
 PUBLIC_PLACES = [["1.1.1.1", 443], ["8.8.8.8", 53]]
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "confinement_probe.py"

@@ -27,12 +27,12 @@ MIB = 2**20
 MAX_STEP_ALONE_MS = 5_000.0
 """The slowest of a hundred steps of one session, alone: what an agent's turn may wait for."""
 
-SLOWER_UNDER_LOAD = 4.0  # than its share, if all sessions had to wait for each other
+SLOWER_UNDER_LOAD = 4.0  # times the latency that fully serialized sessions would have
 
 LEAK_BYTES_AN_EPISODE = 16 * 1024
 LEAK_BYTES = 4 * MIB
 
-# Linux capabilities by which a container is none: capability.h.
+# Linux capabilities (capability.h) that break a container's isolation.
 DANGEROUS = {
     1: "DAC_OVERRIDE",
     12: "NET_ADMIN",
@@ -43,7 +43,7 @@ DANGEROUS = {
     21: "SYS_ADMIN",
     27: "MKNOD",
 }
-# What every engine mounts itself, and file systems that hold nothing of the machine.
+# Mounts of every engine, and file systems without files of the machine.
 OWN_MOUNTS = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/run/.containerenv")
 VIRTUAL = {"overlay", "tmpfs", "proc", "sysfs", "devpts", "mqueue", "cgroup", "cgroup2", "devtmpfs"}
 

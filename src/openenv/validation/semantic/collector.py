@@ -60,7 +60,7 @@ SAMPLED_EVERY_S = 0.02
 EXEC_S = 300.0
 SHORTEST_SECRET = 6
 
-# Another machine, as far as variables make one: its place, its words, its order of sets.
+# Variables that imitate another machine: time zone, language, hash order, proxies.
 ELSEWHERE = {
     "TZ": "Pacific/Chatham",
     "LANG": "tr_TR.UTF-8",
@@ -477,7 +477,7 @@ def _texts_of(
     """Return the texts of an action that were not among several offered choices."""
     if space.enumerated() or space.legal(observation):
         return []
-    if action.get("type") == "call_tool":  # which tool there is to call is listed, and no secret
+    if action.get("type") == "call_tool":  # tools are listed, so a tool's name is no secret
         action = action.get("arguments") or {}
     offered = set(_list_choices(observation))
     texts = string_leaves(action)

@@ -162,7 +162,7 @@ def _untag(engine: Engine, is_meant: Callable[[str], bool]) -> None:
     """Remove names. Failures are logged and otherwise ignored, as no verdict depends on them."""
     try:
         for name in filter(is_meant, engine.names()):
-            with suppress(EngineError):  # another run may have been quicker
+            with suppress(EngineError):  # another run may have removed it
                 engine.untag(name)
         left = list(filter(is_meant, engine.names()))
     except EngineError as error:

@@ -21,9 +21,9 @@ from openenv.validation.types import Level
 
 __all__ = ["CHECKS", "ManifestEvidence"]
 
-# What one machine has at most; more was meant in another unit.
+# Maxima of one machine; a larger number was probably meant in another unit.
 MOST_CPU, MOST_MEMORY_MB, MOST_DISK_MB = 512.0, 4 * 1024**2, 64 * 1024**2
-# What a server needs at least; Python alone, with nothing imported, takes some 10 MB.
+# The minimum of a server; Python alone, without imports, takes about 10 MB.
 LEAST_MEMORY_MB = 32
 
 FLOATING = {"main", "master", "latest", "head", "dev", "trunk", "nightly", "default", ""}

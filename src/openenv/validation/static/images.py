@@ -192,7 +192,7 @@ def _user_problems(package: Package, builds: ImageBuilds | None) -> Iterator[Pro
 
 def _base_problems(package: Package) -> Iterator[Problem]:
     assert package.dockerfile is not None
-    for base in package.dockerfile.bases({}):  # what it says itself, whatever --base says
+    for base in package.dockerfile.bases({}):  # the Dockerfile's own bases, regardless of --base
         _, _, tag = base.rpartition("/")[2].partition(":")
         if "@" not in base and tag in ("", "latest"):
             name = base.removesuffix(":latest")

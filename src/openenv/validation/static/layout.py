@@ -20,7 +20,7 @@ LARGEST_BYTES = 50 * 2**20
 HEAD_BYTES = 512
 SHOWN = 8
 
-# What an archive begins with, whatever it is called: (offset, bytes, name).
+# Magic bytes of archives: (offset, bytes, name).
 MAGIC = (
     (0, b"PK\x03\x04", "zip"),
     (0, b"\x1f\x8b", "gzip"),
@@ -31,7 +31,7 @@ MAGIC = (
     (0, b"Rar!\x1a\x07", "rar"),
     (257, b"ustar", "tar"),
 )
-# Formats that are archives inside, and are read as they are.
+# Formats that are archives internally, but are read as they are.
 FORMATS = {".npz", ".xlsx", ".docx", ".pptx", ".odt", ".ods", ".epub", ".svgz", ".pt", ".nii"}
 
 
@@ -54,7 +54,7 @@ def _unreadable(package: Package) -> Iterator[tuple[str, str]]:
 
 
 def _archives(package: Package) -> Iterator[tuple[str, str]]:
-    # The wheel of an OpenEnv that no index has: a dependency, as any other that is installed.
+    # The wheel of an unpublished OpenEnv is a dependency like any other.
     wheel = declared_source(package.root, package.project)
     for name in package.contents.files:
         path = package.root / name

@@ -140,9 +140,9 @@ def _project(root: Path) -> Mapping[str, Any]:
     path = root / "pyproject.toml"
     found = read_toml(path) if path.is_file() else {}
     if not isinstance(found.get("project", {}), Mapping):
-        raise PackageError(f"{path.name}: project is no table, but {found['project']!r:.80}")
+        raise PackageError(f"{path.name}: project is not a table: {found['project']!r:.80}")
     if not isinstance(wanted := found.get("project", {}).get("dependencies", []), list):
-        raise PackageError(f"{path.name}: project.dependencies is no list, but {wanted!r:.80}")
+        raise PackageError(f"{path.name}: project.dependencies is not a list: {wanted!r:.80}")
     return found
 
 

@@ -92,7 +92,7 @@ def _list_dependencies(package: Package) -> dict[str, str]:
     told = _as_list(package.about.get("dependencies"))
     found = {_normal(match[1]): str(one) for one in told if (match := _NAME.match(str(one)))}
     if package.workspace is not None:
-        found.pop("openenv", None)  # it is the checkout's own, and goes into the image as a wheel
+        found.pop("openenv", None)  # the checkout's OpenEnv goes into the image as a wheel
     return found
 
 
@@ -142,7 +142,7 @@ def _read_toml_lock(path: Path) -> Lock:
     versions, without = {}, []
     for row in rows:
         if not isinstance(row, Mapping):
-            raise PackageError(f"{path.name}: {row!r:.80} is no package's table")
+            raise PackageError(f"{path.name}: {row!r:.80} is not a package's table")
         name = _normal(str(row.get("name", "")))
         versions[name] = str(row.get("version", ""))
         if not (_is_local(row) or _has_hash(row) or _is_commit(row)):
