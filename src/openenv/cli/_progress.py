@@ -63,7 +63,7 @@ class _Bars:
             TextColumn("{task.description:<12}"),
             BarColumn(bar_width=18),
             TextColumn("{task.fields[detail]}", table_column=Column(no_wrap=True)),
-            TimeElapsedColumn(),
+            TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=len("0:00:00"))),
             console=stderr(),
         )
         self._task = TaskID(-1)
