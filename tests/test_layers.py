@@ -199,7 +199,6 @@ HOMES = {
     "markupsafe": {"openenv.auto.catalog.site"},
     "matplotlib": {
         "openenv._internal.reports.plots",
-        "openenv.cli.blackjack",
         "openenv.evals.plots",
         "openenv.validation.plots",
     },
@@ -362,6 +361,7 @@ AT_ONCE = {
     "torch": {"openenv.integrations.lightning", "openenv.integrations.transformers"},
     "transformers": {"openenv.integrations.trl.costs"},
     "matplotlib": {"openenv._internal.reports.plots", "openenv.evals.plots"},
+    "openspiel_env": {"openenv.cli._demo"},
     "numpy": {
         "openenv.cli._gymnasium",
         "openenv._internal.choices",

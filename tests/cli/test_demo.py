@@ -10,8 +10,8 @@ from support.waiting import wait_until
 
 from openenv.cli import _demo
 from openenv.cli._console import CommandError
-from openenv.cli.blackjack import CurvePoint, Evaluation
 from openenv.cli.commands import demo as command
+from openspiel_env.blackjack import CurvePoint, Evaluation
 
 pytestmark = pytest.mark.slow  # most start servers in processes of their own
 
@@ -80,7 +80,7 @@ def test_a_player_that_learned_nothing_is_a_failure(
 ) -> None:
     pytest.importorskip("pyspiel")
     poor = Evaluation(-0.5, 0.01, 0.2, 0.1, 0.7, 100)
-    outcome = _demo.Outcome(poor, poor, [CurvePoint(100, -0.5, 1.0)], 1.0)
+    outcome = _demo.DemoResult(poor, poor, [CurvePoint(100, -0.5, 1.0)], 1.0)
     monkeypatch.setattr(_demo, "run", lambda plan: outcome)
     with pytest.raises(CommandError) as caught:
         command.demo(output_dir=tmp_path)

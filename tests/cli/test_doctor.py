@@ -14,7 +14,7 @@ from support.commands import COMMAND, environ
 from support.zygote import run_python
 
 from openenv.cli import _doctor
-from openenv.cli._doctor import Finding, Status
+from openenv.cli._doctor import DoctorFinding, FindingStatus
 
 pytestmark = pytest.mark.slow
 
@@ -104,7 +104,7 @@ def test_a_program_that_hangs_is_broken(
     monkeypatch.setattr(_doctor, "PROGRAM_S", 0.5)
     monkeypatch.setenv("PATH", f"{machine.programs}:{os.environ['PATH']}")
     (found,) = _doctor._podman()
-    assert (found.status, found.detail) == (Status.BROKEN, "it does not answer within 0.5 s")
+    assert (found.status, found.detail) == (FindingStatus.BROKEN, "it does not answer within 0.5 s")
 
 
 def test_a_check_that_hangs_or_fails_keeps_no_other_from_its_end(
@@ -112,26 +112,26 @@ def test_a_check_that_hangs_or_fails_keeps_no_other_from_its_end(
 ) -> None:
     over = threading.Event()
 
-    def hangs() -> Iterator[Finding]:
+    def hangs() -> Iterator[DoctorFinding]:
         over.wait(20)
         yield from ()
 
-    def fails() -> Iterator[Finding]:
+    def fails() -> Iterator[DoctorFinding]:
         raise KeyError("x")
         yield
 
-    def works() -> Iterator[Finding]:
-        yield Finding("C", "c", Status.OK, "fine")
+    def works() -> Iterator[DoctorFinding]:
+        yield DoctorFinding("C", "c", FindingStatus.OK, "fine")
 
-    checks = [_doctor.Check(*one) for one in (("A", "a", hangs), ("B", "b", fails))]
-    monkeypatch.setattr(_doctor, "CHECKS", [*checks, _doctor.Check("C", "c", works)])
+    checks = [_doctor.DoctorCheck(*one) for one in (("A", "a", hangs), ("B", "b", fails))]
+    monkeypatch.setattr(_doctor, "CHECKS", [*checks, _doctor.DoctorCheck("C", "c", works)])
     monkeypatch.setattr(_doctor, "CHECK_S", 0.2)
-    found = _doctor.examine()
+    found = _doctor.run_checks()
     over.set()
     assert found == [
-        Finding("A", "a", Status.BROKEN, "no answer within 0.2 s"),
-        Finding("B", "b", Status.BROKEN, "it cannot be told: KeyError: 'x'"),
-        Finding("C", "c", Status.OK, "fine"),
+        DoctorFinding("A", "a", FindingStatus.BROKEN, "no answer within 0.2 s"),
+        DoctorFinding("B", "b", FindingStatus.BROKEN, "it cannot be told: KeyError: 'x'"),
+        DoctorFinding("C", "c", FindingStatus.OK, "fine"),
     ]
 
 

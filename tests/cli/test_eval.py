@@ -301,13 +301,13 @@ def test_rollouts_that_are_there_are_told_of_with_how_to_go_on(tmp_path: Path) -
 
 
 def test_words_are_short_where_there_are_many_tasks() -> None:
-    from openenv.cli.commands.eval import compared_in_words, in_words
+    from openenv.cli.commands.eval import summarize_comparison, summarize_evaluation
     from openenv.evals import compare, evaluate
 
     def run(reward: float) -> Evaluation:
         return evaluate([rollout(f"t{i}", s, reward) for i in range(40) for s in range(20)], HEADER)
 
-    words = in_words(run(1.0))
+    words = summarize_evaluation(run(1.0))
     assert "1: 100.0 %" in words and "16: " in words and "20: " in words and "; 3: " not in words
-    told = compared_in_words(compare(run(0.0), run(1.0)))
+    told = summarize_comparison(compare(run(0.0), run(1.0)))
     assert "fixed: 40: t0, t1" in told and "and 30 more" in told and "regressed: 0\n" in f"{told}\n"

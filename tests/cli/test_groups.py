@@ -109,7 +109,7 @@ def test_an_unforeseen_error_is_one_line_and_a_hint(monkeypatch: pytest.MonkeyPa
     assert done.exit_code == 1
     assert done.stdout == ""
     assert done.stderr == (
-        "Error: KeyError: 'x'\nhint: `openenv --debug COMMAND ...` shows where it comes from\n"
+        "Error: KeyError: 'x'\nhint: `openenv --debug COMMAND ...` shows the traceback\n"
     )
 
 
@@ -122,7 +122,7 @@ def test_an_error_of_this_package_says_all_that_there_is(monkeypatch: pytest.Mon
 def test_debug_shows_where_an_error_comes_from(
     arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openenv.cli._console._Manner.debug", False)
+    monkeypatch.setattr("openenv.cli._console._OutputSettings.debug", False)
     failing(monkeypatch, KeyError("x"))
     done = run(*arguments)
     assert done.exit_code == 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,10 +13,7 @@ from cli.generated import check_generated
 from support.commands import SOURCES, environ, run_openenv
 from support.venvs import python_of
 
-if sys.version_info >= (3, 11):
-    pass
-else:
-    pass
+from openenv.cli._vendor import read_source
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -306,6 +302,15 @@ def test_a_source_that_cannot_be_read_is_a_failure(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------ what it must not do
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "games").mkdir()
+    (tmp_path / "games" / "games.py").write_text("x = 1\n")
+    os.mkfifo(tmp_path / "games" / "levels.py")
+    source = read_source(str(tmp_path / "games"))
+    assert list(source.files) == ["games/games.py"]
+    assert source.skipped == ["levels.py: no regular file"]
 
 
 def test_nothing_of_what_it_depends_on_is_run_and_no_link_is_followed(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.commands import openenv_running, run_openenv
 
-from openenv.cli._info import address_of, of_files, outline
+from openenv.cli._info import outline, read_files, server_address
 
 
 def test_a_schema_is_a_line() -> None:
@@ -43,12 +43,12 @@ def test_a_schema_is_a_line() -> None:
     ],
 )
 def test_an_address_is_told_from_a_target(target: str, url: str | None) -> None:
-    assert address_of(target) == url
+    assert server_address(target) == url
 
 
 def test_a_manifest_need_not_say_much(tmp_path: Path) -> None:
     (tmp_path / "openenv.yaml").write_text("name: my_env\nvalidation: none\n")
-    assert of_files(str(tmp_path)) == {"name": tmp_path.name, "directory": str(tmp_path)}
+    assert read_files(str(tmp_path)) == {"name": tmp_path.name, "directory": str(tmp_path)}
 
 
 @pytest.mark.extended("starts commands that start servers")

@@ -16,7 +16,7 @@ from support.commands import ENVIRONMENTS, environ, openenv_running, run_openenv
 
 import openenv
 from openenv.cli._openenv import Origin, origin_for
-from openenv.cli._template import OPENENV, EnvironmentNames, render, since, write_tree
+from openenv.cli._template import OPENENV, EnvironmentNames, minimum_version, render, write_tree
 from openenv.testing import check_environment
 from openenv.testing.environment import RENDER_ONLY_SHOWS, SNAPSHOT_RESTORES
 
@@ -174,7 +174,7 @@ def test_a_released_version_needs_no_source(
 ) -> None:
     monkeypatch.setattr("openenv.images.running.is_released", lambda: True)
     assert origin_for(tmp_path) == Origin({}, {}, "")
-    assert since("0.11.0") == since("0.11.0+local") == ">=0.11.0"
+    assert minimum_version("0.11.0") == minimum_version("0.11.0+local") == ">=0.11.0"
 
 
 # ------------------------------------------------------------------ what it refuses

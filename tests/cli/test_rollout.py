@@ -19,7 +19,7 @@ from support.zygote import PythonProcess, run_python
 
 from openenv.cli.__main__ import app
 from openenv.cli._console import CommandError
-from openenv.cli.commands.rollout import told
+from openenv.cli.commands.rollout import describe_progress
 from openenv.rollouts import RolloutProgress, read_header, read_rollouts
 
 TESTS = Path(__file__).parents[1]
@@ -257,7 +257,7 @@ def test_a_run_that_is_interrupted_can_be_gone_on_with(
 def test_progress_is_said_in_a_line() -> None:
     progress = RolloutProgress(1200, 10000, 3, 0.51, 410.0, 21.4, 256, 256)
     line = "1,200 of 10,000, 410.0/s, 0:21 left, mean reward 0.51, 256 at once, 3 failed"
-    assert told(progress) == line
+    assert describe_progress(progress) == line
 
 
 @pytest.mark.extended("starts commands; tests/rollouts shows what they do")

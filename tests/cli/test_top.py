@@ -25,7 +25,13 @@ from support.commands import COMMAND, environ, openenv_running, run_openenv
 from support.environments import Counter, CounterEnv, Do
 
 from openenv import create_app
-from openenv.cli._readings import Reading, Unreadable, changed, quantile, read
+from openenv.cli._readings import (
+    MetricsReading,
+    MetricsUnreadable,
+    compare_readings,
+    quantile,
+    read_metrics,
+)
 from openenv.errors import ExecutionFailed
 
 pytestmark = pytest.mark.slow  # most start programs
@@ -59,12 +65,14 @@ def stepping(url: str) -> Iterator[None]:
 @pytest.mark.extended("draws on a terminal for a while")
 def test_one_interval_as_json(serve: Serve, tmp_path: Path) -> None:
     url = serve(create_app(Counter, max_concurrent_envs=5))
-    before = read(url)
+    before = read_metrics(url)
     with stepping(url):
         done = run_openenv("top", url, "--once", "--json", "--interval=0.5", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)[url]
-    really_done = read(url).values["openenv_steps_total"] - before.values["openenv_steps_total"]
+    really_done = (
+        read_metrics(url).values["openenv_steps_total"] - before.values["openenv_steps_total"]
+    )
     assert 0 < shown["steps_per_s"] * 0.5 <= really_done
     assert shown["environments"] == ["Counter"] and shown["version"]
     assert (shown["sessions"], shown["slots"], shown["queue"]) == (1, 5, 0)
@@ -108,8 +116,8 @@ def test_the_metrics_of_another_program_are_told_from_ours(serve: Serve) -> None
         return PlainTextResponse("# TYPE up gauge\nup 1\n# EOF\n")
 
     url = serve(Starlette(routes=[Route("/metrics", other)]))
-    with pytest.raises(Unreadable, match="another program"):
-        read(url)
+    with pytest.raises(MetricsUnreadable, match="another program"):
+        read_metrics(url)
 
 
 @pytest.mark.extended("draws on a terminal for a while")
@@ -138,11 +146,11 @@ def test_a_key_is_shown_to_who_asks_for_one(
 
 def test_a_restart_is_noticed_by_whatever_was_counted() -> None:
     name = "openenv_websocket_bytes_total in"
-    before = Reading(1.0, values=Counts({name: 900.0, "openenv_slots": 64.0}))
-    after = Reading(3.0, values=Counts({name: 500.0, "openenv_slots": 4.0}))
-    change = changed(before, after)
+    before = MetricsReading(1.0, values=Counts({name: 900.0, "openenv_slots": 64.0}))
+    after = MetricsReading(3.0, values=Counts({name: 500.0, "openenv_slots": 4.0}))
+    change = compare_readings(before, after)
     assert (change.bytes_in_per_s, change.slots) == (250.0, 4)
-    assert changed(after, replace(after, at=4.0)).bytes_in_per_s == 0
+    assert compare_readings(after, replace(after, at=4.0)).bytes_in_per_s == 0
 
 
 @pytest.mark.extended("draws on a terminal for a while")

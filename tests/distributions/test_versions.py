@@ -16,7 +16,7 @@ from support.environments import Counter
 import openenv
 from openenv import create_app
 from openenv._internal.version import version
-from openenv.cli._template import TEMPLATES, EnvironmentNames, render, since
+from openenv.cli._template import TEMPLATES, EnvironmentNames, minimum_version, render
 
 VERSION: str = about(ROOT)["version"]
 HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a"}}
@@ -57,13 +57,13 @@ def test_so_does_a_new_one(template: str, tmp_path: Path) -> None:
     tree = render(EnvironmentNames.of("my_env"), TEMPLATES[template])
     (tmp_path / "pyproject.toml").write_text(str(tree["pyproject.toml"]))
     dependencies = about(tmp_path)["dependencies"]
-    assert asked_of_openenv(dependencies) == [since(VERSION)]
-    assert str(tree["server/requirements.txt"]).split() == [f"openenv{since(VERSION)}"]
+    assert asked_of_openenv(dependencies) == [minimum_version(VERSION)]
+    assert str(tree["server/requirements.txt"]).split() == [f"openenv{minimum_version(VERSION)}"]
 
 
 def test_a_version_in_development_is_asked_for_too_and_no_index_has_it() -> None:
     versions = ("0.11.0", "0.12.0rc1", "0.12.0.dev0", "0.12.0.dev0+of.a.checkout", "0.0.0")
-    assert [since(version) for version in versions] == [
+    assert [minimum_version(version) for version in versions] == [
         ">=0.11.0",
         ">=0.12.0rc1",
         ">=0.12.0.dev0",

@@ -269,9 +269,9 @@ def zipped(files: dict[str, bytes]) -> bytes:
     return written.getvalue()
 
 
-def tarred(data: bytes, name: str = "notes.txt", **told: object) -> bytes:
+def tarred(data: bytes, **told: object) -> bytes:
     written = io.BytesIO()
-    entry = tarfile.TarInfo(name)
+    entry = tarfile.TarInfo("notes.txt")
     entry.size = len(data)
     entry.pax_headers = {key.replace("_", "."): str(value) for key, value in told.items()}
     with tarfile.open(fileobj=written, mode="w") as archive:
@@ -286,8 +286,8 @@ def bomb(kind: str) -> bytes:
     if kind == "packed_twice":
         return zipped({f"{n}.gz": gzip.compress(bytes(MIB // 16)) for n in range(3)})
     if kind == "sparse":
-        told = {"GNU_sparse_major": 0, "GNU_sparse_minor": 1, "GNU_sparse_size": 2**40}
-        return tarred(b"", GNU_sparse_map="0,0", **told)
+        sparse = {"major": 0, "minor": 1, "size": 2**40, "map": "0,0"}
+        return tarred(b"", **{f"GNU_sparse_{key}": value for key, value in sparse.items()})
     if kind == "long_name":
         header = bytearray(tarfile.TarInfo("././@LongLink").tobuf(tarfile.GNU_FORMAT))
         header[124:136], header[156:157] = b"%011o\0" % (2**33 - 1), b"L"

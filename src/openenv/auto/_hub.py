@@ -23,6 +23,7 @@ from openenv._internal.consent import agrees, is_at_terminal
 from openenv._internal.json import read_json
 from openenv._internal.net.http import FAILURES, ask
 from openenv._internal.net.peers import is_loopback as is_loopback_host
+from openenv._internal.replacing import replace_text
 from openenv.auto._discovery import EnvironmentInfo, get_discovery, info_of_distribution
 from openenv.client.launch import hf_space_subdomain
 from openenv.errors import OpenEnvError
@@ -259,20 +260,14 @@ def _note_origin(distribution: Distribution, url: str, found: SpaceRevision) -> 
     version = {"vcs": "git", "requested_revision": found.name, "commit_id": found.sha}
     origin = {"url": url, "vcs_info": version}
     for file in distribution.files or ():
+        # Both files may be links to an installer's cache, so they are replaced and not written to.
         if file.name == "direct_url.json":
             note = Path(str(distribution.locate_file(file)))
-            _replace(note, json.dumps(origin))
+            replace_text(note, json.dumps(origin))
             record = note.with_name("RECORD")
             lines = record.read_text(encoding="utf-8").splitlines()
             kept = [f"{file},," if line.startswith(f"{file},") else line for line in lines]
-            _replace(record, "\n".join(kept) + "\n")  # a digest of it would be wrong now
-
-
-def _replace(path: Path, text: str) -> None:
-    """Replace a file instead of writing to it, since it may be a link to an installer's cache."""
-    fresh = path.with_name(f".{path.name}.fresh")
-    fresh.write_text(text, encoding="utf-8")
-    fresh.replace(path)
+            replace_text(record, "\n".join(kept) + "\n")  # a digest of it would be wrong now
 
 
 def commit_of(distribution: Distribution) -> str | None:

@@ -1,4 +1,4 @@
-"""The commands of `openenv`, put together. Nothing that is slow to import is imported here."""
+"""The table of `openenv` commands. Slow modules are imported by the commands only."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ import typer
 
 import openenv
 from openenv.cli._console import be_quiet, set_color, show_tracebacks
-from openenv.cli._failures import end_as_by_ctrl_c
-from openenv.cli._groups import GLOBAL_PANEL, LazyGroup, Listed
+from openenv.cli._failures import handle_termination
+from openenv.cli._groups import GLOBAL_PANEL, CommandEntry, LazyGroup
 
 __all__ = ["app", "main"]
 
 
-# The commands, in the order of `openenv --help`, and where each is.
+# The commands in the order of `openenv --help`, each with panel and target.
 COMMANDS = {
-    "init": Listed("Make", "init:init"),
-    "import": Listed("Make", "importing:import_environment"),
-    "build": Listed("Make", "build:build"),
-    "validate": Listed("Make", "validate:validate"),
-    "manifest": Listed("Make", "manifest:app"),
-    "leaderboard": Listed("Make", "leaderboard:leaderboard"),
-    "skills": Listed("Make", "skills:skills"),
-    "discover": Listed("Find", "catalog:discover"),
-    "info": Listed("Find", "info:info"),
-    "serve": Listed("Run", "serve:serve"),
-    "mcp": Listed("Run", "mcp:mcp"),
-    "replay": Listed("Run", "replay:replay"),
-    "demo": Listed("Run", "demo:demo"),
-    "rollout": Listed("Train and evaluate", "rollout:rollout"),
-    "eval": Listed("Train and evaluate", "eval:evaluate_command"),
-    "score": Listed("Train and evaluate", "score:score"),
-    "collect": Listed("Train and evaluate", "collect:collect"),
-    "capture": Listed("Train and evaluate", "capture:capture"),
-    "sft": Listed("Train and evaluate", "sft:sft"),
-    "catalog": Listed("Publish", "catalog:app"),
-    "push": Listed("Publish", "push:push"),
-    "fork": Listed("Publish", "fork:fork"),
-    "deploy": Listed("Publish", "deploy:deploy"),
-    "gateway": Listed("Operate", "gateway:gateway"),
-    "top": Listed("Operate", "top:top"),
-    "ps": Listed("Operate", "containers:ps"),
-    "prune": Listed("Operate", "containers:prune"),
-    "doctor": Listed("Operate", "doctor:doctor"),
+    "init": CommandEntry("Make", "init:init"),
+    "import": CommandEntry("Make", "importing:import_environment"),
+    "build": CommandEntry("Make", "build:build"),
+    "validate": CommandEntry("Make", "validate:validate"),
+    "manifest": CommandEntry("Make", "manifest:app"),
+    "leaderboard": CommandEntry("Make", "leaderboard:leaderboard"),
+    "skills": CommandEntry("Make", "skills:skills"),
+    "discover": CommandEntry("Find", "catalog:discover"),
+    "info": CommandEntry("Find", "info:info"),
+    "serve": CommandEntry("Run", "serve:serve"),
+    "mcp": CommandEntry("Run", "mcp:mcp"),
+    "replay": CommandEntry("Run", "replay:replay"),
+    "demo": CommandEntry("Run", "demo:demo"),
+    "rollout": CommandEntry("Train and evaluate", "rollout:rollout"),
+    "eval": CommandEntry("Train and evaluate", "eval:evaluate_command"),
+    "score": CommandEntry("Train and evaluate", "score:score"),
+    "collect": CommandEntry("Train and evaluate", "collect:collect"),
+    "capture": CommandEntry("Train and evaluate", "capture:capture"),
+    "sft": CommandEntry("Train and evaluate", "sft:sft"),
+    "catalog": CommandEntry("Publish", "catalog:app"),
+    "push": CommandEntry("Publish", "push:push"),
+    "fork": CommandEntry("Publish", "fork:fork"),
+    "deploy": CommandEntry("Publish", "deploy:deploy"),
+    "gateway": CommandEntry("Operate", "gateway:gateway"),
+    "top": CommandEntry("Operate", "top:top"),
+    "ps": CommandEntry("Operate", "containers:ps"),
+    "prune": CommandEntry("Operate", "containers:prune"),
+    "doctor": CommandEntry("Operate", "doctor:doctor"),
 }
 
 
@@ -56,7 +56,7 @@ class OpenEnv(LazyGroup):
 app = typer.Typer(
     name="openenv",
     cls=OpenEnv,
-    help="Make, serve and try environments that AI agents learn in.",
+    help="Build, serve and test environments for AI agents.",
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
@@ -100,7 +100,7 @@ def _root(
             is_eager=True,
             expose_value=False,
             rich_help_panel=GLOBAL_PANEL,
-            help="Print data and errors only, no words.",
+            help="Print data and errors only.",
         ),
     ] = False,
     color: Annotated[
@@ -111,8 +111,7 @@ def _root(
             is_eager=True,
             expose_value=False,
             rich_help_panel=GLOBAL_PANEL,
-            help="Colour what is printed, or do not. By default on a terminal, and as FORCE_COLOR "
-            "and NO_COLOR say.",
+            help="Color the output. The default follows the terminal, FORCE_COLOR and NO_COLOR.",
             show_default=False,
         ),
     ] = None,
@@ -124,7 +123,7 @@ def _root(
             is_eager=True,
             expose_value=False,
             rich_help_panel=GLOBAL_PANEL,
-            help="Show the traceback of an error; so does OPENENV_DEBUG=1.",
+            help="Show tracebacks of errors, as does OPENENV_DEBUG=1.",
         ),
     ] = False,
 ) -> None:
@@ -132,8 +131,8 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line. It exits 0; 1 if a command failed; 2 if it was misused; 130; 143."""
-    end_as_by_ctrl_c()
+    """Run the command line; exit codes are documented in `openenv.cli._failures`."""
+    handle_termination()
     app(prog_name="openenv")
 
 

@@ -1,23 +1,23 @@
-"""What a shell completes beside commands, options and files."""
+"""Shell completion of environment and template names."""
 
 from __future__ import annotations
 
 import contextlib
 
-__all__ = ["environments", "templates"]
+__all__ = ["complete_environments", "complete_templates"]
 
 
-def environments(incomplete: str) -> list[str]:
-    """The installed environments whose names begin so; none where they cannot be told."""
-    with contextlib.suppress(Exception):  # a shell that completes is no place for errors
+def complete_environments(incomplete: str) -> list[str]:
+    """Return the installed environments that match a prefix; none on any error."""
+    with contextlib.suppress(Exception):  # errors must not disturb the shell
         from openenv.auto._discovery import get_discovery
 
         return [name for name in get_discovery().discover() if name.startswith(incomplete)]
     return []
 
 
-def templates(incomplete: str) -> list[str]:
-    """The templates of `openenv init` whose names begin so."""
+def complete_templates(incomplete: str) -> list[str]:
+    """Return the templates of `openenv init` that match a prefix."""
     from openenv.cli._template import TEMPLATES
 
     return [name for name in TEMPLATES if name.startswith(incomplete)]

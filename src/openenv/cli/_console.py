@@ -1,4 +1,4 @@
-"""How the command line speaks: data to stdout, words to stderr."""
+"""Output of the command line: data to stdout, messages to stderr."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ __all__ = [
     "did_you_mean",
     "emit",
     "is_debugging",
-    "plain",
-    "report",
+    "describe_error",
+    "print_error",
     "say",
     "set_color",
     "show_tracebacks",
@@ -33,16 +33,16 @@ __all__ = [
     "stdout",
 ]
 
-# The exit codes; the shell's own 130 stands for Ctrl-C, and 128 and its number for another signal.
+# The exit codes; 130 stands for Ctrl-C, 128 plus the number for another signal.
 FAILED = 1
 MISUSED = 2
 INTERRUPTED = 130
 
-DEBUG_HINT = "`openenv --debug COMMAND ...` shows where it comes from"
+DEBUG_HINT = "`openenv --debug COMMAND ...` shows the traceback"
 
 
 class CommandError(Exception):
-    """A command cannot do what was asked. The message names the cause, `hint` the cure."""
+    """A command's failure: the message names the cause, `hint` the cure."""
 
     def __init__(self, message: str, *, hint: str | None = None, exit_code: int = FAILED) -> None:
         self.hint = hint
@@ -50,72 +50,72 @@ class CommandError(Exception):
         super().__init__(message)
 
 
-# ------------------------------------------------------------------ what the options ask for
+# ------------------------------------------------------------------ settings
 
 
-class _Manner:
-    """What --debug and --quiet have asked for."""
+class _OutputSettings:
+    """The effects of --debug and --quiet."""
 
     debug = False
     quiet = False
 
 
 def show_tracebacks() -> None:
-    """Have errors show where they come from."""
-    _Manner.debug = True
+    """Print a traceback with each error from now on."""
+    _OutputSettings.debug = True
 
 
 def is_debugging() -> bool:
-    """Whether errors are to show where they come from: by --debug, or by OPENENV_DEBUG."""
+    """Return whether errors show a traceback, by --debug or OPENENV_DEBUG."""
     from openenv import settings
 
-    return _Manner.debug or settings.debug()
+    return _OutputSettings.debug or settings.debug()
 
 
 def be_quiet() -> None:
-    """Print no words from now on, but for errors."""
-    _Manner.quiet = True
+    """Print no messages from now on, except errors."""
+    _OutputSettings.quiet = True
     if stderr.cache_info().currsize:
         stderr().quiet = True
 
 
 def set_color(wanted: bool) -> None:
-    """Colour what is printed, here and by programs that are started, or do not."""
+    """Enable or disable colors, in this program and in child processes."""
     here, gone = ("FORCE_COLOR", "NO_COLOR") if wanted else ("NO_COLOR", "FORCE_COLOR")
     os.environ[here] = "1"
     os.environ.pop(gone, None)
 
 
-# ------------------------------------------------------------------ speaking
+# ------------------------------------------------------------------ printing
 
 
 @cache
 def stderr() -> Console:
-    """The console that words go to."""
-    return console(stderr=True, highlight=False, quiet=_Manner.quiet)
+    """Return the console for messages."""
+    return console(stderr=True, highlight=False, quiet=_OutputSettings.quiet)
 
 
 @cache
 def stdout() -> Console:
-    """The console for data that people read, such as a table."""
+    """Return the console for data in human-readable form, such as tables."""
     return console(highlight=False)
 
 
 def say(text: str, style: str = "") -> None:
-    """Print words, as they are: no markup is read, no line is broken."""
+    """Print a message verbatim, without markup or line breaks."""
     from rich.text import Text
 
     stderr().print(Text(text, style=style), soft_wrap=True)
 
 
 def emit(data: Mapping[str, Any]) -> None:
-    """Print data: one line of JSON."""
+    """Print data as a line of JSON."""
     sys.stdout.write(json.dumps(data) + "\n")
     sys.stdout.flush()
 
 
-def report(error: CommandError) -> None:
-    """Print an error, and what to do about it; the traceback before it, if that is asked for."""
+def print_error(error: CommandError) -> None:
+    """Print an error and the hint, after the traceback if requested."""
     from rich.text import Text
 
     shown = console(stderr=True, highlight=False)
@@ -127,14 +127,14 @@ def report(error: CommandError) -> None:
         shown.print(Text.assemble(("hint: ", "bold cyan"), error.hint), soft_wrap=True)
 
 
-def plain(error: Exception) -> str:
-    """What an error says; of one of the operating system, of which file and why."""
+def describe_error(error: Exception) -> str:
+    """Return an error's text; for an operating system error, the file and the reason."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}"
     return str(error)
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str | None:
-    """Ask whether the closest of the known names was meant; None if none comes close."""
+    """Return "did you mean ...?" with the closest known name, or None if no name is close."""
     close = difflib.get_close_matches(wrong, list(known), n=1)
     return f"did you mean {close[0]}?" if close else None

@@ -1,4 +1,4 @@
-"""What `openenv demo` does: it serves blackjack, learns it, measures that, and says so."""
+"""The steps of `openenv demo`: serve blackjack, train a policy, measure, and report."""
 
 from __future__ import annotations
 
@@ -7,28 +7,25 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 
-from openenv.cli import blackjack
 from openenv.cli._console import say, stderr
 from openenv.cli._progress import Display, display
-from openenv.cli.blackjack import CurvePoint, Evaluation
 from openenv.providers.process import ProcessProvider
+from openspiel_env import OpenSpielEnv, blackjack
+from openspiel_env.blackjack import CurvePoint, Evaluation
 
-if TYPE_CHECKING:
-    from openspiel_env import OpenSpielEnv
+__all__ = ["DemoResult", "DemoPlan", "as_data", "run", "show"]
 
-__all__ = ["Outcome", "Plan", "as_data", "run", "show"]
-
-# Hands that two values of the seed have apart: more than anybody plays in one demo.
+# Distance between the hands of two seeds, more than a demo plays.
 SEED_STRIDE = 10_000_000
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What is to be played, and where the files go."""
+class DemoPlan:
+    """The sizes of a demo and the directory of the files."""
 
     hands: int
     evaluation_hands: int
@@ -38,18 +35,18 @@ class Plan:
 
     @property
     def curve(self) -> Path:
-        """The plot of the learning curve."""
+        """Return the path of the learning curve's plot."""
         return self.directory / "learning_curve.png"
 
     @property
     def episodes(self) -> Path:
-        """The hands that were played in training, one a line."""
+        """Return the path of the training hands, as JSON lines."""
         return self.directory / "episodes.jsonl"
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What came of it."""
+class DemoResult:
+    """The measurements of a demo."""
 
     before: Evaluation
     after: Evaluation
@@ -58,22 +55,22 @@ class Outcome:
 
     @property
     def has_learned(self) -> bool:
-        """The trained player wins more than one who tosses coins."""
+        """Return whether the trained policy wins more than the random policy."""
         return self.after.mean > self.before.mean
 
     @property
     def share_of_the_way(self) -> float:
-        """How far it got on the way from random play to the best player; 1 is all of it."""
+        """Return the progress from random play (0) to optimal play (1)."""
         return (self.after.mean - self.before.mean) / (blackjack.OPTIMUM - self.before.mean)
 
     @property
     def hands_per_second(self) -> float:
-        """Hands a second in training, updates of the policy included."""
+        """Return the training speed in hands per second, policy updates included."""
         return self.points[-1].hands / self.points[-1].seconds
 
 
-def run(plan: Plan) -> Outcome:
-    """Carry out the plan and write its files.
+def run(plan: DemoPlan) -> DemoResult:
+    """Run the demo and write the files.
 
     Raises:
         OpenEnvError: The environment could not be served or played.
@@ -86,12 +83,10 @@ def run(plan: Plan) -> Outcome:
         shown.begin("plotting")
         blackjack.plot_curve(points, before, after, blackjack.OPTIMUM, plan.curve)
         shown.finish(plan.curve.name)
-    return Outcome(before, after, points, time.perf_counter() - began)
+    return DemoResult(before, after, points, time.perf_counter() - began)
 
 
-async def _learn(plan: Plan, shown: Display) -> tuple[Evaluation, Evaluation, list[CurvePoint]]:
-    from openspiel_env import OpenSpielEnv
-
+async def _learn(plan: DemoPlan, shown: Display) -> tuple[Evaluation, Evaluation, list[CurvePoint]]:
     shown.begin("starting")
     provider = ProcessProvider(
         "openspiel_env",
@@ -102,14 +97,14 @@ async def _learn(plan: Plan, shown: Display) -> tuple[Evaluation, Evaluation, li
         envs = [env, *await asyncio.gather(*others)]
         shown.finish(f"{plan.sessions} sessions, process {provider.pid}")
         policy = blackjack.SoftmaxPolicy()
-        before = await _evaluated(plan, shown, "random play", envs, blackjack.random_choice)
-        points = await _trained(plan, shown, envs, policy)
-        after = await _evaluated(plan, shown, "learned play", envs, policy.greedy)
+        before = await _evaluate(plan, shown, "random play", envs, blackjack.random_choice)
+        points = await _train(plan, shown, envs, policy)
+        after = await _evaluate(plan, shown, "learned play", envs, policy.greedy)
     return before, after, points
 
 
-async def _evaluated(
-    plan: Plan,
+async def _evaluate(
+    plan: DemoPlan,
     shown: Display,
     what: str,
     envs: Sequence[OpenSpielEnv],
@@ -122,8 +117,8 @@ async def _evaluated(
     return result
 
 
-async def _trained(
-    plan: Plan, shown: Display, envs: Sequence[OpenSpielEnv], policy: blackjack.SoftmaxPolicy
+async def _train(
+    plan: DemoPlan, shown: Display, envs: Sequence[OpenSpielEnv], policy: blackjack.SoftmaxPolicy
 ) -> list[CurvePoint]:
     shown.begin("training", plan.hands)
     with plan.episodes.open("w", encoding="utf-8", newline="\n") as file:
@@ -143,11 +138,11 @@ def _pace(point: CurvePoint) -> str:
     return f"{point.hands / point.seconds:,.0f} hands/s, mean reward {point.mean_reward:+.3f}"
 
 
-# ------------------------------------------------------------------ saying it
+# ------------------------------------------------------------------ reporting
 
 
-def show(plan: Plan, outcome: Outcome) -> None:
-    """Print what came of it, for people."""
+def show(plan: DemoPlan, outcome: DemoResult) -> None:
+    """Print the result for people."""
     table = Table(title="Blackjack, reward a hand")
     table.add_column("player")
     for column in ("mean ± stderr", "win", "draw", "loss"):
@@ -169,7 +164,7 @@ def _mean(player: Evaluation) -> str:
     return f"{player.mean:+.4f} ± {player.stderr:.4f}"
 
 
-def _verdict(plan: Plan, outcome: Outcome) -> str:
+def _verdict(plan: DemoPlan, outcome: DemoResult) -> str:
     played = f"{plan.hands:,} hands over {plan.sessions} sessions in {outcome.seconds:.0f} s"
     if not outcome.has_learned:
         return f"{played}: it has not learned to play"
@@ -178,8 +173,8 @@ def _verdict(plan: Plan, outcome: Outcome) -> str:
     )
 
 
-def as_data(plan: Plan, outcome: Outcome) -> dict[str, Any]:
-    """Say the same for machines."""
+def as_data(plan: DemoPlan, outcome: DemoResult) -> dict[str, Any]:
+    """Return the result as JSON data."""
     return {
         "hands": plan.hands,
         "sessions": plan.sessions,

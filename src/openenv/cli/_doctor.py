@@ -1,4 +1,4 @@
-"""What this machine can do, found out by trying: the checks of `openenv doctor`."""
+"""The checks of `openenv doctor`: tests of what this machine can do."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from typing import NamedTuple
 import openenv
 from openenv._internal.redaction import redact
 
-__all__ = ["Finding", "Status", "examine"]
+__all__ = ["DoctorFinding", "FindingStatus", "run_checks"]
 
-# What one check may take. A program that is asked for its version gets less.
+# Time limits of a check, of a program that prints its version, and of a network request.
 CHECK_S = 12.0
 PROGRAM_S = 8.0
 NETWORK_S = 3.0
@@ -36,63 +36,63 @@ LITTLE_MEMORY_GB = 1.0
 PORT = 8000
 
 INSTALL_ENGINE = "sudo apt-get install podman"
-PROGRAMS = {  # what for, and what installs it
-    "uv": ("environments in places of their own", "pip install uv"),
-    "git": ("catalogues, and environments in repositories", "sudo apt-get install git"),
+PROGRAMS = {  # purpose, and installation command
+    "uv": ("isolated installation of environments", "pip install uv"),
+    "git": ("catalogs, and environments in repositories", "sudo apt-get install git"),
     "node": ("MCP servers and clients in TypeScript", "sudo apt-get install nodejs npm"),
 }
 
 
-class Status(str, Enum):
-    """How it is with something."""
+class FindingStatus(str, Enum):
+    """The outcome of a check."""
 
     OK = "ok"
     MISSING = "missing"
     BROKEN = "broken"
 
 
-class Finding(NamedTuple):
-    """One thing that this machine has, or has not.
+class DoctorFinding(NamedTuple):
+    """A capability of this machine, present or missing.
 
     Attributes:
-        area: What it belongs to.
-        name: What it is.
-        status: `missing` if it is not there, `broken` if it is there and does not work.
-        detail: Its version; or what is wrong.
-        cure: A command that mends it, where there is one.
+        area: The group of the capability.
+        name: The capability.
+        status: `missing` if not installed, `broken` if installed and not working.
+        detail: The version, or the problem.
+        cure: A command that solves the problem, if there is one.
     """
 
     area: str
     name: str
-    status: Status
+    status: FindingStatus
     detail: str
     cure: str | None = None
 
 
-class Check(NamedTuple):
-    """What looks at an area, or at one thing in it."""
+class DoctorCheck(NamedTuple):
+    """A check of an area or of a single capability."""
 
     area: str
     name: str
-    look: Callable[[], Iterator[Finding]]
+    look: Callable[[], Iterator[DoctorFinding]]
 
 
-def examine(on_done: Callable[[int], None] = lambda done: None) -> list[Finding]:
-    """Run every check, all at once, each for no longer than `CHECK_S`.
+def run_checks(on_done: Callable[[int], None] = lambda done: None) -> list[DoctorFinding]:
+    """Run all checks concurrently, each for at most `CHECK_S` seconds.
 
     Args:
-        on_done: Is told how many have ended.
+        on_done: Called with the number of finished checks.
     """
-    results: dict[Check, list[Finding]] = {}
+    results: dict[DoctorCheck, list[DoctorFinding]] = {}
 
-    def run(check: Check) -> None:
+    def run(check: DoctorCheck) -> None:
         try:
             results[check] = list(check.look())
         except Exception as error:
             why = redact(f"it cannot be told: {type(error).__name__}: {error}")
-            results[check] = [Finding(check.area, check.name, Status.BROKEN, why)]
+            results[check] = [DoctorFinding(check.area, check.name, FindingStatus.BROKEN, why)]
 
-    threads = [  # daemons: one that hangs must not keep the program from its end
+    threads = [  # daemons, so that a hanging check does not block the program's exit
         threading.Thread(target=run, args=[check], daemon=True) for check in CHECKS
     ]
     for thread in threads:
@@ -105,18 +105,20 @@ def examine(on_done: Callable[[int], None] = lambda done: None) -> list[Finding]
     return [
         finding
         for check in CHECKS
-        for finding in results.get(check, [Finding(check.area, check.name, Status.BROKEN, late)])
+        for finding in results.get(
+            check, [DoctorFinding(check.area, check.name, FindingStatus.BROKEN, late)]
+        )
     ]
 
 
-class _Answer(NamedTuple):
-    """What a program has said; `failure` is None if it ended well."""
+class _ProgramOutput(NamedTuple):
+    """The output of a program; `failure` is None on success."""
 
     text: str
     failure: str | None
 
 
-def _asked(*command: str) -> _Answer:
+def _run_program(*command: str) -> _ProgramOutput:
     try:
         done = subprocess.run(  # nosec B603  # no shell; the programs of this module
             command,
@@ -127,41 +129,50 @@ def _asked(*command: str) -> _Answer:
             timeout=PROGRAM_S,
         )
     except subprocess.TimeoutExpired:
-        return _Answer("", f"it does not answer within {PROGRAM_S:g} s")
+        return _ProgramOutput("", f"it does not answer within {PROGRAM_S:g} s")
     except OSError as error:
-        return _Answer("", f"it does not start: {error.strerror}")
+        return _ProgramOutput("", f"it does not start: {error.strerror}")
     said = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
-    return _Answer(done.stdout.strip(), None if done.returncode == 0 else redact(said[-1]))
+    return _ProgramOutput(done.stdout.strip(), None if done.returncode == 0 else redact(said[-1]))
 
 
-def _program(area: str, name: str, *arguments: str, cure: str) -> Finding:
-    """A program that says its version; it may be beside Python's."""
+def _check_program(area: str, name: str, *arguments: str, cure: str) -> DoctorFinding:
+    """Run a program that prints a version; look on PATH and beside Python."""
     on_path = shutil.which(name)
     found = on_path or shutil.which(name, path=os.path.dirname(sys.executable))
     if found is None:
-        return Finding(area, name, Status.MISSING, "not installed", cure)
-    answer = _asked(found, *arguments)
+        return DoctorFinding(area, name, FindingStatus.MISSING, "not installed", cure)
+    answer = _run_program(found, *arguments)
     if answer.failure is not None:
-        return Finding(area, name, Status.BROKEN, answer.failure, shlex.join((name, *arguments)))
+        return DoctorFinding(
+            area, name, FindingStatus.BROKEN, answer.failure, shlex.join((name, *arguments))
+        )
     where = "" if on_path else f", at {found}, which is not on PATH"
-    return Finding(area, name, Status.OK, answer.text.partition("\n")[0] + where)
+    return DoctorFinding(area, name, FindingStatus.OK, answer.text.partition("\n")[0] + where)
 
 
 # ------------------------------------------------------------------ Python and this package
 
 
-def _python() -> Iterator[Finding]:
+def _python() -> Iterator[DoctorFinding]:
     version = f"{platform.python_version()} ({platform.python_implementation()})"
     where = f"{platform.system()} {platform.machine()}, {sys.executable}"
-    yield Finding("Python", "python", Status.OK, f"{version}, {where}")
-    yield Finding(
-        "Python", "openenv", Status.OK, f"{openenv.__version__}, {Path(openenv.__file__).parent}"
+    yield DoctorFinding("Python", "python", FindingStatus.OK, f"{version}, {where}")
+    yield DoctorFinding(
+        "Python",
+        "openenv",
+        FindingStatus.OK,
+        f"{openenv.__version__}, {Path(openenv.__file__).parent}",
     )
     try:
         importlib.metadata.version("openenv")
     except importlib.metadata.PackageNotFoundError:
-        yield Finding(
-            "Python", "extras", Status.MISSING, "openenv runs from its sources", "pip install -e ."
+        yield DoctorFinding(
+            "Python",
+            "extras",
+            FindingStatus.MISSING,
+            "openenv runs from its sources",
+            "pip install -e .",
         )
         return
     for extra, packages in _extras().items():
@@ -169,14 +180,16 @@ def _python() -> Iterator[Finding]:
         name = f"openenv[{extra}]"
         if absent:
             cure = f"pip install 'openenv[{extra}]'"
-            yield Finding("Python", name, Status.MISSING, f"without {', '.join(absent)}", cure)
+            yield DoctorFinding(
+                "Python", name, FindingStatus.MISSING, f"without {', '.join(absent)}", cure
+            )
         else:
             there = ", ".join(f"{one} {importlib.metadata.version(one)}" for one in packages)
-            yield Finding("Python", name, Status.OK, there)
+            yield DoctorFinding("Python", name, FindingStatus.OK, there)
 
 
 def _extras() -> dict[str, list[str]]:
-    """Of each extra, the packages that it asks for; `all` and those that ask for none left out."""
+    """Return the packages of each extra, without `all` and empty extras."""
     extras: dict[str, list[str]] = {}
     for line in importlib.metadata.requires("openenv") or ():
         package = re.match(r"[\w.-]+", line)
@@ -199,41 +212,41 @@ def _is_installed(package: str) -> bool:
 # ------------------------------------------------------------------ where environments run
 
 
-def _podman() -> Iterator[Finding]:
-    yield _program(
+def _podman() -> Iterator[DoctorFinding]:
+    yield _check_program(
         "Containers", "podman", "info", "--format", "{{.Version.Version}}", cure=INSTALL_ENGINE
     )
 
 
-def _docker() -> Iterator[Finding]:
+def _docker() -> Iterator[DoctorFinding]:
     if shutil.which("docker") is None:
         cure = "see https://docs.docker.com/engine/install"
-        yield Finding("Containers", "docker", Status.MISSING, "not installed", cure)
+        yield DoctorFinding("Containers", "docker", FindingStatus.MISSING, "not installed", cure)
         return
-    answer = _asked("docker", "version", "--format", "{{.Server.Version}}")
+    answer = _run_program("docker", "version", "--format", "{{.Server.Version}}")
     if answer.failure is None:
-        yield Finding("Containers", "docker", Status.OK, answer.text)
+        yield DoctorFinding("Containers", "docker", FindingStatus.OK, answer.text)
     else:
         cure = "sudo systemctl start docker"
-        yield Finding("Containers", "docker", Status.BROKEN, answer.failure, cure)
+        yield DoctorFinding("Containers", "docker", FindingStatus.BROKEN, answer.failure, cure)
 
 
-def _sandboxes() -> Iterator[Finding]:
+def _sandboxes() -> Iterator[DoctorFinding]:
     from openenv.sandbox.kinds import kinds_of_this_machine
 
     for offer in kinds_of_this_machine():
         if offer.why_not is None:
             guarantee = f"guarantees: {offer.guarantee}"
-            yield Finding("Sandboxes", offer.kind, Status.OK, guarantee)
+            yield DoctorFinding("Sandboxes", offer.kind, FindingStatus.OK, guarantee)
             continue
-        # It is there, and a sandbox of it does not start or run; else it, or its kernel, is not.
+        # "here: " marks an installed sandbox that fails; otherwise program or kernel lack support.
         is_broken = "here: " in offer.why_not
         detail, _, cure = offer.why_not.partition("; ")
         command = re.match(r"(?:sudo )?(?:apt-get|pip) install [\w.-]+", cure)
-        yield Finding(
+        yield DoctorFinding(
             "Sandboxes",
             offer.kind,
-            Status.BROKEN if is_broken else Status.MISSING,
+            FindingStatus.BROKEN if is_broken else FindingStatus.MISSING,
             detail if command else offer.why_not,
             command[0] if command else None,
         )
@@ -242,30 +255,34 @@ def _sandboxes() -> Iterator[Finding]:
 
     why_not = why_no_group()
     told = "the kernel keeps the limits of a sandbox's memory" if why_not is None else why_not
-    status = Status.OK if why_not is None else Status.MISSING
-    yield Finding("Sandboxes", "cgroups", status, told)
+    status = FindingStatus.OK if why_not is None else FindingStatus.MISSING
+    yield DoctorFinding("Sandboxes", "cgroups", status, told)
 
 
-def _gpus() -> Iterator[Finding]:
+def _gpus() -> Iterator[DoctorFinding]:
     if shutil.which("nvidia-smi") is None:
-        yield Finding("GPUs", "nvidia", Status.MISSING, "no nvidia-smi; only training wants one")
+        yield DoctorFinding(
+            "GPUs", "nvidia", FindingStatus.MISSING, "no nvidia-smi; only training wants one"
+        )
         return
     fields = "--query-gpu=name,memory.total,driver_version"
-    answer = _asked("nvidia-smi", fields, "--format=csv,noheader")
+    answer = _run_program("nvidia-smi", fields, "--format=csv,noheader")
     if answer.failure is not None or not answer.text:
         detail = answer.failure or "nvidia-smi names no GPU"
-        yield Finding("GPUs", "nvidia", Status.BROKEN, detail, "nvidia-smi")
+        yield DoctorFinding("GPUs", "nvidia", FindingStatus.BROKEN, detail, "nvidia-smi")
         return
     for number, line in enumerate(answer.text.splitlines()):
         name, memory, driver = [one.strip() for one in f"{line},,".split(",")[:3]]
-        yield Finding("GPUs", f"nvidia {number}", Status.OK, f"{name}, {memory}, driver {driver}")
+        yield DoctorFinding(
+            "GPUs", f"nvidia {number}", FindingStatus.OK, f"{name}, {memory}, driver {driver}"
+        )
 
 
-def _kubernetes() -> Iterator[Finding]:
+def _kubernetes() -> Iterator[DoctorFinding]:
     if importlib.util.find_spec("kubernetes") is None:
         cure = "pip install 'openenv[kubernetes]'"
         detail = "its Python client is not installed"
-        yield Finding("Clusters", "kubernetes", Status.MISSING, detail, cure)
+        yield DoctorFinding("Clusters", "kubernetes", FindingStatus.MISSING, detail, cure)
         return
     from openenv.errors import ProviderError
     from openenv.providers._clusters import Cluster, ClusterError
@@ -274,64 +291,74 @@ def _kubernetes() -> Iterator[Finding]:
         cluster = Cluster()
     except ProviderError:
         cure = "export KUBECONFIG=FILE"
-        yield Finding("Clusters", "kubernetes", Status.MISSING, "no cluster is known", cure)
+        yield DoctorFinding(
+            "Clusters", "kubernetes", FindingStatus.MISSING, "no cluster is known", cure
+        )
         return
     try:
         cluster.find("Pod", "default", "openenv-doctor")  # there is none
     except ClusterError as error:
-        if error.status != 403:  # of somebody who may not look into this namespace
+        if error.status != 403:  # the user may not read this namespace
             detail = redact(str(error))
-            yield Finding("Clusters", "kubernetes", Status.BROKEN, detail, "kubectl cluster-info")
+            yield DoctorFinding(
+                "Clusters", "kubernetes", FindingStatus.BROKEN, detail, "kubectl cluster-info"
+            )
             return
-    yield Finding("Clusters", "kubernetes", Status.OK, "the API server answers")
+    yield DoctorFinding("Clusters", "kubernetes", FindingStatus.OK, "the API server answers")
 
 
-def _ray() -> Iterator[Finding]:
+def _ray() -> Iterator[DoctorFinding]:
     if not _is_installed("ray"):
         cure = "pip install 'openenv[ray]'"
-        yield Finding("Clusters", "ray", Status.MISSING, "not installed", cure)
+        yield DoctorFinding("Clusters", "ray", FindingStatus.MISSING, "not installed", cure)
         return
     address = os.environ.get("RAY_ADDRESS")
     where = "one is started when it is needed" if address is None else f"cluster {address}"
-    yield Finding("Clusters", "ray", Status.OK, f"{importlib.metadata.version('ray')}, {where}")
+    yield DoctorFinding(
+        "Clusters", "ray", FindingStatus.OK, f"{importlib.metadata.version('ray')}, {where}"
+    )
 
 
 # ------------------------------------------------------------------ the Hub, and programs
 
 
-def _hub() -> Iterator[Finding]:
+def _hub() -> Iterator[DoctorFinding]:
     if importlib.util.find_spec("huggingface_hub") is None:
         cure = "pip install 'openenv[hf]'"
-        yield Finding("Hub", "login", Status.MISSING, "huggingface_hub is not installed", cure)
+        yield DoctorFinding(
+            "Hub", "login", FindingStatus.MISSING, "huggingface_hub is not installed", cure
+        )
         return
     from huggingface_hub import constants, get_token
     from huggingface_hub.utils import build_hf_headers, get_session
 
     token = get_token()
     if token is None:
-        yield Finding("Hub", "login", Status.MISSING, "there is no token", "hf auth login")
+        yield DoctorFinding(
+            "Hub", "login", FindingStatus.MISSING, "there is no token", "hf auth login"
+        )
         return
     where = f"{constants.ENDPOINT}/api/whoami-v2"
     try:
         if constants.HF_HUB_OFFLINE:
             raise ConnectionError("HF_HUB_OFFLINE is set")
         answer = get_session().get(where, headers=build_hf_headers(token=token), timeout=NETWORK_S)
-    except Exception as error:  # of whichever HTTP library it has
+    except Exception as error:  # depends on the library's HTTP client
         why = redact(f"{type(error).__name__}: {error}".removesuffix(": "))
         detail = f"there is a token; {constants.ENDPOINT} cannot be reached ({why})"
-        yield Finding("Hub", "login", Status.MISSING, detail)
+        yield DoctorFinding("Hub", "login", FindingStatus.MISSING, detail)
         return
     if answer.status_code == 200:
-        yield Finding("Hub", "login", Status.OK, f"as {answer.json().get('name')}")
+        yield DoctorFinding("Hub", "login", FindingStatus.OK, f"as {answer.json().get('name')}")
     else:
         detail = f"{constants.ENDPOINT} refuses the token (status {answer.status_code})"
-        yield Finding("Hub", "login", Status.BROKEN, detail, "hf auth login")
+        yield DoctorFinding("Hub", "login", FindingStatus.BROKEN, detail, "hf auth login")
 
 
-def _programs() -> Iterator[Finding]:
+def _programs() -> Iterator[DoctorFinding]:
     for name, (purpose, cure) in PROGRAMS.items():
-        found = _program("Programs", name, "--version", cure=cure)
-        if found.status is Status.MISSING:
+        found = _check_program("Programs", name, "--version", cure=cure)
+        if found.status is FindingStatus.MISSING:
             found = found._replace(detail=f"not installed; for {purpose}")
         yield found
 
@@ -339,44 +366,50 @@ def _programs() -> Iterator[Finding]:
 # ------------------------------------------------------------------ room
 
 
-def _room() -> Iterator[Finding]:
+def _room() -> Iterator[DoctorFinding]:
     yield from (_files(), _disk(), _memory(), _port())
 
 
-def _files() -> Finding:
+def _files() -> DoctorFinding:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     is_few = soft != resource.RLIM_INFINITY and soft < FEW_FILES
     if not is_few:
         shown = "no limit" if soft == resource.RLIM_INFINITY else f"{soft:,}"
-        return Finding("Room", "open files", Status.OK, shown)
+        return DoctorFinding("Room", "open files", FindingStatus.OK, shown)
     more = 65536 if hard == resource.RLIM_INFINITY else min(65536, hard)
     detail = f"{soft:,} are too few for thousands of sessions"
-    return Finding("Room", "open files", Status.MISSING, detail, f"ulimit -n {more}")
+    return DoctorFinding("Room", "open files", FindingStatus.MISSING, detail, f"ulimit -n {more}")
 
 
-def _disk() -> Finding:
+def _disk() -> DoctorFinding:
     free = shutil.disk_usage(tempfile.gettempdir()).free / 1e9
     detail = f"{free:,.1f} GB free in {tempfile.gettempdir()}"
     if free >= LITTLE_DISK_GB:
-        return Finding("Room", "disk", Status.OK, detail)
+        return DoctorFinding("Room", "disk", FindingStatus.OK, detail)
     cure = "export TMPDIR=DIRECTORY"
-    return Finding("Room", "disk", Status.MISSING, f"{detail}: images may not fit", cure)
+    return DoctorFinding(
+        "Room", "disk", FindingStatus.MISSING, f"{detail}: images may not fit", cure
+    )
 
 
-def _memory() -> Finding:
+def _memory() -> DoctorFinding:
     free = _available_gb()
     if free is None:
-        return Finding("Room", "memory", Status.OK, "it cannot be told how much is free")
+        return DoctorFinding(
+            "Room", "memory", FindingStatus.OK, "it cannot be told how much is free"
+        )
     detail = f"{free:,.1f} GB free"
     if free >= LITTLE_MEMORY_GB:
-        return Finding("Room", "memory", Status.OK, detail)
-    return Finding("Room", "memory", Status.MISSING, f"{detail}: environments may be killed")
+        return DoctorFinding("Room", "memory", FindingStatus.OK, detail)
+    return DoctorFinding(
+        "Room", "memory", FindingStatus.MISSING, f"{detail}: environments may be killed"
+    )
 
 
 def _available_gb() -> float | None:
-    """What is free on this machine, or left to its container if that is less (cgroup v2)."""
+    """Return the free memory of the machine, or of the container if less (cgroup v2)."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         free = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable")) * 1e3
@@ -391,26 +424,28 @@ def _available_gb() -> float | None:
     return free / 1e9
 
 
-def _port() -> Finding:
+def _port() -> DoctorFinding:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", PORT))
         except OSError:
             cure = "openenv serve --port 0"
-            return Finding("Room", f"port {PORT}", Status.MISSING, "it is in use", cure)
-    return Finding("Room", f"port {PORT}", Status.OK, "free")
+            return DoctorFinding(
+                "Room", f"port {PORT}", FindingStatus.MISSING, "it is in use", cure
+            )
+    return DoctorFinding("Room", f"port {PORT}", FindingStatus.OK, "free")
 
 
 CHECKS = (
-    Check("Python", "packages", _python),
-    Check("Containers", "podman", _podman),
-    Check("Containers", "docker", _docker),
-    Check("Sandboxes", "sandboxes", _sandboxes),
-    Check("GPUs", "nvidia", _gpus),
-    Check("Hub", "login", _hub),
-    Check("Clusters", "kubernetes", _kubernetes),
-    Check("Clusters", "ray", _ray),
-    Check("Programs", "programs", _programs),
-    Check("Room", "room", _room),
+    DoctorCheck("Python", "packages", _python),
+    DoctorCheck("Containers", "podman", _podman),
+    DoctorCheck("Containers", "docker", _docker),
+    DoctorCheck("Sandboxes", "sandboxes", _sandboxes),
+    DoctorCheck("GPUs", "nvidia", _gpus),
+    DoctorCheck("Hub", "login", _hub),
+    DoctorCheck("Clusters", "kubernetes", _kubernetes),
+    DoctorCheck("Clusters", "ray", _ray),
+    DoctorCheck("Programs", "programs", _programs),
+    DoctorCheck("Room", "room", _room),
 )

@@ -1,7 +1,7 @@
-"""How `openenv` ends: 0; 1 if a command failed; 2 if it was misused; 130 after Ctrl-C.
+"""Exit codes of `openenv`: 0; 1 if a command failed; 2 for wrong usage; 130 after Ctrl-C.
 
-Another signal that ends it, be it of a person, `timeout`, Slurm or Kubernetes, does what Ctrl-C
-does: what was begun is put away, and what was done is kept. Then it is 128 and its number.
+SIGTERM and SIGHUP, for example from `timeout`, Slurm or Kubernetes, act like Ctrl-C: unfinished
+work is cleaned up, and finished work is kept. Then the exit code is 128 plus the signal's number.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from openenv.cli._console import (
     INTERRUPTED,
     MISUSED,
     CommandError,
+    describe_error,
     did_you_mean,
-    plain,
-    report,
+    print_error,
     say,
 )
 
-__all__ = ["end_as_by_ctrl_c", "exit_code_of", "in_words"]
+__all__ = ["handle_termination", "run_and_report", "describe_user_error"]
 
-# Where frames are that say nothing to a user: of this package, and of Python.
+# Directories whose traceback frames say nothing to a user: this package's and Python's.
 HOMES = (Path(__file__).parents[1], Path(os.__file__).parent / "importlib")
 NOT_THEIRS = (*(f"{home}{os.sep}" for home in HOMES), "<frozen ")
 
-# Where typer has it from differs from version to version.
+# The import path of this class differs between typer's versions.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 _ended_by: list[signal.Signals] = []
 
 
-def end_as_by_ctrl_c() -> None:
-    """Have SIGTERM, and SIGHUP of a terminal that is closed, do what Ctrl-C does.
+def handle_termination() -> None:
+    """Make SIGTERM, and SIGHUP of a closed terminal, act like Ctrl-C.
 
-    Those that are ignored (`nohup`) stay so.
+    Ignored signals (`nohup`) stay ignored.
     """
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
@@ -53,19 +53,19 @@ def end_as_by_ctrl_c() -> None:
 
 
 def _interrupt(number: int, frame: Any) -> None:
-    if _ended_by:  # `timeout` sends two, and the second is not to disturb what is put away
+    if _ended_by:  # `timeout` sends two signals; the second must not disturb the cleanup
         return
     _ended_by.append(signal.Signals(number))
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background process of a script
         raise KeyboardInterrupt
     signal.raise_signal(signal.SIGINT)
 
 
-def exit_code_of(run: Callable[[], Any]) -> int:
-    """Run the command line, and say what went wrong, if anything did.
+def run_and_report(run: Callable[[], Any]) -> int:
+    """Run the command line, and print errors.
 
     Returns:
-        The exit code; 1 without a word where what reads stdout has stopped to.
+        The exit code; 1 without a message if the reader of stdout has closed the pipe.
     """
     try:
         code = run()
@@ -79,13 +79,13 @@ def exit_code_of(run: Callable[[], Any]) -> int:
         say("aborted")
         return FAILED
     except CommandError as error:
-        report(error)
+        print_error(error)
         return error.exit_code
     except UsageError as error:
-        report(_misuse(error))
+        print_error(_describe_misuse(error))
         return MISUSED
     except Exception as error:
-        report(_unexpected(error))
+        print_error(_describe_unexpected(error))
         return FAILED
     if code == INTERRUPTED and _ended_by:
         say(f"ended by {_ended_by[0].name}")
@@ -96,64 +96,64 @@ def exit_code_of(run: Callable[[], Any]) -> int:
 
 
 def _discard_stdout() -> None:
-    """Have what is still to be written go nowhere, or Python complains when it ends."""
+    """Redirect buffered output to /dev/null; Python would report an error at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
 
 
-def _misuse(error: Any) -> CommandError:
-    """What click says of a wrong option or argument, as this program says it."""
+def _describe_misuse(error: Any) -> CommandError:
+    """Convert click's error about an option or argument to a `CommandError`."""
     message, context = error.format_message().rstrip("."), error.ctx
     if context is None:
         return CommandError(message, exit_code=MISUSED)
     path = context.command_path
-    hint = f"`{path} --help` says more"
+    hint = f"see `{path} --help`"
     examples = getattr(context.command, "examples", ())
-    if hasattr(error, "possibilities"):  # there is no such option
+    if hasattr(error, "possibilities"):  # unknown option
         message = f"there is no option {error.option_name} of {path}"
         meant = " or ".join(error.possibilities or ())
         hint = f"did you mean {meant}?" if meant else f"`{path} --help` lists them"
     elif message.startswith("Missing") and examples:
         hint = f"such as: {examples[0].line}; {hint}"
     elif " is not one of " in message:
-        quoted = re.findall("'([^']*)'", message.partition(": ")[2])  # what came, what may come
+        quoted = re.findall("'([^']*)'", message.partition(": ")[2])  # given value, allowed values
         hint = did_you_mean(quoted[0], quoted[1:]) or hint if quoted else hint
     return CommandError(message.replace("Value error, ", ""), hint=hint, exit_code=MISUSED)
 
 
-def _unexpected(error: Exception) -> CommandError:
-    """An error that no command has foreseen; those of this package say all that there is to say."""
+def _describe_unexpected(error: Exception) -> CommandError:
+    """Convert an unforeseen error; the text of our own errors needs no class name."""
     from openenv.errors import OpenEnvError
 
-    words = str(error) if isinstance(error, OpenEnvError) else _named(error)
+    words = str(error) if isinstance(error, OpenEnvError) else _error_text(error)
     told = CommandError(redact(words), hint=DEBUG_HINT)
     told.__cause__ = error
     return told
 
 
-def _named(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
-        return plain(error)
+        return describe_error(error)
     return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
-# ------------------------------------------------------------------ errors of other people's code
+# ------------------------------------------------------------------ errors of users' code
 
 
-def in_words(error: Exception) -> str:
-    """An error that code of a user has raised: its class, its text, and where that is."""
-    if isinstance(error, SyntaxError):  # whose text says it
-        return _named(error)
+def describe_user_error(error: Exception) -> str:
+    """Return class, text and source line of an error raised by a user's code."""
+    if isinstance(error, SyntaxError):  # the text has the line
+        return _error_text(error)
     frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     theirs = [one for one in frames if not one[0].startswith(NOT_THEIRS)]
     own = [one for one in theirs if "site-packages" not in one[0]]
     if not theirs:
-        return _named(error)
+        return _error_text(error)
     file, line = (own or theirs)[-1]
-    return f"{_named(error)} ({_near(file)}, line {line})"
+    return f"{_error_text(error)} ({_relative_path(file)}, line {line})"
 
 
-def _near(file: str) -> str:
+def _relative_path(file: str) -> str:
     path = os.path.relpath(file)
     return file if path.startswith("..") else path

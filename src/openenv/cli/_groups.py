@@ -1,10 +1,10 @@
-"""Commands with examples, and groups of commands whose modules are imported when they are called.
+"""Commands with examples, and groups that import a command's module on use.
 
-A command's docstring is its help. Its last section gives examples, a line each; a comment after
-two spaces says what for:
+A command's docstring is the help text. A final section lists examples, one per line; a comment
+after two spaces explains the example:
 
     Examples:
-        openenv serve                    # what is in this directory
+        openenv serve                    # the environment in this directory
         openenv serve echo --port 9000
 """
 
@@ -30,7 +30,7 @@ __all__ = [
     "CommandGroup",
     "Example",
     "LazyGroup",
-    "Listed",
+    "CommandEntry",
     "example_lines",
 ]
 
@@ -40,32 +40,32 @@ COMMANDS = "openenv.cli.commands"
 
 
 class Example(NamedTuple):
-    """A line that a shell understands, and what it is good for; that may be empty."""
+    """A shell command line and a comment, which may be empty."""
 
     line: str
     why: str
 
 
-class Listed(NamedTuple):
-    """A command in the table of a LazyGroup."""
+class CommandEntry(NamedTuple):
+    """An entry in the table of a `LazyGroup`."""
 
     panel: str
     target: str
     """MODULE:NAME below `openenv.cli.commands`: a function, or a typer.Typer with commands."""
 
 
-def _parted(doc: str | None) -> tuple[str, list[Example]]:
-    """The help in a docstring, and its examples."""
+def _split_examples(doc: str | None) -> tuple[str, list[Example]]:
+    """Split a docstring into help text and examples."""
     text, _, section = (doc or "").partition("\nExamples:\n")
     parted = (re.split(r"\s{2,}# ", line.strip(), maxsplit=1) for line in section.splitlines())
     return text.rstrip(), [Example(one[0], "".join(one[1:])) for one in parted if one[0]]
 
 
 class Command(TyperCommand):
-    """A command that shows the examples of its docstring at the end of its help."""
+    """A command that appends the docstring's examples to the help text."""
 
     def __init__(self, *args: Any, help: str | None = None, **rest: Any) -> None:
-        text, self.examples = _parted(help)
+        text, self.examples = _split_examples(help)
         super().__init__(*args, help=text, **rest)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -73,20 +73,20 @@ class Command(TyperCommand):
 
 
 def example_lines(examples: Sequence[Example]) -> list[str]:
-    """Lay examples out, their comments below each other."""
+    """Format examples with aligned comments."""
     width = max((len(line) for line, why in examples if why), default=0)
     return [f"{line:<{width}}  # {why}" if why else line for line, why in examples]
 
 
 class CommandGroup(TyperGroup):
-    """A group that prints its help if no command is named, and knows what was meant.
+    """A group that prints help without a command, and suggests corrections for unknown commands.
 
-    It ends a program in one way, see `openenv.cli._failures`.
+    The exit codes are those of `openenv.cli._failures`.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
-            with contextlib.redirect_stdout(sys.stderr):  # the help is printed while it is made
+            with contextlib.redirect_stdout(sys.stderr):  # get_help() prints while formatting
                 typer.echo(ctx.get_help())
             raise typer.Exit(MISUSED)
         return super().parse_args(ctx, args)
@@ -108,17 +108,17 @@ class CommandGroup(TyperGroup):
         def run() -> Any:
             return super(CommandGroup, self).main(args, standalone_mode=False, **rest)
 
-        return sys.exit(_failures.exit_code_of(run)) if standalone_mode else run()
+        return sys.exit(_failures.run_and_report(run)) if standalone_mode else run()
 
 
 class LazyGroup(CommandGroup):
-    """A group of the commands in a table; each is imported when it is asked for.
+    """A group of commands from a table; each is imported on use.
 
-    Every command gets the group's own options of the panel `GLOBAL_PANEL`, so that they may stand
-    before it or after it.
+    Every command also has the group's options of the panel `GLOBAL_PANEL`, so that these may
+    precede or follow the command.
     """
 
-    table: ClassVar[Mapping[str, Listed]] = {}
+    table: ClassVar[Mapping[str, CommandEntry]] = {}
 
     _is_listing = False
 
@@ -127,10 +127,10 @@ class LazyGroup(CommandGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if self._is_listing and cmd_name in self.table:
-            return _line_of(cmd_name, self.table[cmd_name])
+            return _build_summary(cmd_name, self.table[cmd_name])
         if cmd_name not in self.commands and cmd_name in self.table:
-            command = _made(cmd_name, self.table[cmd_name])
-            for one in _with_those_below(command):
+            command = _build_command(cmd_name, self.table[cmd_name])
+            for one in _walk_commands(command):
                 one.params.extend(self._global_options(one))
             self.commands[cmd_name] = command
         return self.commands.get(cmd_name)
@@ -145,7 +145,7 @@ class LazyGroup(CommandGroup):
 
     @contextlib.contextmanager
     def _listing(self) -> Iterator[None]:
-        """Have commands be without their options, where only their first lines are shown."""
+        """Omit the options of commands while only the summaries are shown."""
         self._is_listing = True
         try:
             yield
@@ -161,19 +161,19 @@ class LazyGroup(CommandGroup):
                 yield param
 
 
-def _imported(listed: Listed) -> Any:
+def _import_command(listed: CommandEntry) -> Any:
     module, _, attribute = listed.target.partition(":")
     return getattr(importlib.import_module(f"{COMMANDS}.{module}"), attribute)
 
 
-def _line_of(name: str, listed: Listed) -> Command:
-    found = _imported(listed)
+def _build_summary(name: str, listed: CommandEntry) -> Command:
+    found = _import_command(listed)
     doc = found.info.help if isinstance(found, typer.Typer) else found.__doc__
     return Command(name, help=doc, rich_help_panel=listed.panel)
 
 
-def _made(name: str, listed: Listed) -> Any:
-    found = _imported(listed)
+def _build_command(name: str, listed: CommandEntry) -> Any:
+    found = _import_command(listed)
     if isinstance(found, typer.Typer):
         for info in found.registered_commands:
             info.cls = Command if info.cls is TyperCommand else info.cls
@@ -191,7 +191,7 @@ def _made(name: str, listed: Listed) -> Any:
     return typer.main.get_command(made)
 
 
-def _with_those_below(command: Any) -> Iterator[Any]:
+def _walk_commands(command: Any) -> Iterator[Any]:
     yield command
     for one in getattr(command, "commands", {}).values():
-        yield from _with_those_below(one)
+        yield from _walk_commands(one)

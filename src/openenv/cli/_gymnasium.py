@@ -1,6 +1,4 @@
-"""An environment of Gymnasium, looked at: its spaces as the source of model, and the rest of a
-package that serves it.
-"""
+"""Inspection of a Gymnasium environment, to generate a package that serves it."""
 
 from __future__ import annotations
 
@@ -22,37 +20,37 @@ from gymnasium import spaces
 
 from openenv.cli._console import MISUSED, CommandError
 from openenv.cli._sources import (
-    Bracketed,
+    BracketedCode,
     Code,
     SourceField,
-    code_of,
-    laid_out,
-    one_line,
-    step_of,
-    text,
+    format_code,
+    format_step_call,
+    quote_text,
+    to_code,
+    to_one_line,
 )
 from openenv.cli._template import OPENENV, EnvironmentNames
 from openenv.spaces import to_plain
 from openenv.types import Action, Observation
 
-__all__ = ["Looked", "look_at", "look_at_class"]
+__all__ = ["InspectedEnvironment", "inspect_environment", "inspect_class"]
 
 RANDOM_EPISODES = 10
 LONGEST_EPISODE = 2000
-PROBED = 8  # actions of the episode that `openenv validate` plays
-MOST_BOUNDS = 64  # numbers, of an array whose places have bounds of their own
+PROBED = 8  # actions in the episode that `openenv validate` plays
+MOST_BOUNDS = 64  # numbers, in an array with a bound per element
 RENDERED = ("ansi", "rgb_array")
 EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "toy_text": "toy-text", "classic_control": ""}
 NUMBERED = re.compile(r"^\s*(?:[-*]|\|)\s*`?(\d+)`?\s*(?::|\|)\s*([^|\n]*?)\s*(?:\|.*)?$", re.M)
 
 
 @dataclass(frozen=True)
-class Looked:
-    """What is to be written of an environment: placeholders of the layer ``gymnasium``, and files.
+class InspectedEnvironment:
+    """The generated parts of a package: placeholders of the layer ``gymnasium``, and files.
 
     Attributes:
-        fills: The placeholders.
-        written: Further files, by their paths.
+        fills: Values of the placeholders.
+        written: Additional files by path.
     """
 
     fills: Mapping[str, str]
@@ -60,17 +58,17 @@ class Looked:
 
 
 @dataclass
-class _Model:
-    """An action or an observation, as it comes to be written.
+class _ModelSource:
+    """The source of an action or observation model under construction.
 
     Attributes:
         name: ``action`` or ``observation``.
-        prefix: What the names of classes begin with.
-        fields: Its fields: the keys of a `Dict` where `is_spread`, else one, called `name`.
+        prefix: Prefix of class names.
+        fields: The fields: the keys of a `Dict` if `is_spread`, otherwise a single field `name`.
         is_spread: See `fields`.
         classes: The source of each class that the fields need.
-        has_arrays: A field holds an array.
-        has_annotated: A type is annotated.
+        has_arrays: Whether a field holds an array.
+        has_annotated: Whether a type is `Annotated`.
     """
 
     name: str
@@ -82,31 +80,33 @@ class _Model:
     has_annotated: bool = False
 
 
-# ------------------------------------------------------------------ finding it
+# ------------------------------------------------------------------ creating the environment
 
 
-def look_at(env_id: str, names: EnvironmentNames) -> Looked:
-    """Make an environment of an id, and look at it.
+def inspect_environment(env_id: str, names: EnvironmentNames) -> InspectedEnvironment:
+    """Create an environment by id, and generate the package's parts.
 
     Raises:
-        CommandError: There is none, it cannot be made, or a space has no form in a model.
+        CommandError: The id is unknown, the environment cannot be created, or a space has no model.
     """
-    with _made(env_id, lambda: gymnasium.make(env_id)) as env:
+    with _make_env(env_id, lambda: gymnasium.make(env_id)) as env:
         mode = _render_mode(env)
-        made = f"gymnasium.make({text(env_id)}, render_mode=RENDER_MODE)"
-        return _looked(env, env_id.rpartition(":")[2], made, mode, _dependencies(env), names)
+        made = f"gymnasium.make({quote_text(env_id)}, render_mode=RENDER_MODE)"
+        return _inspect(env, env_id.rpartition(":")[2], made, mode, _dependencies(env), names)
 
 
-def look_at_class(cls: Any, module: str, requires: str, names: EnvironmentNames) -> Looked:
-    """Look at a subclass of `gymnasium.Env`, whose constructor needs no argument."""
-    with _made(cls.__name__, cls) as env:
-        made = f"importlib.import_module({text(module)}).{cls.__qualname__}()"
+def inspect_class(
+    cls: Any, module: str, requires: str, names: EnvironmentNames
+) -> InspectedEnvironment:
+    """Inspect a subclass of `gymnasium.Env` that needs no constructor arguments."""
+    with _make_env(cls.__name__, cls) as env:
+        made = f"importlib.import_module({quote_text(module)}).{cls.__qualname__}()"
         dependencies = [*_dependencies(env), requires] if requires else _dependencies(env)
-        return _looked(env, cls.__name__, made, None, dependencies, names)
+        return _inspect(env, cls.__name__, made, None, dependencies, names)
 
 
 @contextlib.contextmanager
-def _made(name: str, make: Callable[[], Any]) -> Iterator[Any]:
+def _make_env(name: str, make: Callable[[], Any]) -> Iterator[Any]:
     try:
         env = make()
     except errors.DependencyNotInstalled as error:
@@ -143,23 +143,23 @@ def _install_hint(error: Exception) -> str:
     return found[0] if found else "install it, and try again"
 
 
-# ------------------------------------------------------------------ looking at it
+# ------------------------------------------------------------------ inspection
 
 
-def _looked(
+def _inspect(
     env: Any,
     title: str,
     made: str,
     mode: str | None,
     dependencies: list[str],
     names: EnvironmentNames,
-) -> Looked:
+) -> InspectedEnvironment:
     doc = inspect.cleandoc(type(env.unwrapped).__doc__ or "")
-    does = _Model("action", names.class_prefix)
-    sees = _Model("observation", names.class_prefix)
+    does = _ModelSource("action", names.class_prefix)
+    sees = _ModelSource("observation", names.class_prefix)
     _fill(does, env.action_space, doc, Action)
     _fill(sees, env.observation_space, doc, Observation)
-    played, low, high = _played(env, does, env.action_space)
+    played, low, high = _play_randomly(env, does, env.action_space)
     fills = {
         "SUMMARY": f"{_plain(title)} of Gymnasium",
         "GYM_TITLE": _plain(title),
@@ -168,7 +168,7 @@ def _looked(
         "REWARD": _reward(low, high),
         "MADE": made,
         "IMPORTS": "import importlib\nimport uuid" if "importlib." in made else "import uuid",
-        "RENDER_MODE": repr(mode) if mode is None else text(mode),
+        "RENDER_MODE": repr(mode) if mode is None else quote_text(mode),
         "ACTION_VALUE": _value(env.action_space, does),
         "OBSERVATION_ARGUMENTS": "**plain" if sees.is_spread else "observation=plain",
         "TABLE": _table(does) + "\n" + _table(sees),
@@ -181,7 +181,7 @@ def _looked(
         "reset": {"episode_id": "validation-probe", "seed": 42, "options": {}},
         "actions": played,
     }
-    return Looked(
+    return InspectedEnvironment(
         fills,
         {"models.py": models, "validation/runtime.json": json.dumps(plan, indent=2) + "\n"},
     )
@@ -203,9 +203,11 @@ def _dependencies(env: Any) -> list[str]:
     return [OPENENV, gym, *dict.fromkeys(others), "numpy>=1.26"]
 
 
-def _played(env: Any, does: _Model, space: Any) -> tuple[list[Any], float, float]:
-    """Some actions as JSON has them, and the least and the most that steps and episodes of a random
-    policy were worth; up to the threshold at which Gymnasium calls it solved.
+def _play_randomly(env: Any, does: _ModelSource, space: Any) -> tuple[list[Any], float, float]:
+    """Return sample actions as JSON, and the range of rewards of random play.
+
+    The range covers steps and episodes, and the threshold at which Gymnasium considers the
+    environment solved.
     """
     actions: list[Any] = []
     worths: list[float] = []
@@ -228,17 +230,17 @@ def _played(env: Any, does: _Model, space: Any) -> tuple[list[Any], float, float
     return actions, min(worths), max(worths)
 
 
-def _as_json(space: Any, action: Any, does: _Model) -> Any:
-    plain = _listed(to_plain(space, action))
+def _as_json(space: Any, action: Any, does: _ModelSource) -> Any:
+    plain = _to_lists(to_plain(space, action))
     return plain if does.is_spread else {"action": plain}
 
 
-def _listed(plain: Any) -> Any:
+def _to_lists(plain: Any) -> Any:
     if isinstance(plain, np.ndarray):
         return plain.tolist()
     if isinstance(plain, dict):
-        return {name: _listed(one) for name, one in plain.items()}
-    return [_listed(one) for one in plain] if isinstance(plain, list | tuple) else plain
+        return {name: _to_lists(one) for name, one in plain.items()}
+    return [_to_lists(one) for one in plain] if isinstance(plain, list | tuple) else plain
 
 
 def _reward(low: float, high: float) -> str:
@@ -269,14 +271,14 @@ def _plain(words: str) -> str:
 # ------------------------------------------------------------------ spaces as fields
 
 
-def _fill(model: _Model, space: Any, doc: str, base: Any) -> None:
-    """Write the fields of an action or an observation, a subclass of `base`."""
+def _fill(model: _ModelSource, space: Any, doc: str, base: Any) -> None:
+    """Generate the fields of a model that derives from `base`."""
     model.is_spread = isinstance(space, spaces.Dict) and _can_be_fields(space, base)
     if model.is_spread:
         for key, inner in space.spaces.items():
             model.fields.append(_field(key, inner, f"{model.name}.{key}", [], model))
     else:
-        told = _names_in(doc, model.name)
+        told = _find_element_names(doc, model.name)
         model.fields.append(_field(model.name, space, model.name, told, model))
 
 
@@ -288,13 +290,13 @@ def _can_be_fields(space: spaces.Dict, base: Any) -> bool:
     )
 
 
-def _field(name: str, space: Any, path: str, told: list[str], model: _Model) -> SourceField:
-    annotation, arguments = _typed(space, path, model)
+def _field(name: str, space: Any, path: str, told: list[str], model: _ModelSource) -> SourceField:
+    annotation, arguments = _annotate(space, path, model)
     is_counted = len(told) > 1 and told and len(told) == _count(space)
     if is_counted and isinstance(space, spaces.Discrete):
         arguments = {**arguments, "json_schema_extra": {"names": told}}
     described = _description(space, told if is_counted else [])
-    source = {key: code_of(value) for key, value in arguments.items()}
+    source = {key: to_code(value) for key, value in arguments.items()}
     return SourceField(name, annotation, source, _space_words(space), described)
 
 
@@ -323,11 +325,11 @@ def _space_words(space: Any) -> str:
     )
 
 
-def _typed(space: Any, path: str, model: _Model) -> tuple[Code, dict[str, Any]]:
-    """The annotation of a field that holds an element, and arguments of `Field`.
+def _annotate(space: Any, path: str, model: _ModelSource) -> tuple[Code, dict[str, Any]]:
+    """Return a field's annotation for an element of a space, and the arguments of `Field`.
 
     Raises:
-        CommandError: It has no form in a model; the text names the path.
+        CommandError: The space has no model; the text names the path.
     """
     for kind, typed in KINDS.items():
         if isinstance(space, kind):
@@ -339,7 +341,7 @@ def _typed(space: Any, path: str, model: _Model) -> tuple[Code, dict[str, Any]]:
     )
 
 
-def _discrete(space: Any, path: str, model: _Model) -> tuple[Code, dict[str, Any]]:
+def _discrete(space: Any, path: str, model: _ModelSource) -> tuple[Code, dict[str, Any]]:
     first = int(space.start)
     told: dict[str, Any] = {"ge": first, "le": first + int(space.n) - 1}
     if space.dtype != np.int64:
@@ -347,7 +349,7 @@ def _discrete(space: Any, path: str, model: _Model) -> tuple[Code, dict[str, Any
     return "int", told
 
 
-def _box(space: Any, path: str, model: _Model) -> tuple[Code, dict[str, Any]]:
+def _box(space: Any, path: str, model: _ModelSource) -> tuple[Code, dict[str, Any]]:
     low = _bounds(space.low, space.bounded_below, min)
     high = _bounds(space.high, space.bounded_above, max)
     bounds = {"low": low, "high": high}
@@ -365,34 +367,34 @@ def _bounds(limits: Any, is_bounded: Any, widest: Callable[[Any], Any]) -> Any:
     return None if None in every else widest(every)
 
 
-def _multi_discrete(space: Any, path: str, model: _Model) -> tuple[Code, dict[str, Any]]:
+def _multi_discrete(space: Any, path: str, model: _ModelSource) -> tuple[Code, dict[str, Any]]:
     start = space.start.astype(object)
     high = (start + space.nvec.astype(object) - 1).tolist()
     told = {"low": start.tolist(), "high": high, "space": "MultiDiscrete"}
     return _array(space, model), {"json_schema_extra": told}
 
 
-def _multi_binary(space: Any, path: str, model: _Model) -> tuple[Code, dict[str, Any]]:
+def _multi_binary(space: Any, path: str, model: _ModelSource) -> tuple[Code, dict[str, Any]]:
     n = list(space.n) if isinstance(space.n, tuple | list) else int(space.n)
     told = {"low": 0, "high": 1, "space": "MultiBinary", "n": n}
     return _array(space, model), {"json_schema_extra": told}
 
 
-def _array(space: Any, model: _Model) -> Code:
+def _array(space: Any, model: _ModelSource) -> Code:
     model.has_arrays = model.has_annotated = True
     scalar = {"bool": "bool_"}.get(space.dtype.name, space.dtype.name)
-    shape = one_line(code_of(tuple(int(one) for one in space.shape)))
-    array = f"Array({text(space.dtype.name)}, {shape})"
+    shape = to_one_line(to_code(tuple(int(one) for one in space.shape)))
+    array = f"Array({quote_text(space.dtype.name)}, {shape})"
     return _subscript("Annotated", f"NDArray[np.{scalar}]", array)
 
 
-def _text(space: Any, path: str, model: _Model) -> tuple[Code, dict[str, Any]]:
+def _text(space: Any, path: str, model: _ModelSource) -> tuple[Code, dict[str, Any]]:
     charset = "".join(sorted(space.character_list))
     told = {"min_length": int(space.min_length), "max_length": int(space.max_length)}
     return "str", {**told, "json_schema_extra": {"charset": charset}}
 
 
-def _dict(space: Any, path: str, model: _Model) -> tuple[Code, dict[str, Any]]:
+def _dict(space: Any, path: str, model: _ModelSource) -> tuple[Code, dict[str, Any]]:
     fields = []
     for key, inner in space.spaces.items():
         if not (isinstance(key, str) and key.isidentifier()):
@@ -401,7 +403,7 @@ def _dict(space: Any, path: str, model: _Model) -> tuple[Code, dict[str, Any]]:
                 hint="`openenv serve gymnasium:ID` serves it, without a package",
             )
         annotation = _inner(inner, f"{path}.{key}", model)
-        fields.append(f"    {key}: {laid_out(annotation, '    ', len(key) + 2)}\n")
+        fields.append(f"    {key}: {format_code(annotation, '    ', len(key) + 2)}\n")
     stem = "".join(word.title() for word in re.findall("[A-Za-z0-9]+", path))
     name = f"{model.prefix}{stem}Dict"
     model.classes.append(
@@ -410,12 +412,12 @@ def _dict(space: Any, path: str, model: _Model) -> tuple[Code, dict[str, Any]]:
     return name, {}
 
 
-def _tuple(space: Any, path: str, model: _Model) -> tuple[Code, dict[str, Any]]:
+def _tuple(space: Any, path: str, model: _ModelSource) -> tuple[Code, dict[str, Any]]:
     inner = [_inner(one, f"{path}[{i}]", model) for i, one in enumerate(space.spaces)]
     return _subscript("tuple", *inner), {}
 
 
-def _sequence(space: Any, path: str, model: _Model) -> tuple[Code, dict[str, Any]]:
+def _sequence(space: Any, path: str, model: _ModelSource) -> tuple[Code, dict[str, Any]]:
     if space.stack:
         raise CommandError(
             f"{path} is a Sequence that is stacked, which init writes no model of",
@@ -424,24 +426,24 @@ def _sequence(space: Any, path: str, model: _Model) -> tuple[Code, dict[str, Any
     return _subscript("list", _inner(space.feature_space, f"{path}[]", model)), {}
 
 
-def _inner(space: Any, path: str, model: _Model) -> Code:
-    """The annotation of what is no field by itself."""
-    annotation, arguments = _typed(space, path, model)
+def _inner(space: Any, path: str, model: _ModelSource) -> Code:
+    """Return the annotation of a nested element."""
+    annotation, arguments = _annotate(space, path, model)
     if not arguments:
         return annotation
     model.has_annotated = True
-    told = [(f"{name}=", code_of(one)) for name, one in arguments.items()]
+    told = [(f"{name}=", to_code(one)) for name, one in arguments.items()]
     parts = [annotation]
-    if isinstance(annotation, Bracketed) and annotation.opening == "Annotated[":
+    if isinstance(annotation, BracketedCode) and annotation.opening == "Annotated[":
         parts = [one for _, one in annotation.items]
-    return _subscript("Annotated", *parts, Bracketed("Field(", told, ")"))
+    return _subscript("Annotated", *parts, BracketedCode("Field(", told, ")"))
 
 
-def _subscript(name: str, *parts: Code) -> Bracketed:
-    return Bracketed(f"{name}[", [("", part) for part in parts], "]")
+def _subscript(name: str, *parts: Code) -> BracketedCode:
+    return BracketedCode(f"{name}[", [("", part) for part in parts], "]")
 
 
-KINDS: Mapping[Any, Callable[[Any, str, _Model], tuple[Code, dict[str, Any]]]] = {
+KINDS: Mapping[Any, Callable[[Any, str, _ModelSource], tuple[Code, dict[str, Any]]]] = {
     spaces.Discrete: _discrete,
     spaces.Box: _box,
     spaces.MultiDiscrete: _multi_discrete,
@@ -453,8 +455,8 @@ KINDS: Mapping[Any, Callable[[Any, str, _Model], tuple[Code, dict[str, Any]]]] =
 }
 
 
-def _names_in(doc: str, side: str) -> list[str]:
-    """What the elements are called, where the section of the docstring lists them by number."""
+def _find_element_names(doc: str, side: str) -> list[str]:
+    """Return the elements' names from a numbered list in the docstring's section."""
     section = re.search(rf"#+ {side} Space\n(.*?)(?:\n#|\Z)", doc, re.S | re.I)
     found = NUMBERED.findall(section[1]) if section else []
     numbers = [int(number) for number, _ in found]
@@ -468,8 +470,8 @@ def _names_in(doc: str, side: str) -> list[str]:
 
 def _models_source(
     names: EnvironmentNames,
-    does: _Model,
-    sees: _Model,
+    does: _ModelSource,
+    sees: _ModelSource,
 ) -> str:
     prefix = names.class_prefix
     has_arrays = does.has_arrays or sees.has_arrays
@@ -500,19 +502,19 @@ def _models_source(
     )
 
 
-def _value(space: Any, does: _Model) -> str:
+def _value(space: Any, does: _ModelSource) -> str:
     if not does.is_spread:
         return "action.action"
     return "{name: getattr(action, name) for name in self._env.action_space.spaces}"
 
 
-def _step(space: Any, does: _Model) -> str:
+def _step(space: Any, does: _ModelSource) -> str:
     space.seed(0)
-    plain = _listed(to_plain(space, space.sample()))
-    return step_of(f"{does.prefix}Action", plain if does.is_spread else {"action": plain})
+    plain = _to_lists(to_plain(space, space.sample()))
+    return format_step_call(f"{does.prefix}Action", plain if does.is_spread else {"action": plain})
 
 
-def _table(model: _Model) -> str:
+def _table(model: _ModelSource) -> str:
     rows = (
         f"| {model.name} | `{one.name}` | {_cell(one.describes)} | {_cell(_bounds_words(one))} "
         f"| {_cell(one.description)} |\n"
@@ -525,10 +527,10 @@ def _bounds_words(one: SourceField) -> str:
     if {"ge", "le"} <= set(one.arguments):
         return f"{one.arguments['ge']} to {one.arguments['le']}"
     extra = one.arguments.get("json_schema_extra", "")
-    known = dict(extra.items) if isinstance(extra, Bracketed) else {}
+    known = dict(extra.items) if isinstance(extra, BracketedCode) else {}
     if '"low": ' not in known:
         return ""
-    low, high = one_line(known['"low": ']), one_line(known['"high": '])
+    low, high = to_one_line(known['"low": ']), to_one_line(known['"high": '])
     return f"{low} to {high}".replace("None", "∞")
 
 

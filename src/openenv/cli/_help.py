@@ -1,8 +1,7 @@
-"""The help of a command: its commands, its options, its examples, as wide as the terminal.
+"""Help texts of commands, laid out for the terminal's width.
 
-Typer's own table gives every part of an option a column of its own, and breaks names and addresses
-in two where the columns do not fit. Here no word is broken: a name that is too long for its column
-has its help below it.
+Typer's own table has a column for each part of an option, and breaks long names and addresses. This
+layout breaks no word: a name that exceeds the column has the help text on the next lines.
 """
 
 from __future__ import annotations
@@ -18,30 +17,30 @@ if TYPE_CHECKING:
 __all__ = ["show_help"]
 
 WIDEST = 100
-NAMES = 26  # columns, at most, before the help of an option begins beside it
+NAMES = 26  # maximum width of the column of names
 INDENT = 2
 
 Rows = Sequence[tuple[str, str]]
 
 
 def show_help(command: Any, ctx: Any, examples: Rows = ()) -> None:
-    """Print the help of a command, or of a group: commands come before options.
+    """Print the help of a command or group; commands precede options.
 
     Args:
         command: The command.
-        ctx: Its context, of click.
-        examples: Lines of a shell, each with what it is good for. They can be copied: one that is
-            too long goes on in the next line, as a shell reads it.
+        ctx: The click context.
+        examples: Shell command lines with comments. A long line is continued with a backslash, so
+            that it can be copied.
     """
     from rich.text import Text
 
     out = console(highlight=False)
     width = min(out.width, WIDEST)
-    lines = [Text(""), *_wrapped(command.get_usage(ctx), width, INDENT // 2, "bold"), Text("")]
+    lines = [Text(""), *_wrap_lines(command.get_usage(ctx), width, INDENT // 2, "bold"), Text("")]
     for paragraph in (command.help or "").strip().split("\n\n"):
-        lines += [*_wrapped(" ".join(paragraph.split()), width, INDENT // 2), Text("")]
-    for title, rows in [*_commands(command, ctx), *_parameters(command, ctx)]:
-        lines += [Text(f" {title}:", style="bold"), *_laid_out(rows, width), Text("")]
+        lines += [*_wrap_lines(" ".join(paragraph.split()), width, INDENT // 2), Text("")]
+    for title, rows in [*_command_rows(command, ctx), *_parameter_rows(command, ctx)]:
+        lines += [Text(f" {title}:", style="bold"), *_format_rows(rows, width), Text("")]
     if examples:
         lines += [Text(" Examples:", style="bold"), *_examples(examples, width), Text("")]
     out.print(*lines, sep="\n", end="", soft_wrap=True)
@@ -57,16 +56,14 @@ def _examples(examples: Rows, width: int) -> Iterator[Text]:
     for line, why in examples:
         if why and not is_beside:
             yield Text.assemble(indent, (f"# {why}", "dim"))
-        first, *rest = _continued(line, width - len(indent))
+        first, *rest = _break_shell_line(line, width - len(indent))
         beside = (f"  # {why}", "dim") if why and is_beside else ""
         yield Text.assemble(indent, (f"{first:<{column}}" if beside else first, "bold"), beside)
         yield from (Text.assemble(indent, (f"  {more}", "bold")) for more in rest)
 
 
-def _continued(line: str, width: int) -> Iterator[str]:
-    """The lines that a line of a shell is broken into, at spaces that are in no quotes, and not
-    between an option and its value.
-    """
+def _break_shell_line(line: str, width: int) -> Iterator[str]:
+    """Break a shell line at spaces outside quotes, and never between an option and the value."""
     import re
 
     words = re.findall(r"""(?:-\S+ (?!-))?(?:'[^']*'|"[^"]*"|\S)+""", line)
@@ -80,8 +77,8 @@ def _continued(line: str, width: int) -> Iterator[str]:
     yield said
 
 
-def _commands(command: Any, ctx: Any) -> Iterator[tuple[str, Rows]]:
-    """The commands of a group, by their panels."""
+def _command_rows(command: Any, ctx: Any) -> Iterator[tuple[str, Rows]]:
+    """Return the commands of a group by panel."""
     panels: dict[str, list[tuple[str, str]]] = {}
     for name in command.list_commands(ctx) if hasattr(command, "list_commands") else ():
         one = command.get_command(ctx, name)
@@ -92,8 +89,8 @@ def _commands(command: Any, ctx: Any) -> Iterator[tuple[str, Rows]]:
     yield from panels.items()
 
 
-def _parameters(command: Any, ctx: Any) -> Iterator[tuple[str, Rows]]:
-    """The arguments and options, by their panels; those of every command come last."""
+def _parameter_rows(command: Any, ctx: Any) -> Iterator[tuple[str, Rows]]:
+    """Return arguments and options by panel, global options last."""
     panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
     for param in command.get_params(ctx):
         record = None if getattr(param, "hidden", False) else param.get_help_record(ctx)
@@ -104,13 +101,13 @@ def _parameters(command: Any, ctx: Any) -> Iterator[tuple[str, Rows]]:
     yield from ((title, rows) for title, rows in panels.items() if rows)
 
 
-def _laid_out(rows: Rows, width: int) -> Iterator[Text]:
+def _format_rows(rows: Rows, width: int) -> Iterator[Text]:
     from rich.text import Text
 
     column = min(NAMES, max(len(name) for name, _ in rows))
     start = INDENT + column + 2
     for name, words in rows:
-        helped = list(_wrapped(words, width, start))
+        helped = list(_wrap_lines(words, width, start))
         head = Text.assemble(" " * INDENT, (name, "cyan"))
         if len(name) > column:
             yield head
@@ -122,8 +119,8 @@ def _laid_out(rows: Rows, width: int) -> Iterator[Text]:
         yield from helped
 
 
-def _wrapped(words: str, width: int, indent: int, style: str = "") -> Iterator[Text]:
-    """The lines of a text, none of whose words is broken."""
+def _wrap_lines(words: str, width: int, indent: int, style: str = "") -> Iterator[Text]:
+    """Wrap a text without breaking words."""
     import textwrap
 
     from rich.text import Text

@@ -1,4 +1,4 @@
-"""What is known of an environment: what its files say, and what its server tells."""
+"""The data of `openenv info`: an environment's files and a server's answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from openenv._internal.net.keys import key_for
 from openenv._internal.targets import TargetKind, parse_target
 from openenv.auto._discovery import EnvironmentInfo, get_discovery
 from openenv.cli._console import CommandError
-from openenv.cli._readings import Unreadable, read
+from openenv.cli._readings import MetricsUnreadable, read_metrics
 from openenv.client.generic import GenericEnvClient
 from openenv.errors import ConnectError, OpenEnvError
 from openenv.manifest import read_manifest
@@ -21,18 +21,26 @@ from openenv.validation.evidence import FetchedPage
 from openenv.validation.server_criteria import detect_mode
 from openenv.validation.wire import fetch_page
 
-__all__ = ["address_of", "check_answers", "installed", "of_files", "of_server", "outline", "served"]
+__all__ = [
+    "server_address",
+    "check_answers",
+    "list_installed",
+    "read_files",
+    "query_server",
+    "outline",
+    "serve_temporarily",
+]
 
-# What each action and observation has; nobody needs to be told.
+# Fields common to all actions and observations, which need no mention.
 COMMON = {"metadata", "done", "reward", "truncated", "type"}
 
 
-def installed() -> list[dict[str, Any]]:
-    """The environments that are installed."""
-    return [_of_info(info) for info in get_discovery().discover().values()]
+def list_installed() -> list[dict[str, Any]]:
+    """Return the installed environments."""
+    return [_info_data(info) for info in get_discovery().discover().values()]
 
 
-def _of_info(info: EnvironmentInfo) -> dict[str, Any]:
+def _info_data(info: EnvironmentInfo) -> dict[str, Any]:
     return {
         "name": info.name,
         "package": info.package_name,
@@ -43,8 +51,8 @@ def _of_info(info: EnvironmentInfo) -> dict[str, Any]:
     }
 
 
-def address_of(target: str) -> str | None:
-    """The server's address that a target is; None if it is none."""
+def server_address(target: str) -> str | None:
+    """Return the base URL if a target is a server, otherwise None."""
     parsed = parse_target(target, local_files=True)
     return parsed.name if parsed.kind is TargetKind.SERVER else None
 
@@ -52,8 +60,8 @@ def address_of(target: str) -> str | None:
 # ------------------------------------------------------------------ its files
 
 
-def of_files(target: str) -> dict[str, Any]:
-    """What a package says of itself; nothing of it is imported. Of another target, its name.
+def read_files(target: str) -> dict[str, Any]:
+    """Return the data in a package's files, without importing; for other targets the name.
 
     Raises:
         UnknownEnvironmentError: There is no environment of this name.
@@ -67,18 +75,18 @@ def of_files(target: str) -> dict[str, Any]:
     else:
         discovery = get_discovery()
         info = discovery.require(target)
-        told = _of_info(info)
+        told = _info_data(info)
         if info.directory is None:
             return told
         directory = info.directory
     manifest = read_manifest(directory) or {}
     named = {key: manifest.get(key) for key in ("name", "version", "description", "app")}
     told = {**{key: value for key, value in named.items() if value is not None}, **told}
-    return {**told, **_of_validation(manifest.get("validation"))}
+    return {**told, **_validation_limits(manifest.get("validation"))}
 
 
-def _of_validation(told: Any) -> dict[str, Any]:
-    """The limits and the tags of a manifest's section `validation`."""
+def _validation_limits(told: Any) -> dict[str, Any]:
+    """Return the limits and tags in a manifest's section `validation`."""
     if not isinstance(told, Mapping):
         return {}
     resources, network, types = (told.get(key) for key in ("resources", "network", "types"))
@@ -93,11 +101,11 @@ def _of_validation(told: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def served(target: str) -> Iterator[str]:
-    """Serve a target from a process of its own, for as long as the block runs; gives the address.
+def serve_temporarily(target: str) -> Iterator[str]:
+    """Serve a target from a new process within the block; yield the address.
 
     Raises:
-        OpenEnvError: It does not start.
+        OpenEnvError: The server does not start.
     """
     parsed = parse_target(target)
     if parsed.kind is TargetKind.IMAGE:
@@ -114,16 +122,16 @@ def served(target: str) -> Iterator[str]:
         provider.stop()
 
 
-def of_server(url: str) -> dict[str, Any]:
-    """What a server tells of its environment.
+def query_server(url: str) -> dict[str, Any]:
+    """Return a server's description of the environment.
 
     Raises:
-        ConnectError: It does not answer, or is none of this kind.
+        ConnectError: The server does not answer, or is not an OpenEnv server.
     """
     pages: dict[str, FetchedPage] = {}
     for path in ("/metadata", "/schema", "/health"):
         pages[path] = fetch_page(url, path)
-        _check(url, pages[path])  # at once: one that is silent is not asked three times
+        _check(url, pages[path])  # at once, so that a silent server is asked only once
     metadata, schema = pages["/metadata"].object, pages["/schema"].object
     told = {key: value for key, value in metadata.items() if value is not None}
     told.pop("readme_content", None)
@@ -133,17 +141,17 @@ def of_server(url: str) -> dict[str, Any]:
         "mode": detect_mode(fetch_page(url, "/openapi.json").object.get("paths")),
         "tools": [tool.get("name") for tool in schema.get("tools") or ()],
         "reward": schema.get("reward"),
-        "tasks": _tasks(url),
-        "sessions": _sessions(url),
+        "tasks": _count_tasks(url),
+        "sessions": _count_sessions(url),
         "schema": {key: schema.get(key) for key in ("action", "observation", "state")},
     }
 
 
 def check_answers(url: str, timeout_s: float) -> None:
-    """Ask a server whether it is there.
+    """Check that a server answers.
 
     Raises:
-        CommandError: It is not.
+        CommandError: The server does not answer.
     """
     page = fetch_page(url, "/health", timeout_s=timeout_s)
     if page.failure is not None:
@@ -164,19 +172,19 @@ def _check(url: str, page: FetchedPage) -> None:
         raise ConnectError(f"{url} is no server of an environment: {page.path} gave {page.status}")
 
 
-def _tasks(url: str) -> dict[str, int]:
-    """How many tasks each split has; empty where the server has no tasks."""
+def _count_tasks(url: str) -> dict[str, int]:
+    """Return the number of tasks by split; empty for a server without tasks."""
     with contextlib.suppress(OpenEnvError):
         client = TaskAPIClient(url, timeout_s=10.0)
         return {one["name"]: client.num_tasks(one["name"]) for one in client.list_splits()}
     return {}
 
 
-def _sessions(url: str) -> dict[str, int] | None:
-    """How many sessions there are and may be; None of a server that does not count."""
+def _count_sessions(url: str) -> dict[str, int] | None:
+    """Return the open and maximum sessions, or None if the server has no metrics."""
     try:
-        values = read(url, key_for(url)).values
-    except Unreadable:
+        values = read_metrics(url, key_for(url)).values
+    except MetricsUnreadable:
         return None
     return {"open": int(values["openenv_slots_taken"]), "most": int(values["openenv_slots"])}
 
@@ -185,14 +193,16 @@ def _sessions(url: str) -> dict[str, int] | None:
 
 
 def outline(schema: Any) -> str:
-    """The name of a JSON schema and its fields: ``Move(column: integer, name?: string)``."""
+    """Return a JSON schema's name and fields: ``Move(column: integer, name?: string)``."""
     if not isinstance(schema, Mapping):
         return ""
-    members = [_resolved(one, schema) for one in schema.get("anyOf") or schema.get("oneOf") or ()]
+    members = [
+        _resolve_reference(one, schema) for one in schema.get("anyOf") or schema.get("oneOf") or ()
+    ]
     return " | ".join(_line(one) for one in members or [schema])
 
 
-def _resolved(part: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
+def _resolve_reference(part: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
     name = str(part.get("$ref", "")).rpartition("/")[2]
     found: Mapping[str, Any] = schema.get("$defs", {}).get(name, part)
     return found

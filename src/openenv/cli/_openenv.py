@@ -1,8 +1,8 @@
-"""Which OpenEnv a new environment is installed with: the one that writes it.
+"""The OpenEnv dependency of a new environment: the running version.
 
-A released version is named by its number. A development version is on no index, where its name
-means another package. So an environment inside the checkout takes it from there, and any other
-gets a wheel of it beside its ``pyproject.toml``.
+A released version is named by number. A development version is on no index, where the name would
+mean another package. So an environment inside the checkout depends on the checkout, and any other
+gets a wheel beside the ``pyproject.toml``.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ __all__ = ["Origin", "origin_for"]
 
 
 class Origin(NamedTuple):
-    """Where an environment's OpenEnv comes from.
+    """The source of an environment's OpenEnv.
 
     Attributes:
-        fills: What stands for ``__OPENENV_SOURCE__`` and ``__FIND_LINKS__`` in the template.
-        files: The files that it needs, by their path in the environment.
-        words: What the user is told of it; empty for a released version.
+        fills: Values of ``__OPENENV_SOURCE__`` and ``__FIND_LINKS__`` in the template.
+        files: Files to add to the environment, by path.
+        words: A message for the user; empty for a released version.
     """
 
     fills: Mapping[str, str]
@@ -35,7 +35,7 @@ class Origin(NamedTuple):
 
 
 def origin_for(target: Path) -> Origin:
-    """Return where an environment in this directory is to have its OpenEnv from."""
+    """Choose the OpenEnv for an environment in this directory."""
     from openenv.images import BuildError
     from openenv.images.plan import workspace_of
     from openenv.images.running import WHEELS, is_released, write_wheel

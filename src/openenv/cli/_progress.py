@@ -1,4 +1,4 @@
-"""Showing how far a long command has come: a bar on a terminal, now and then a line elsewhere."""
+"""Progress of long commands: bars on a terminal, occasional lines elsewhere."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ REMIND_EVERY_S = 15.0
 
 
 class Display(Protocol):
-    """Shows one phase after the other; closed by ``with``."""
+    """A display of consecutive phases; a context manager."""
 
     def begin(self, what: str, total: int | None = None) -> None:
-        """Begin a phase of `total` units; None where it cannot be said how far it has come."""
+        """Begin a phase of `total` units; None for an unknown number."""
 
     def update(self, done: int, detail: str) -> None:
-        """Show that `done` units of the running phase are done, and what there is to tell."""
+        """Show that `done` units of the phase are done, with a detail."""
 
     def finish(self, detail: str) -> None:
         """End the running phase."""
@@ -40,12 +40,12 @@ class Display(Protocol):
 
 
 def display() -> Display:
-    """Make the display that fits what stderr is."""
-    return _Bars() if stderr().is_terminal else _Lines()
+    """Return the display that suits stderr."""
+    return _BarDisplay() if stderr().is_terminal else _LineDisplay()
 
 
-class _Bars:
-    """Bars that move; needs a terminal."""
+class _BarDisplay:
+    """Progress bars on a terminal."""
 
     def __init__(self) -> None:
         from rich.progress import (
@@ -91,9 +91,12 @@ class _Bars:
         self._progress.stop()
 
 
-class _Lines:
-    """Lines, for logs and pipes; at most one every few seconds within a phase, and at least one
-    now and then: a build may take minutes in which there is nothing new to tell.
+class _LineDisplay:
+    """Progress lines for logs and pipes.
+
+    A phase prints a line at most every `LINE_EVERY_S` and at least every `REMIND_EVERY_S` seconds,
+    since a build may take minutes without news. A thread prints the reminders; `_turn` guards the
+    state.
     """
 
     def __init__(self) -> None:

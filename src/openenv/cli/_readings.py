@@ -1,4 +1,4 @@
-"""Reading `/metrics` of servers, and what happened between two readings."""
+"""Readings of a server's `/metrics`, and the changes between two readings."""
 
 from __future__ import annotations
 
@@ -10,14 +10,20 @@ from typing import Any
 
 from openenv._internal.net.http import FAILURES, ask
 
-__all__ = ["Change", "Reading", "Unreadable", "changed", "read"]
+__all__ = [
+    "MetricsChange",
+    "MetricsReading",
+    "MetricsUnreadable",
+    "compare_readings",
+    "read_metrics",
+]
 
 TIMEOUT_S = 5.0
 ACCEPT = "application/openmetrics-text; version=1.0.0, text/plain; version=0.0.4; q=0.5"
 
 
-class Unreadable(Exception):
-    """A server's numbers cannot be had; `hint` says what might help."""
+class MetricsUnreadable(Exception):
+    """A server without readable metrics; `hint` says what may help."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         self.hint = hint
@@ -25,16 +31,16 @@ class Unreadable(Exception):
 
 
 @dataclass
-class Reading:
-    """What a server has counted up to one moment.
+class MetricsReading:
+    """A server's counters at a moment.
 
     Attributes:
-        at: When it was read, by `time.monotonic`.
-        version: That of the server's package.
-        environments: What it serves.
-        values: By the name of the sample, over all environments.
-        errors: How many errors were answered, by code.
-        buckets: Steps that took no longer than so many seconds.
+        at: Time of the reading, from `time.monotonic`.
+        version: Version of the server's package.
+        environments: Names of the served environments.
+        values: Sample values by name, summed over environments.
+        errors: Number of error answers by code.
+        buckets: Cumulative number of steps by upper latency bound in seconds.
     """
 
     at: float
@@ -46,13 +52,13 @@ class Reading:
 
 
 @dataclass
-class Change:
-    """What happened to a server between two readings; rates are a second's.
+class MetricsChange:
+    """The activity of a server between two readings; rates are per second.
 
     Attributes:
-        latency_p50_s: Half of the steps were answered within so many seconds; None without steps.
-        latency_p99_s: The same of 99 in 100.
-        errors: Errors that were answered meanwhile, by code.
+        latency_p50_s: Median latency of steps in seconds; None without steps.
+        latency_p99_s: 99th percentile of the latency in seconds.
+        errors: Error answers between the readings, by code.
     """
 
     version: str
@@ -71,59 +77,61 @@ class Change:
     worker_deaths: int
 
 
-def read(url: str, key: str | None = None) -> Reading:
-    """Read the numbers of the server at `url`.
+def read_metrics(url: str, key: str | None = None) -> MetricsReading:
+    """Read the metrics of the server at `url`.
 
     Raises:
-        Unreadable: There is no such server, or it does not tell.
+        MetricsUnreadable: No server answers, or the server has no metrics.
     """
     from prometheus_client.openmetrics import parser
 
-    text = _fetched(f"{url.rstrip('/')}/metrics", key)
+    text = _fetch(f"{url.rstrip('/')}/metrics", key)
     parse: Any = parser.text_string_to_metric_families
-    reading = Reading(time.monotonic())
+    reading = MetricsReading(time.monotonic())
     try:
         for family in parse(text):
             for sample in family.samples:
-                _note(reading, sample.name, sample.labels, sample.value)
+                _add_sample(reading, sample.name, sample.labels, sample.value)
     except ValueError as error:
-        raise Unreadable(f"{url}/metrics cannot be read: {error}") from error
+        raise MetricsUnreadable(f"{url}/metrics cannot be read: {error}") from error
     if not reading.environments:
-        raise Unreadable(f"{url}/metrics is that of another program")
+        raise MetricsUnreadable(f"{url}/metrics is that of another program")
     return reading
 
 
-def _fetched(url: str, key: str | None) -> str:
+def _fetch(url: str, key: str | None) -> str:
     headers = {"Accept": ACCEPT}
     if key is not None:
         headers["Authorization"] = f"Bearer {key}"
     if not url.startswith(("http://", "https://")):
-        raise Unreadable(f"{url}: the scheme must be http or https")
+        raise MetricsUnreadable(f"{url}: the scheme must be http or https")
     try:
         answer = ask(url, headers, timeout_s=TIMEOUT_S)
     except FAILURES as error:
-        raise Unreadable(f"no server answers at {url}: {error}") from error
+        raise MetricsUnreadable(f"no server answers at {url}: {error}") from error
     if answer.status != 200:
-        raise _refused(url, answer.status)
+        raise _describe_refusal(url, answer.status)
     return answer.body.decode(errors="replace")
 
 
-def _refused(url: str, status: int) -> Unreadable:
+def _describe_refusal(url: str, status: int) -> MetricsUnreadable:
     if status == 404:
-        return Unreadable(
+        return MetricsUnreadable(
             f"there is no {url}: the server counts nothing",
             "servers of the public package and older ones have no /metrics; serve it by "
             "`openenv serve` of this version",
         )
     if status in (401, 403):
-        return Unreadable(
+        return MetricsUnreadable(
             f"{url} wants a key (status {status})",
             "pass it: --api-key-file FILE, or OPENENV_API_KEY",
         )
-    return Unreadable(f"{url} answered with status {status}")
+    return MetricsUnreadable(f"{url} answered with status {status}")
 
 
-def _note(reading: Reading, name: str, labels: Mapping[str, str], value: float) -> None:
+def _add_sample(
+    reading: MetricsReading, name: str, labels: Mapping[str, str], value: float
+) -> None:
     if name == "openenv_info":
         reading.version = labels["version"]
         reading.environments.append(labels["environment"])
@@ -137,18 +145,18 @@ def _note(reading: Reading, name: str, labels: Mapping[str, str], value: float) 
         reading.values[name + told] += value  # type: ignore[assignment]
 
 
-def changed(before: Reading, after: Reading) -> Change:
-    """What happened between two readings of one server; it may have been restarted meanwhile."""
+def compare_readings(before: MetricsReading, after: MetricsReading) -> MetricsChange:
+    """Compute the change between two readings; a restart in between is detected."""
     seconds = max(after.at - before.at, 1e-9)
     if any(after.values[n] < count for n, count in before.values.items() if "_total" in n):
-        before = Reading(before.at)
+        before = MetricsReading(before.at)
 
     def rate(name: str) -> float:
         return (after.values[name] - before.values[name]) / seconds
 
     buckets = {bound: count - before.buckets[bound] for bound, count in after.buckets.items()}
     now = defaultdict(int, {name: int(value) for name, value in after.values.items()})
-    return Change(
+    return MetricsChange(
         version=after.version,
         environments=sorted(after.environments),
         sessions=now["openenv_slots_taken"],

@@ -1,4 +1,4 @@
-"""The skill for coding assistants: `skill.md`, with the commands that there are."""
+"""The skill for coding assistants: `skill.md` completed by the list of commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAME = "openenv-cli"
 HERE = Path(__file__).with_name("skill.md")
 MARK = "<!-- commands -->\n"
 
-# Of each assistant, where it looks for skills: in a project, and in a home directory.
+# Each assistant's directory of skills, in a project and in a home directory.
 ASSISTANTS = {
     "claude": (".claude/skills", ".claude/skills"),
     "codex": (".codex/skills", ".codex/skills"),
@@ -26,7 +26,7 @@ ASSISTANTS = {
 
 
 def skill_text(context: Any) -> str:
-    """The skill, with the commands of the program that a context is of."""
+    """Return the skill with the commands of the context's program."""
     root = context.find_root()
     shown = "\n".join(_lines(root.command, root, root.info_name))
     end = (
@@ -50,19 +50,19 @@ def _lines(group: Any, context: Any, words: str) -> Iterator[str]:
 
 
 def write_skill(directory: Path, text: str) -> None:
-    """Write a skill's directory, which is not there."""
+    """Write a skill into a new directory."""
     directory.mkdir(parents=True)
     (directory / "SKILL.md").write_text(text, encoding="utf-8")
 
 
 def link(place: Path, central: Path) -> None:
-    """Have `place` be a relative link to the central copy, so that both can be moved together."""
+    """Make `place` a relative link to the central copy, so that both can be moved together."""
     place.parent.mkdir(parents=True, exist_ok=True)
     place.symlink_to(os.path.relpath(central, place.parent), target_is_directory=True)
 
 
 def remove(place: Path) -> None:
-    """Remove a skill, or a link to one, if there is any."""
+    """Remove a skill or a link, if present."""
     if place.is_symlink() or place.is_file():
         place.unlink()
     elif place.exists():

@@ -1,4 +1,4 @@
-"""Values, types and fields as Python source, laid out as `ruff format` does at 100 columns."""
+"""Python source of values, types and fields, formatted as by `ruff format` at 100 columns."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 
 __all__ = [
     "EXAMPLES",
-    "Bracketed",
+    "BracketedCode",
     "Code",
     "SourceField",
-    "code_of",
-    "laid_out",
-    "one_line",
-    "step_of",
-    "text",
+    "to_code",
+    "format_code",
+    "to_one_line",
+    "format_step_call",
+    "quote_text",
 ]
 
-# An argument of each type, for a call that is tried.
+# A sample argument of each type.
 EXAMPLES = {"int": 1, "float": 1.0, "bool": True, "str": "a", "list": [], "dict": {}}
 
 WIDTH = 100
@@ -28,13 +28,13 @@ STEP = "    "
 
 
 @dataclass(frozen=True)
-class Bracketed:
-    """A list, a call, a subscript: what stands in brackets, each with what is before it.
+class BracketedCode:
+    """A bracketed expression: a list, a call, a subscript.
 
     Attributes:
-        opening: Up to the bracket that opens.
-        items: For each, what stands before it (``name=``), and itself.
-        closing: The other bracket.
+        opening: The text up to the opening bracket.
+        items: For each item the text before it (``name=``), and the item.
+        closing: The closing bracket.
     """
 
     opening: str
@@ -42,63 +42,66 @@ class Bracketed:
     closing: str
 
 
-Code = str | Bracketed
+Code = str | BracketedCode
 
 
-def code_of(value: Any) -> Code:
-    """A value of lists, dicts, tuples, numbers, texts and None."""
+def to_code(value: Any) -> Code:
+    """Convert lists, dicts, tuples, numbers, strings and None to code."""
     if isinstance(value, str):
-        return text(value)
+        return quote_text(value)
     if isinstance(value, dict):
-        return Bracketed("{", [(f"{text(key)}: ", code_of(one)) for key, one in value.items()], "}")
+        return BracketedCode(
+            "{", [(f"{quote_text(key)}: ", to_code(one)) for key, one in value.items()], "}"
+        )
     if isinstance(value, list):
-        return Bracketed("[", [("", code_of(one)) for one in value], "]")
+        return BracketedCode("[", [("", to_code(one)) for one in value], "]")
     if isinstance(value, tuple):
-        return Bracketed("(", [("", code_of(one)) for one in value], ")")
+        return BracketedCode("(", [("", to_code(one)) for one in value], ")")
     return repr(value)
 
 
-def one_line(code: Code) -> str:
-    """It in one line."""
+def to_one_line(code: Code) -> str:
+    """Format code on a single line."""
     if isinstance(code, str):
         return code
-    items = [before + one_line(one) for before, one in code.items]
+    items = [before + to_one_line(one) for before, one in code.items]
     comma = "," if code.opening == "(" and len(items) == 1 else ""
     return f"{code.opening}{', '.join(items)}{comma}{code.closing}"
 
 
-def laid_out(code: Code, indent: str = "", taken: int = 0) -> str:
-    """It in one line, or an item a line where that is too long.
+def format_code(code: Code, indent: str = "", taken: int = 0) -> str:
+    """Format code on a single line, or with an item per line if too long.
 
     Args:
-        code: What is to be laid out.
-        indent: Of the line that it begins in.
-        taken: The columns that are taken in this line, after the indent and after the code.
+        code: The code.
+        indent: Indentation of the first line.
+        taken: Columns of the line taken by other text, apart from the indentation.
     """
-    line = one_line(code)
+    line = to_one_line(code)
     if isinstance(code, str) or not code.items or len(indent) + taken + len(line) <= WIDTH:
         return line
-    return _exploded(code, indent)
+    return _format_multiline(code, indent)
 
 
-def _exploded(code: Bracketed, indent: str) -> str:
+def _format_multiline(code: BracketedCode, indent: str) -> str:
     deeper = indent + STEP
     items = [
-        f"{deeper}{before}{laid_out(one, deeper, len(before) + 1)}," for before, one in code.items
+        f"{deeper}{before}{format_code(one, deeper, len(before) + 1)},"
+        for before, one in code.items
     ]
     return "\n".join([code.opening, *items, f"{indent}{code.closing}"])
 
 
 @dataclass(frozen=True)
 class SourceField:
-    """A field of a model, in source.
+    """A model's field as source.
 
     Attributes:
-        name: Its name.
-        annotation: Its type.
-        arguments: Those of Pydantic's `Field`.
-        describes: What the field holds, for people: a space.
-        description: What it means.
+        name: Name of the field.
+        annotation: Type of the field.
+        arguments: Arguments of Pydantic's `Field`.
+        describes: A description of the content for people: a space.
+        description: The meaning of the field.
     """
 
     name: str
@@ -108,36 +111,36 @@ class SourceField:
     description: str = ""
 
     def source(self) -> str:
-        """The line or lines of it in the body of a class."""
+        """Return the field's lines in a class body."""
         told = [(f"{name}=", value) for name, value in self.arguments.items()]
         told.append(("description=", _split(self.description, STEP * 2, len("description=,"))))
-        made = Bracketed("Field(", told, ")")
+        made = BracketedCode("Field(", told, ")")
         begin = f"{STEP}{self.name}: "
-        line = f"{begin}{one_line(self.annotation)} = {one_line(made)}"
+        line = f"{begin}{to_one_line(self.annotation)} = {to_one_line(made)}"
         if len(line) <= WIDTH and "\n" not in line:
             return f"{line}\n"
-        annotation = laid_out(self.annotation, STEP, len(begin) - len(STEP) + len(" = Field("))
-        return f"{begin}{annotation} = {_exploded(made, STEP)}\n"
+        annotation = format_code(self.annotation, STEP, len(begin) - len(STEP) + len(" = Field("))
+        return f"{begin}{annotation} = {_format_multiline(made, STEP)}\n"
 
 
-def step_of(action: str, arguments: Mapping[str, Any]) -> str:
-    """The line or lines of an example in which an action is stepped, in a block."""
-    made = [(f"{name}=", code_of(one)) for name, one in arguments.items()]
-    call = Bracketed("result = env.step(", [("", Bracketed(f"{action}(", made, ")"))], ")")
-    return laid_out(call, STEP)
+def format_step_call(action: str, arguments: Mapping[str, Any]) -> str:
+    """Return the lines of an example that steps an action."""
+    made = [(f"{name}=", to_code(one)) for name, one in arguments.items()]
+    call = BracketedCode("result = env.step(", [("", BracketedCode(f"{action}(", made, ")"))], ")")
+    return format_code(call, STEP)
 
 
 def _split(words: str, indent: str, taken: int) -> str:
-    """A text as several in a row, where it is too long for one line."""
-    if len(indent) + taken + len(text(words)) <= WIDTH:
-        return text(words)
+    """Split a long text into adjacent string literals."""
+    if len(indent) + taken + len(quote_text(words)) <= WIDTH:
+        return quote_text(words)
     lines = textwrap.wrap(words, WIDTH - len(indent) - taken - 3, break_long_words=False)
     ends = [f"{line} " for line in lines[:-1]] + lines[-1:]
-    return f"\n{indent}".join(map(text, ends))
+    return f"\n{indent}".join(map(quote_text, ends))
 
 
-def text(value: str) -> str:
-    """A text in quotes: double ones, unless that takes more backslashes."""
+def quote_text(value: str) -> str:
+    """Quote a text with double quotes, or single quotes if those need fewer backslashes."""
     quoted = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\x7f")
     if '"' in value and "'" not in value:
         return "'" + quoted[1:-1].replace('\\"', '"') + "'"

@@ -1,4 +1,4 @@
-"""What the commands about Spaces have in common: options, a push with its words, and errors."""
+"""Shared parts of the commands about Spaces: option parsing, pushing, and error messages."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ if TYPE_CHECKING:
     from openenv.hub import Hub, HubCommit, SpaceSettings, SpaceStage, StagedSpace
 
 __all__ = [
-    "Upload",
-    "failing",
-    "pairs",
+    "SpaceUpload",
+    "report_hub_errors",
+    "parse_pairs",
     "push_spaces",
-    "secrets_of_options",
-    "tell_not_scanned",
-    "wait_for",
+    "parse_secrets",
+    "warn_of_unscanned",
+    "wait_for_space",
 ]
 
 
 @dataclass(frozen=True)
-class Upload:
-    """What is to be pushed, and how.
+class SpaceUpload:
+    """The options of a push.
 
     Attributes:
-        environment: The environment's directory.
-        space: ``owner/name``, or a name of one's own; None is the environment's.
-        count: How many Spaces of it: ``-1``, ``-2`` and so on after the name, if there are several.
-        exclude: A file that names what is left out.
-        base_image: What the Dockerfile's final stage starts from.
+        environment: Directory of the environment.
+        space: ``owner/name``, or a name under the user's account; None for the environment's name.
+        count: Number of Spaces; several are named with ``-1``, ``-2`` and so on.
+        exclude: File with patterns to leave out.
+        base_image: Base image of the Dockerfile's final stage.
         interface: Whether the Spaces show the web page.
-        private: They are private.
-        hardware: What they run on.
-        variables: Their public variables, beside those of the manifest.
-        secrets: Their secrets.
-        create_pr: It is proposed.
-        delete: Patterns of files that they shall no longer have.
-        let_pass: Places where a secret seems to be, and is none.
-        message: Of the commit.
-        openenv: ``locked`` to push it even if its ``uv.lock`` has an OpenEnv of another series.
+        private: Whether the Spaces are private.
+        hardware: Hardware of the Spaces.
+        variables: Public variables, in addition to the manifest's.
+        secrets: Secrets of the Spaces.
+        create_pr: Propose the upload as a pull request.
+        delete: Patterns of files to delete from the Spaces.
+        let_pass: Places that look like secrets and are approved.
+        message: Commit message.
+        openenv: ``locked`` to push despite an OpenEnv of another series in ``uv.lock``.
     """
 
     environment: Path
@@ -73,8 +73,8 @@ class Upload:
 # ------------------------------------------------------------------ options and errors
 
 
-def pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
-    """Read what was given as NAME=VALUE."""
+def parse_pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
+    """Parse options of the form NAME=VALUE."""
     found = {}
     for one in given or ():
         name, sign, value = one.partition("=")
@@ -88,10 +88,10 @@ def pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
     return found
 
 
-def secrets_of_options(option: str, given: Sequence[str] | None) -> dict[str, str]:
-    """Read secrets given as NAME=VALUE, or as NAME of a variable of this shell.
+def parse_secrets(option: str, given: Sequence[str] | None) -> dict[str, str]:
+    """Parse secrets given as NAME=VALUE, or as the NAME of an environment variable.
 
-    They are kept out of all that is printed from now on.
+    The values are redacted in all later output.
     """
     found = {}
     for one in given or ():
@@ -114,8 +114,8 @@ def secrets_of_options(option: str, given: Sequence[str] | None) -> dict[str, st
 
 
 @contextlib.contextmanager
-def failing() -> Iterator[None]:
-    """Have what goes wrong with an environment's directory, or the Hub, end the command."""
+def report_hub_errors() -> Iterator[None]:
+    """Convert errors of the directory or the Hub to `CommandError`."""
     from openenv.hub.errors import SecretsFoundError, StructureError
     from openenv.hub.secrets import ALLOWED
 
@@ -140,20 +140,20 @@ def failing() -> Iterator[None]:
 # ------------------------------------------------------------------ pushing
 
 
-def push_spaces(asked: Upload, *, dry_run: bool, as_json: bool, wait_s: float | None) -> None:
-    """Push an environment to the Hub, and print where it is.
+def push_spaces(asked: SpaceUpload, *, dry_run: bool, as_json: bool, wait_s: float | None) -> None:
+    """Push an environment to the Hub, and print the address.
 
     Args:
-        asked: What, and how.
-        dry_run: Show what would be done, and do nothing.
-        as_json: Print JSON, a line for each Space.
-        wait_s: Seconds to wait until each Space runs; None is not to wait.
+        asked: Options of the push.
+        dry_run: Print the plan without doing anything.
+        as_json: Print a line of JSON per Space.
+        wait_s: Seconds to wait until each Space runs; None to return at once.
     """
     from openenv.hub import SpaceSettings, check_secrets, merge_variables, stage_space
 
     _check_openenv(asked)
     with (
-        failing(),
+        report_hub_errors(),
         stage_space(
             asked.environment,
             exclude=asked.exclude,
@@ -169,21 +169,21 @@ def push_spaces(asked: Upload, *, dry_run: bool, as_json: bool, wait_s: float | 
             merge_variables(copy.manifest, asked.variables),
             asked.secrets,
         )
-        _tell(copy, settings)
+        _announce(copy, settings)
         if dry_run:
             _show(copy, asked, settings, as_json)
             return
-        hub, user = _logged_in()
-        for space in _names(user, copy, asked):
+        hub, user = _log_in()
+        for space in _space_names(user, copy, asked):
             commit = _push(hub, copy, asked, space, settings)
-            stage = None if wait_s is None else wait_for(hub, space, commit.sha, wait_s)
+            stage = None if wait_s is None else wait_for_space(hub, space, commit.sha, wait_s)
             _report(hub, copy, space, commit, stage, as_json)
 
 
-def _check_openenv(asked: Upload) -> None:
-    """Compare the OpenEnv of ``uv.lock`` with the one that runs, before anything is pushed.
+def _check_openenv(asked: SpaceUpload) -> None:
+    """Compare the OpenEnv of ``uv.lock`` with the running version before a push.
 
-    A Space installs what the environment names, so only a change of the environment helps.
+    A Space installs the environment's dependencies, so only a change of the environment helps.
     """
     from openenv.images import BuildError
     from openenv.images.running import LOCKED, check_locked
@@ -202,20 +202,17 @@ def _check_openenv(asked: Upload) -> None:
         say(difference, style="yellow")
 
 
-def _logged_in() -> tuple[Hub, str]:
-    """Return the Hub as its user has it, and who that is; ask for a token on a terminal.
+def _log_in() -> tuple[Hub, str]:
+    """Return the Hub client and the user's name; ask for a token on a terminal.
 
-    Asked before anything is made, it shows that the token is right.
-
-    Raises:
-        AccessError: There is no token, or the Hub does not take it.
+    This runs first, so that a wrong token fails before anything is created.
     """
     from openenv._internal.consent import is_at_terminal
     from openenv.hub import AccessError, Hub
     from openenv.hub.client import TOKENS
 
     def tell_wait(seconds: float) -> None:
-        say(f"the Hub wants to be asked again in {seconds:g} s")
+        say(f"the Hub is busy; next attempt in {seconds:g} s")
 
     hub = Hub(on_wait=tell_wait)
     try:
@@ -223,7 +220,7 @@ def _logged_in() -> tuple[Hub, str]:
     except AccessError as error:
         if not is_at_terminal():
             raise
-        say(f"{error}\nA token that may write is had at {TOKENS}; it is not shown or stored.")
+        say(f"{error}\nCreate a token with write access at {TOKENS}; it is not shown or stored.")
         token = getpass.getpass("Token: ").strip()
         if not token:
             raise
@@ -232,7 +229,7 @@ def _logged_in() -> tuple[Hub, str]:
     return hub, hub.user()
 
 
-def _names(user: str, copy: StagedSpace, asked: Upload) -> list[str]:
+def _space_names(user: str, copy: StagedSpace, asked: SpaceUpload) -> list[str]:
     from openenv.hub import full_space_name
 
     try:
@@ -249,7 +246,7 @@ def _names(user: str, copy: StagedSpace, asked: Upload) -> list[str]:
 
 
 def _push(
-    hub: Hub, copy: StagedSpace, asked: Upload, space: str, settings: SpaceSettings
+    hub: Hub, copy: StagedSpace, asked: SpaceUpload, space: str, settings: SpaceSettings
 ) -> HubCommit:
     from openenv.hub import publish
 
@@ -273,12 +270,12 @@ def _push(
             raise
         shown.finish(f"commit {commit.sha[:7]}")
     if not commit.is_new:
-        say("nothing differs from what is there, so there is no new commit")
+        say("the Space is unchanged, so there is no new commit")
     return commit
 
 
-def wait_for(hub: Hub, space: str, sha: str, timeout_s: float) -> SpaceStage:
-    """Wait until a Space runs a commit, and show what it is doing."""
+def wait_for_space(hub: Hub, space: str, sha: str, timeout_s: float) -> SpaceStage:
+    """Wait until a Space runs a commit, and show the progress."""
     from openenv.hub import wait_until_running
 
     with display() as shown:
@@ -302,7 +299,7 @@ def wait_for(hub: Hub, space: str, sha: str, timeout_s: float) -> SpaceStage:
 # ------------------------------------------------------------------ what is said
 
 
-def _tell(copy: StagedSpace, settings: SpaceSettings) -> None:
+def _announce(copy: StagedSpace, settings: SpaceSettings) -> None:
     from openenv.images.context import list_paths
     from openenv.settings import looks_secret
 
@@ -310,7 +307,7 @@ def _tell(copy: StagedSpace, settings: SpaceSettings) -> None:
         say(change)
     if copy.left_out:
         say(f"left out: {list_paths(copy.left_out)}")
-    tell_not_scanned(copy.folder, copy.files)
+    warn_of_unscanned(copy.folder, copy.files)
     for name in settings.variables:
         if looks_secret(name) and settings.variables[name]:
             say(
@@ -326,16 +323,16 @@ def _tell(copy: StagedSpace, settings: SpaceSettings) -> None:
         )
 
 
-def tell_not_scanned(root: Path, files: Sequence[str]) -> None:
-    """Warn of files in which nobody has looked for secrets."""
+def warn_of_unscanned(root: Path, files: Sequence[str]) -> None:
+    """Warn of files that were not scanned for secrets."""
     from openenv.hub.secrets import find_unscanned
     from openenv.images.context import list_paths
 
     if large := find_unscanned(root, files):
-        say(f"too large to be looked through for secrets: {list_paths(large)}", style="yellow")
+        say(f"not scanned for secrets: {list_paths(large)}", style="yellow")
 
 
-def _show(copy: StagedSpace, asked: Upload, settings: SpaceSettings, as_json: bool) -> None:
+def _show(copy: StagedSpace, asked: SpaceUpload, settings: SpaceSettings, as_json: bool) -> None:
     name = asked.space or copy.name
     target = name if "/" in name else f"<you>/{name}"
     sizes = {path: (copy.folder / path).stat().st_size for path in copy.files}

@@ -1,4 +1,4 @@
-"""What somebody may have meant who named a target that is none."""
+"""Hints for unknown targets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["target_hint"]
 
 
 def target_hint(target: str) -> str:
-    """Return how to name an environment: what was probably meant, or else how to find one."""
+    """Suggest the intended target, or a way to list the environments."""
     from openenv.auto._discovery import get_discovery
     from openenv.server.loading import TARGET_SCHEMES
 

@@ -32,24 +32,24 @@ __all__ = [
     "OPENENV",
     "TEMPLATES",
     "EnvironmentNames",
-    "about",
-    "raw",
+    "template_summary",
+    "read_template",
     "render",
-    "since",
+    "minimum_version",
     "write_tree",
 ]
 
 
-def since(version: str) -> str:
-    """Return what an environment asks of OpenEnv's version: no older than the one that writes it.
+def minimum_version(version: str) -> str:
+    """Return the version requirement of a new environment: at least the running OpenEnv.
 
-    A development version is asked for as well. No index has it, so that installing fails where
-    its wheel is not at hand, and no other package of the name is installed instead.
+    A development version is required too. Since no index has it, installation fails without the
+    wheel instead of installing another package of the same name.
     """
     return "" if version == "0.0.0" else f">={version.partition('+')[0]}"
 
 
-SINCE = since(version())
+SINCE = minimum_version(version())
 OPENENV = f"openenv{SINCE}"
 
 TEMPLATE = Path(__file__).with_name("template")
@@ -98,7 +98,7 @@ class EnvironmentNames:
 
     @classmethod
     def of(cls, package: str) -> EnvironmentNames:
-        """Derive them from the package's name, which is an identifier with a letter in it."""
+        """Derive all names from the package's name, an identifier that contains a letter."""
         words = [w for w in (package.removesuffix("_env") or package).split("_") if w]
         prefix = "".join(word[0].upper() + word[1:] for word in words)
         return cls(
@@ -109,7 +109,7 @@ class EnvironmentNames:
         )
 
     def fill(self, text: str, more: Mapping[str, str] = {}) -> str:  # read only
-        """Put the names, and what `more` says, where the placeholders stand."""
+        """Replace the placeholders of names, and those in `more`."""
         for placeholder, value in (
             *((f"__{name}__", value) for name, value in more.items()),
             ("__ENV_NAME__", self.package),
@@ -121,13 +121,13 @@ class EnvironmentNames:
         return text
 
 
-def raw(layer: str, path: str) -> str:
-    """The text of a file of a layer, with the placeholders that are names."""
+def read_template(layer: str, path: str) -> str:
+    """Return a layer's file with the name placeholders unfilled."""
     return OWN.sub("", (TEMPLATE / layer / f"{path}{SUFFIX}").read_text(encoding="utf-8"))
 
 
-def about(template: str) -> str:
-    """What a template is for, in a sentence."""
+def template_summary(template: str) -> str:
+    """Return a sentence about a template's purpose."""
     return _facts(TEMPLATES[template][-1])["about"]
 
 
@@ -137,14 +137,13 @@ def render(
     fills: Mapping[str, str] = {},  # read only
     written: Mapping[str, str] = {},  # read only
 ) -> dict[str, str]:
-    """Render a tree: for each path, relative and with slashes, the text of the file.
+    """Render a tree: map each path (relative, with slashes) to the file's text.
 
     Args:
-        names: The environment's.
-        layers: Directories of `template/`; a later one goes before an earlier one.
-        fills: What stands for the placeholders that are no names, before `DEFAULTS` and what the
-            layers say.
-        written: Further files, which are no template; they are put in like a last layer.
+        names: The environment's names.
+        layers: Directories of `template/`; later layers override earlier ones.
+        fills: Values of other placeholders; they override the layers' values and `DEFAULTS`.
+        written: Additional files, inserted like a last layer.
     """
     known = dict(DEFAULTS)
     texts = {f"{directory}/.gitkeep": "" for directory in EMPTY_DIRECTORIES}
@@ -181,10 +180,10 @@ def _put(texts: dict[str, str], path: str, text: str) -> None:
 
 
 def write_tree(tree: Mapping[str, str | bytes], target: Path) -> None:
-    """Write a tree to `target`, which is not there or is an empty directory: all of it or nothing.
+    """Write a tree to a missing or empty directory, completely or not at all.
 
     Raises:
-        OSError: It could not be written; nothing is left behind.
+        OSError: The tree could not be written; no file is left behind.
     """
     target = target.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,22 +1,28 @@
-"""What `openenv import` reads: source code, in which environments are found without running it."""
+"""Static search for environments in the source that `openenv import` copies."""
 
 from __future__ import annotations
 
 import ast
-import importlib
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from openenv._internal.toml import parse_toml
 from openenv.cli._console import MISUSED, CommandError, did_you_mean
 
-__all__ = ["KINDS", "Found", "Source", "choose", "find", "read_source"]
+__all__ = [
+    "KINDS",
+    "FoundEnvironment",
+    "VendoredSource",
+    "choose_environment",
+    "find_environments",
+    "read_source",
+]
 
-# For each kind the packages and the classes of theirs by which it is known.
+# The packages and base classes that identify each kind.
 BASES: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
     "ors": (("openreward", "ors"), ("Environment",)),
     "verifiers": (("verifiers",), ("Taskset",)),
@@ -26,10 +32,10 @@ BASES: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
 }
 SERVERS = (("fastmcp", "mcp"), ("FastMCP", "MCPServer"))
 KINDS = (*BASES, "mcp")
-"""The kinds of environments that are found; of ``mcp`` it is servers, not classes."""
+"""The recognized kinds of environments; those of ``mcp`` are servers, not classes."""
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-METHODS = ("step", "get_prompt", "list_tasks", "load")  # one of which every environment writes
+METHODS = ("step", "get_prompt", "list_tasks", "load")  # every environment defines one of these
 
 LEFT_OUT = re.compile(
     r"\..*|__pycache__|node_modules|venv|build|dist|site-packages|.*\.egg-info|.*\.py[co]"
@@ -39,15 +45,15 @@ LARGEST_SOURCE = 256 * 2**20  # bytes
 
 
 @dataclass(frozen=True)
-class Source:
-    """Source code, as it is going to be vendored.
+class VendoredSource:
+    """Source code to copy into a package.
 
     Attributes:
-        told: What was named.
-        files: What is copied, by its path under ``vendor/``.
-        root: The directory under ``vendor/`` that modules are imported from.
-        dependencies: What it says that it needs.
-        skipped: What was not read or not copied, and why.
+        told: The argument that named the source.
+        files: Files to copy, by path under ``vendor/``.
+        root: The directory under ``vendor/`` from which modules are imported.
+        dependencies: Declared dependencies.
+        skipped: Files and dependencies left out, with reasons.
     """
 
     told: str
@@ -58,22 +64,22 @@ class Source:
 
     @property
     def licences(self) -> list[str]:
-        """The files that say under which terms it may be used."""
+        """Return the license files."""
         return sorted(path for path in self.files if LICENCE.match(PurePosixPath(path).name))
 
 
 @dataclass(frozen=True)
-class Found:
-    """An environment that was found.
+class FoundEnvironment:
+    """An environment found in a source.
 
     Attributes:
-        kind: One of `KINDS`.
-        module: Where it is, as it is imported.
+        kind: An item of `KINDS`.
+        module: The module's import name.
         name: The class, or the variable that holds a server.
-        place: The file and the line.
-        described: The first line of its docstring.
-        node: Its syntax.
-        tools: Of ``mcp`` and ``ors``, the functions that are tools.
+        place: File and line.
+        described: First line of the docstring.
+        node: Syntax tree of the definition.
+        tools: Tool functions of ``mcp`` and ``ors`` environments.
     """
 
     kind: str
@@ -88,11 +94,11 @@ class Found:
 # ------------------------------------------------------------------ reading a source
 
 
-def read_source(told: str) -> Source:
-    """Read a directory, a file of Python, or what an installed distribution has.
+def read_source(told: str) -> VendoredSource:
+    """Read a directory, a Python file, or an installed distribution.
 
     Raises:
-        CommandError: There is nothing of that name, or nothing that can be copied.
+        CommandError: The source does not exist, or cannot be copied.
     """
     path = Path(told)
     if path.is_file():
@@ -110,22 +116,24 @@ def read_source(told: str) -> Source:
     return source
 
 
-def _of_file(told: str, path: Path) -> Source:
+def _of_file(told: str, path: Path) -> VendoredSource:
     if path.suffix != ".py" or not path.stem.isidentifier():
         raise CommandError(
             f"{told} is no module of Python", hint="name a .py file", exit_code=MISUSED
         )
     files = {path.name: path, **_licences_in(path.parent)}
-    return Source(told, files, "vendor")
+    return VendoredSource(told, files, "vendor")
 
 
-def _of_directory(told: str, path: Path) -> Source:
+def _of_directory(told: str, path: Path) -> VendoredSource:
     path = path.resolve()
     files, skipped = {}, []
-    for file in _walked(path):
+    for file in _walk(path):
         relative = file.relative_to(path).as_posix()
         if file.is_symlink():
             skipped.append(f"{relative}: a link")
+        elif not file.is_file():  # a pipe or a device: reading it would never end
+            skipped.append(f"{relative}: no regular file")
         else:
             files[f"{path.name}/{relative}"] = file
     if (path / "__init__.py").exists():
@@ -136,11 +144,13 @@ def _of_directory(told: str, path: Path) -> Source:
     dependencies = _dependencies(path)
     own = [one for one in dependencies if is_of_this_machine(one)]
     skipped += [f"the dependency {one!r}: it is a file of this machine" for one in own]
-    return Source(told, files, root, [one for one in dependencies if one not in own], skipped)
+    return VendoredSource(
+        told, files, root, [one for one in dependencies if one not in own], skipped
+    )
 
 
 def _licences_in(folder: Path) -> dict[str, Path]:
-    """The licences in a folder. A link is none: what it leads to may be any file."""
+    """Return the license files in a folder, without links, which may lead anywhere."""
     return {
         one.name: one
         for one in folder.iterdir()
@@ -149,31 +159,28 @@ def _licences_in(folder: Path) -> dict[str, Path]:
 
 
 def is_of_this_machine(dependency: str) -> bool:
-    """Whether a dependency is a file or a directory: ``name @ file:///path``, ``./path``."""
+    """Return whether a dependency is a local path: ``name @ file:///path``, ``./path``."""
     _, at, place = dependency.partition("@")
     place = place.strip() if at else dependency.strip()
     return place.startswith(("file:", ".", "/", "~"))
 
 
-def _walked(folder: Path) -> Iterator[Path]:
+def _walk(folder: Path) -> Iterator[Path]:
     for one in sorted(folder.iterdir()):
         if LEFT_OUT.fullmatch(one.name):
             continue
         if one.is_dir() and not one.is_symlink():
-            yield from _walked(one)
+            yield from _walk(one)
         else:
             yield one
 
 
 def _dependencies(folder: Path) -> list[str]:
-    """What a project says that it needs."""
+    """Return a project's declared dependencies."""
     file = folder / "pyproject.toml"
     if file.is_file() and not file.is_symlink():
-        tomllib: Any = importlib.import_module(
-            "tomllib" if sys.version_info >= (3, 11) else "tomli"
-        )
         try:
-            told = tomllib.loads(file.read_text(encoding="utf-8")).get("project", {})
+            told = parse_toml(file.read_text(encoding="utf-8")).get("project", {})
         except (OSError, ValueError) as error:
             raise CommandError(f"{file} cannot be read: {error}") from error
         return [str(one) for one in told.get("dependencies", ())]
@@ -184,7 +191,7 @@ def _dependencies(folder: Path) -> list[str]:
     return [line for line in kept if line and line[0] not in "#-"]
 
 
-def _of_distribution(name: str) -> Source:
+def _of_distribution(name: str) -> VendoredSource:
     try:
         found = metadata.distribution(name)
     except (metadata.PackageNotFoundError, ValueError):
@@ -212,21 +219,21 @@ def _of_distribution(name: str) -> Source:
             exit_code=MISUSED,
         )
     wanted = [one for one in found.requires or () if "extra ==" not in one]
-    return Source(name, files, "vendor", wanted)
+    return VendoredSource(name, files, "vendor", wanted)
 
 
 # ------------------------------------------------------------------ finding environments in it
 
 
 @dataclass
-class _Module:
-    """A module that was parsed.
+class _ParsedModule:
+    """A parsed module.
 
     Attributes:
-        name: As it is imported.
-        place: Its file.
-        tree: Its syntax.
-        names: What each imported name stands for, dotted.
+        name: Import name.
+        place: File of the module.
+        tree: Syntax tree.
+        names: Dotted origin of each imported name.
     """
 
     name: str
@@ -235,10 +242,10 @@ class _Module:
     names: dict[str, str]
 
 
-def find(source: Source) -> list[Found]:
-    """The environments of a source. Nothing of it is imported or run."""
+def find_environments(source: VendoredSource) -> list[FoundEnvironment]:
+    """Find the environments in a source without importing or running code."""
     modules = list(_modules(source))
-    classes: dict[str, tuple[_Module, ast.ClassDef]] = {}
+    classes: dict[str, tuple[_ParsedModule, ast.ClassDef]] = {}
     for module in modules:
         for node in module.tree.body:
             if isinstance(node, ast.ClassDef):
@@ -247,7 +254,7 @@ def find(source: Source) -> list[Found]:
     return [*found, *(server for module in modules for server in _servers(module))]
 
 
-def _modules(source: Source) -> Iterator[_Module]:
+def _modules(source: VendoredSource) -> Iterator[_ParsedModule]:
     root = PurePosixPath(source.root).relative_to("vendor")
     for at, file in source.files.items():
         path = PurePosixPath(at)
@@ -260,10 +267,10 @@ def _modules(source: Source) -> Iterator[_Module]:
         try:
             tree = ast.parse(file.read_bytes(), filename=at)
         except (SyntaxError, ValueError, RecursionError):
-            continue  # a template, or of another Python
+            continue  # a template, or code for another Python version
         if parts:
             is_package = path.name == "__init__.py"
-            yield _Module(".".join(parts), at, tree, _names(tree, parts, is_package))
+            yield _ParsedModule(".".join(parts), at, tree, _names(tree, parts, is_package))
 
 
 def _names(tree: ast.Module, parts: Sequence[str], is_package: bool) -> dict[str, str]:
@@ -283,8 +290,8 @@ def _names(tree: ast.Module, parts: Sequence[str], is_package: bool) -> dict[str
 
 
 def _environments(
-    classes: Mapping[str, tuple[_Module, ast.ClassDef]],
-) -> Iterator[tuple[_Module, ast.ClassDef, str]]:
+    classes: Mapping[str, tuple[_ParsedModule, ast.ClassDef]],
+) -> Iterator[tuple[_ParsedModule, ast.ClassDef, str]]:
     for name, (module, node) in classes.items():
         kind = _kind_of(name, classes, frozenset())
         if kind is not None and not _is_abstract(node) and _does(name, classes, frozenset()):
@@ -292,9 +299,9 @@ def _environments(
 
 
 def _kind_of(
-    name: str, classes: Mapping[str, tuple[_Module, ast.ClassDef]], seen: frozenset[str]
+    name: str, classes: Mapping[str, tuple[_ParsedModule, ast.ClassDef]], seen: frozenset[str]
 ) -> str | None:
-    """Of which kind a class is, by what it is derived from, through classes of the source."""
+    """Return a class's kind, derived from base classes inside and outside the source."""
     if name in seen or name not in classes:
         return None
     module, node = classes[name]
@@ -312,9 +319,9 @@ def _kind_of(
 
 
 def _does(
-    name: str, classes: Mapping[str, tuple[_Module, ast.ClassDef]], seen: frozenset[str]
+    name: str, classes: Mapping[str, tuple[_ParsedModule, ast.ClassDef]], seen: frozenset[str]
 ) -> bool:
-    """Whether a class, or one that it is derived from, does what an environment does."""
+    """Return whether a class, or a base class, defines an environment's methods."""
     if name in seen or name not in classes:
         return False
     module, node = classes[name]
@@ -327,12 +334,12 @@ def _does(
 
 
 def _same_name(last: str, classes: Mapping[str, Any]) -> list[str]:
-    """A class that a package hands on under a shorter path."""
+    """Return the only class of this name, for a class re-exported under a shorter path."""
     found = [name for name in classes if name.rpartition(".")[2] == last]
     return found if len(found) == 1 else []
 
 
-def _dotted(node: ast.expr, module: _Module) -> str:
+def _dotted(node: ast.expr, module: _ParsedModule) -> str:
     if isinstance(node, ast.Subscript):
         return _dotted(node.value, module)
     if isinstance(node, ast.Attribute):
@@ -345,14 +352,14 @@ def _is_abstract(node: ast.ClassDef) -> bool:
     return any("abstractmethod" in ast.unparse(mark) for m in methods for mark in m.decorator_list)
 
 
-def _class(module: _Module, node: ast.ClassDef, kind: str) -> Found:
+def _class(module: _ParsedModule, node: ast.ClassDef, kind: str) -> FoundEnvironment:
     functions = [o for o in node.body if isinstance(o, ast.FunctionDef | ast.AsyncFunctionDef)]
     tools = [one for one in functions if any(_is_tool(m) for m in one.decorator_list)]
     place = f"{module.place}:{node.lineno}"
-    return Found(kind, module.name, node.name, place, _first_line(node), node, tools)
+    return FoundEnvironment(kind, module.name, node.name, place, _first_line(node), node, tools)
 
 
-def _servers(module: _Module) -> Iterator[Found]:
+def _servers(module: _ParsedModule) -> Iterator[FoundEnvironment]:
     packages, classes = SERVERS
     for node in module.tree.body:
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
@@ -364,7 +371,9 @@ def _servers(module: _Module) -> Iterator[Found]:
         if isinstance(target, ast.Name):
             place = f"{module.place}:{node.lineno}"
             tools = list(_tools_of(module.tree, target.id))
-            yield Found("mcp", module.name, target.id, place, _first_line(module.tree), node, tools)
+            yield FoundEnvironment(
+                "mcp", module.name, target.id, place, _first_line(module.tree), node, tools
+            )
 
 
 def _tools_of(tree: ast.Module, server: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -383,20 +392,22 @@ def _first_line(node: ast.ClassDef | ast.Module) -> str:
     return (ast.get_docstring(node) or "").partition("\n")[0].strip()
 
 
-# ------------------------------------------------------------------ which one is meant
+# ------------------------------------------------------------------ choice
 
 
-def choose(found: Sequence[Found], source: Source, kind: str | None, wanted: str | None) -> Found:
-    """The environment that is meant.
+def choose_environment(
+    found: Sequence[FoundEnvironment], source: VendoredSource, kind: str | None, wanted: str | None
+) -> FoundEnvironment:
+    """Return the environment that the user means.
 
     Args:
-        found: Those that there are.
-        source: Where they were found.
-        kind: One of `KINDS`, or None for any.
-        wanted: ``Class`` or ``module:Class``, or None where there is but one.
+        found: The candidates.
+        source: The source of the candidates.
+        kind: An item of `KINDS`, or None for any.
+        wanted: ``Class`` or ``module:Class``, or None if there is only one.
 
     Raises:
-        CommandError: It is none, or more than one; the hint names them.
+        CommandError: No candidate fits, or several do; the hint names them.
     """
     module, colon, name = (wanted or "").rpartition(":")
     fitting = [

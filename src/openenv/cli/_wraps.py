@@ -1,4 +1,4 @@
-"""A class of an existing package, looked at: its methods as the tools of an environment."""
+"""Inspection of an existing class, to generate an environment with the methods as tools."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from importlib import metadata
 from typing import Any
 
 from openenv.cli._console import MISUSED, CommandError
-from openenv.cli._sources import EXAMPLES, code_of, laid_out, step_of
+from openenv.cli._sources import EXAMPLES, format_code, format_step_call, to_code
 from openenv.cli._template import OPENENV, TEMPLATES, EnvironmentNames
 from openenv.tools.types import RESERVED_TOOL_NAMES
 
-__all__ = ["wrapped"]
+__all__ = ["inspect_wrapped_class"]
 
 PROBED = 8  # tools that `openenv validate` calls
 
-Looked = tuple[Sequence[str], Mapping[str, str], Mapping[str, str]]
+TemplateInputs = tuple[Sequence[str], Mapping[str, str], Mapping[str, str]]
 
 
-def wrapped(target: str, names: EnvironmentNames) -> Looked:
-    """The layers, the placeholders and further files of a package that wraps a class.
+def inspect_wrapped_class(target: str, names: EnvironmentNames) -> TemplateInputs:
+    """Return layers, placeholders and files of a package that wraps a class.
 
     Args:
-        target: ``module:Class``, which is imported.
-        names: Those of the package that is written.
+        target: ``module:Class``; the module is imported.
+        names: Names of the new package.
 
     Raises:
-        CommandError: There is no such class, or nothing can be made of it.
+        CommandError: The class does not exist, or cannot be wrapped.
     """
     module, name, cls = _class(target)
     requires = _distribution(module)
     if _is_of_gymnasium(cls):
-        from openenv.cli._gymnasium import look_at_class
+        from openenv.cli._gymnasium import inspect_class
 
-        looked = look_at_class(cls, module, requires, names)
+        looked = inspect_class(cls, module, requires, names)
         return ("common", "gymnasium"), looked.fills, looked.written
     _check_constructor(cls, target)
     tools = _methods(cls)
@@ -51,12 +51,12 @@ def wrapped(target: str, names: EnvironmentNames) -> Looked:
     example = {"tool_name": tools[0], "arguments": _arguments(getattr(cls, tools[0]))}
     fills = {
         "SUMMARY": f"The methods of {module}.{name} as tools",
-        "STEP": step_of(f"{names.class_prefix}Action", example),
+        "STEP": format_step_call(f"{names.class_prefix}Action", example),
         "DEPENDENCIES": ", ".join(json.dumps(one) for one in dependencies),
         "WRAPPED": name,
         "WRAPPED_MODULE": module,
         "TOOLS": ", ".join(tools),
-        "TOOL_TUPLE": laid_out(code_of(tuple(tools)), "", len("TOOLS = ")),
+        "TOOL_TUPLE": format_code(to_code(tuple(tools)), "", len("TOOLS = ")),
         "PROMPT": f"Use the tools of {name}.",
     }
     plan = {
@@ -110,7 +110,7 @@ def _check_constructor(cls: type, target: str) -> None:
     try:
         signature = inspect.signature(cls)
     except (TypeError, ValueError):
-        return  # it says none, as classes in C do
+        return  # no signature, as for classes in C
     empty = inspect.Parameter.empty
     plain = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     wanted = [
@@ -127,7 +127,7 @@ def _check_constructor(cls: type, target: str) -> None:
 
 
 def _methods(cls: type) -> list[str]:
-    """The public methods whose arguments are known."""
+    """Return the public methods with known arguments."""
     return [
         name
         for name, value in inspect.getmembers(cls, inspect.isfunction)
@@ -142,7 +142,7 @@ def _can_be_tool(function: Any) -> bool:
 
 
 def _arguments(function: Any) -> dict[str, Any]:
-    """Some arguments that it may take; what has a default is left out."""
+    """Return sample values for a function's required arguments."""
     given = list(inspect.signature(function).parameters.values())[1:]
     wanted = [one for one in given if one.default is inspect.Parameter.empty]
     return {one.name: EXAMPLES.get(_type_name(one.annotation)) for one in wanted}
@@ -154,7 +154,7 @@ def _type_name(annotation: Any) -> str:
 
 
 def _distribution(module: str) -> str:
-    """What has a module, as a requirement; nothing for one of Python, or of nobody."""
+    """Return the requirement that provides a module; empty for the standard library."""
     for name in metadata.packages_distributions().get(module.partition(".")[0], ()):
         return f"{name}>={metadata.version(name)}"
     return ""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import openenv
+from openenv._internal.replacing import replacing
 from openenv.images.context import copy_context, scratch_directory, set_times
 from openenv.images.dockerfile import LOCK, OURS
 from openenv.images.engines import BuildOptions, BuildRequest, Engine
@@ -188,10 +188,9 @@ def read_bill_of_materials(plan: BuildPlan, engine: Engine, image: str, name: st
 
 
 def _write_bill(data: bytes, file: Path) -> str:
-    unfinished = file.with_name(f".{file.name}.unfinished")
     try:
-        unfinished.write_bytes(data)
-        shutil.move(unfinished, file)
+        with replacing(file) as partial:
+            partial.write_bytes(data)
     except OSError as error:
         raise BuildError(f"{file} could not be written: {error.strerror}") from error
     return hashlib.sha256(data).hexdigest()

@@ -464,7 +464,7 @@ class BuildahEngine(PodmanEngine):
 
     def inspect(self, image: str) -> EngineImage:
         seen = json.loads(self._call("inspect", "--type", "image", image))
-        config = seen["DockerEngine"]
+        config = seen["Docker"]
         rows = json.loads(self._call("images", "--json", "--no-trunc", "--all"))
         size = next(
             (_bytes(row["size"]) for row in rows if _bare(row["id"]) == seen["FromImageID"]), 0
@@ -652,7 +652,7 @@ _PYTHON = 'exec "$(command -v python || command -v python3)" -I -'
 
 _OF_IMAGE = ("architecture", "os", "variant", "rootfs")
 _OF_HISTORY = ("created_by", "empty_layer")
-_OF_CONTAINER = ("Hostname", "Domainname", "EngineImage")
+_OF_CONTAINER = ("Hostname", "Domainname", "Image")
 
 
 def _sealed(config: dict[str, Any], epoch_s: int, labels: Mapping[str, str]) -> bytes:

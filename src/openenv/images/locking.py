@@ -205,7 +205,7 @@ class _LockWriter:
             return None, None, None
         else:
             self._say("locking its dependencies with uv")
-            self._run(["write_lock", "--quiet"], "uv could not lock it")
+            self._run(["lock", "--quiet"], "uv could not lock it")
             if self._how.openenv != LOCKED:
                 check_locked(self._copy)
             self._keep(self._copy / "uv.lock", theirs)

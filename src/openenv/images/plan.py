@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from openenv._internal.toml import parse_toml
 from openenv.images.context import BuildContext, read_build_context
 from openenv.images.dockerfile import Dockerfile
 from openenv.images.errors import BuildError
@@ -200,9 +199,8 @@ def _project(directory: Path) -> dict[str, Any]:
     path = directory / "pyproject.toml"
     if not path.is_file():
         return {}
-    tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+        return parse_toml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise BuildError(f"{path} cannot be read: {error}") from error
 

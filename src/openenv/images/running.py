@@ -14,13 +14,13 @@ import importlib
 import importlib.metadata
 import importlib.util
 import re
-import sys
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import openenv
+from openenv._internal.toml import parse_toml
 from openenv._internal.version import version
 from openenv.images.errors import BuildError
 
@@ -174,9 +174,8 @@ def _locked_version(environment: Path) -> str | None:
     file = environment / "uv.lock"
     if not file.is_file():
         return None
-    tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
-        packages = tomllib.loads(file.read_text(encoding="utf-8")).get("package", [])
+        packages = parse_toml(file.read_text(encoding="utf-8")).get("package", [])
     except (OSError, ValueError) as error:
         raise BuildError(f"{file} cannot be read: {error}", hint="run `uv lock`") from error
     for one in packages:

@@ -23,14 +23,14 @@ BASE = Path(__file__).parents[3] / "deploy" / "kubernetes"
 # The command, whether or not `openenv` has it yet.
 PROGRAM = """
 import typer
-from openenv.cli._console import CommandError, report
+from openenv.cli._console import CommandError, print_error
 from openenv.cli.commands.deploy import deploy
 app = typer.Typer(pretty_exceptions_enable=False)
 app.command()(deploy)
 try:
     app()
 except CommandError as error:
-    report(error)
+    print_error(error)
     raise SystemExit(error.exit_code)
 """
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
+from openenv._internal.toml import parse_toml
 from openenv._internal.yaml import UnreadableYAML, read_yaml
 from openenv.auto.catalog.cards import (
     CatalogError,
@@ -139,9 +138,8 @@ def _front_matter(text: str) -> Mapping[str, Any]:
 
 
 def _project(text: str) -> Mapping[str, Any]:
-    tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
-        project = tomllib.loads(text).get("project", {})
+        project = parse_toml(text).get("project", {})
     except (ValueError, RecursionError):
         return {}
     return project if isinstance(project, dict) else {}

@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from openenv._internal.json import read_json
+from openenv._internal.replacing import replace_text
 from openenv.auto.catalog.cards import (
     PROFILE_VERSION,
     CatalogChanges,
@@ -45,10 +46,10 @@ def load_catalog(path: Path | str) -> CatalogSnapshot:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise CatalogError(f"{path} is not a catalog: {where}: {first['msg']}") from error
-    if snapshot.digest != snapshot.compute_digest():
+    if snapshot.digest != (digest := snapshot.compute_digest()):
         raise CatalogError(
-            f"{path} was changed after it was made: its digest is {snapshot.compute_digest()}, and it "
-            f"says {snapshot.digest or 'none'}"
+            f"{path} was changed after it was made: its digest is {digest}, and it says "
+            f"{snapshot.digest or 'none'}"
         )
     return snapshot
 
@@ -57,9 +58,7 @@ def write_catalog(snapshot: CatalogSnapshot, path: Path | str) -> None:
     """Write a catalog atomically."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.new")
-    beside.write_text(snapshot.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    beside.replace(path)
+    replace_text(path, snapshot.model_dump_json(indent=2) + "\n")
 
 
 def compare_catalogs(previous: CatalogSnapshot, current: CatalogSnapshot) -> CatalogChanges:

@@ -1,1 +1,1 @@
-"""One module for each command, of the same name; what is heavy is imported when it runs."""
+"""One module per command, with the command's name; heavy imports happen on use."""

@@ -1,4 +1,4 @@
-"""`openenv build`: an image of an environment, for Docker, Podman or a cluster."""
+"""`openenv build`: container images of environments, for Docker, Podman or a cluster."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import typer
 from openenv._internal.redaction import redact, register_secrets_of
 from openenv.cli._console import MISUSED, CommandError, emit, say
 from openenv.cli._progress import display
+from openenv.cli._spaces import parse_pairs
 
 if TYPE_CHECKING:
     from openenv.images import BuildOptions, BuildPlan, BuiltImage, Engine, LockOptions
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 __all__ = [
     "EngineName",
     "build",
-    "build_shown",
+    "build_with_progress",
     "check_lock",
     "check_openenv",
     "own_dockerfile",
-    "tell",
+    "describe_plan",
 ]
 
 TAG = re.compile(
@@ -36,7 +37,7 @@ TAG = re.compile(
 
 
 class EngineName(str, Enum):
-    """What builds images."""
+    """The engines that build images."""
 
     DOCKER = "docker"
     PODMAN = "podman"
@@ -53,23 +54,19 @@ Tag = Annotated[
     typer.Option(
         "--tag",
         "-t",
-        help="The image's name. It may be given several times. By default echo-env:latest and "
+        help="Name of the image; repeatable. By default echo-env:latest and "
         "openenv-echo:latest, for echo_env.",
-        show_default=False,
     ),
 ]
 Builder = Annotated[
     EngineName | None,
-    typer.Option(
-        "--engine", help="What builds it; by default the first found.", show_default=False
-    ),
+    typer.Option("--engine", help="Program that builds the image; by default the first found."),
 ]
 Base = Annotated[
     str | None,
     typer.Option(
         metavar="IMAGE",
-        help="The image that it starts from, with Python 3.10 or later: the Dockerfile's ARG BASE.",
-        show_default=False,
+        help="Base image with Python 3.10 or later, passed as the Dockerfile's ARG BASE.",
     ),
 ]
 DockerfileOption = Annotated[
@@ -77,63 +74,45 @@ DockerfileOption = Annotated[
     typer.Option(
         "--dockerfile",
         "-f",
-        help="How it is built; by default server/Dockerfile or Dockerfile of ENV_DIR, or ours.",
-        show_default=False,
+        help="Dockerfile; by default server/Dockerfile or Dockerfile in ENV_DIR, or else a "
+        "built-in one.",
     ),
 ]
 Context = Annotated[
-    Path | None,
-    typer.Option(
-        "--context", "-c", help="What it is built from; by default ENV_DIR.", show_default=False
-    ),
+    Path | None, typer.Option("--context", "-c", help="Build context; by default ENV_DIR.")
 ]
 BuildArg = Annotated[
     list[str] | None,
     typer.Option(
-        "--build-arg",
-        metavar="NAME=VALUE",
-        help="An argument of the Dockerfile. It may be given several times.",
-        show_default=False,
+        "--build-arg", metavar="NAME=VALUE", help="Build argument of the Dockerfile; repeatable."
     ),
 ]
 Label = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="A label of the image.", show_default=False),
+    list[str] | None, typer.Option(metavar="NAME=VALUE", help="Label of the image; repeatable.")
 ]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Carry out every step anew.")]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Run every step anew.")]
 Platform = Annotated[
-    str | None, typer.Option(help="Such as linux/arm64.", metavar="OS/ARCH", show_default=False)
+    str | None, typer.Option(help="Target platform, such as linux/arm64.", metavar="OS/ARCH")
 ]
-Network = Annotated[
-    str | None,
-    typer.Option(help="The network of the build's steps, such as host.", show_default=False),
-]
+Network = Annotated[str | None, typer.Option(help="Network of the build steps, such as host.")]
 Volume = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="FROM:TO[:ro]",
-        help="A mount for the build's steps; of podman and buildah.",
-        show_default=False,
+        metavar="FROM:TO[:ro]", help="Mount for the build steps (podman and buildah only)."
     ),
 ]
 CaFile = Annotated[
     Path | None,
     typer.Option(
-        help="Certificates (PEM) that the build's steps trust instead of the base's. Docker gives "
-        "them to pip only.",
-        show_default=False,
+        help="CA certificates (PEM) that replace the base image's during the build. With "
+        "Docker they apply to pip only."
     ),
 ]
-IndexUrl = Annotated[
-    str | None,
-    typer.Option(help="The index that packages come from.", metavar="URL", show_default=False),
-]
+IndexUrl = Annotated[str | None, typer.Option(help="Package index.", metavar="URL")]
 Wheels = Annotated[
     Path | None,
     typer.Option(
-        metavar="DIRECTORY",
-        help="Wheels that packages come from, and from no index.",
-        show_default=False,
+        metavar="DIRECTORY", help="Directory of wheels to install from, instead of an index."
     ),
 ]
 OpenEnv = Annotated[
@@ -141,38 +120,32 @@ OpenEnv = Annotated[
     typer.Option(
         "--openenv",
         metavar="PATH|running|locked",
-        help="The OpenEnv in the image: a wheel or a checkout, the one that runs, or that of "
-        "uv.lock. By default the checkout that ENV_DIR lies in, else that of pyproject.toml and "
-        "uv.lock, which must be of the series that runs.",
-        show_default=False,
+        help="OpenEnv to install: a wheel or a checkout, the running version, or that of "
+        "uv.lock. By default the checkout that contains ENV_DIR, or else the version "
+        "in pyproject.toml and uv.lock, which must be of the running series.",
     ),
 ]
 Push = Annotated[
     str | None,
     typer.Option(
         metavar="REGISTRY",
-        help="Push it there afterwards, such as ghcr.io/somebody.",
-        show_default=False,
+        help="Push the image to this registry afterwards, such as ghcr.io/somebody.",
     ),
 ]
-NoTls = Annotated[
-    bool, typer.Option("--push-without-tls", help="Of --push: the registry speaks plain HTTP.")
-]
+NoTls = Annotated[bool, typer.Option("--push-without-tls", help="Let --push use plain HTTP.")]
 Sbom = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE",
-        help="Write what is installed in it there: a CycloneDX bill of materials.",
-        show_default=False,
+        metavar="FILE", help="Write a bill of materials (CycloneDX) of the image to this file."
     ),
 ]
 Offline = Annotated[
-    bool, typer.Option("--offline", help="Reach no registry and no index; see --wheels.")
+    bool, typer.Option("--offline", help="Contact no registry and no index; see --wheels.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Print = Annotated[
     bool,
-    typer.Option("--print", help="Print the Dockerfile and what it is given, and build nothing."),
+    typer.Option("--print", help="Print the Dockerfile and the build context, and build nothing."),
 ]
 
 
@@ -206,9 +179,9 @@ def build(
     """Build the image of an environment.
 
     Examples:
-        openenv build          # of the environment in this directory
+        openenv build          # the environment in this directory
         openenv build envs/echo_env --tag echo-env:1 --push ghcr.io/somebody
-        openenv build --print  # what would be built, and of what
+        openenv build --print  # show the plan only
     """
     from openenv.images import (
         BuildError,
@@ -219,7 +192,7 @@ def build(
         read_plan,
     )
 
-    arguments = _pairs("--build-arg", build_arg)
+    arguments = parse_pairs("--build-arg", build_arg)
     register_secrets_of(arguments)
     _check_files(ca_file=ca_file, wheels=wheels)
     check_openenv(openenv)
@@ -232,10 +205,10 @@ def build(
             context=context,
             base=base,
             arguments=arguments,
-            labels=_pairs("--label", label),
+            labels=parse_pairs("--label", label),
         )
         tags = tuple(tag or default_tags(plan))
-        tell(plan)
+        describe_plan(plan)
         if only_print:
             _print(plan, tags, as_json)
             return
@@ -254,18 +227,18 @@ def build(
             offline=offline,
         )
         began = time.monotonic()
-        built = build_shown(plan, builder, tags, options, locking, sbom)
+        built = build_with_progress(plan, builder, tags, options, locking, sbom)
         pushed = _push(built, builder, push, tls=not push_without_tls)
     except BuildError as error:
         raise CommandError(str(error), hint=error.hint) from error
-    _show(built, time.monotonic() - began)
+    _print_result(built, time.monotonic() - began)
     if as_json:
         emit(_as_data(plan, built, pushed, sbom, time.monotonic() - began))
     else:
         typer.echo(pushed or built.tags[0])
 
 
-def build_shown(
+def build_with_progress(
     plan: BuildPlan,
     builder: Engine,
     tags: Sequence[str],
@@ -273,7 +246,7 @@ def build_shown(
     locking: LockOptions,
     sbom: Path | None,
 ) -> BuiltImage:
-    """Build an image, and show how far it has come."""
+    """Build an image, and show the progress."""
     from openenv import images
 
     say(f"building {', '.join(tags)} by {builder.program}, from {', '.join(plan.bases)}")
@@ -307,10 +280,10 @@ def _push(built: BuiltImage, builder: Engine, registry: str | None, *, tls: bool
 
 
 def check_lock(plan: BuildPlan, openenv: Path | None) -> None:
-    """Refuse to build with an OpenEnv of another series, unless somebody said which one.
+    """Refuse to build with an OpenEnv of another series, unless the user chose a version.
 
     Raises:
-        BuildError: ``uv.lock`` names another.
+        BuildError: ``uv.lock`` names another series.
     """
     from openenv.images.running import check_locked
 
@@ -319,27 +292,13 @@ def check_lock(plan: BuildPlan, openenv: Path | None) -> None:
 
 
 def own_dockerfile() -> str:
-    """The Dockerfile that `openenv init` writes, for a package that is not named yet."""
-    from openenv.cli._template import raw
+    """Return the Dockerfile of `openenv init`, with the package's name as a placeholder."""
+    from openenv.cli._template import read_template
 
-    return raw("common", "server/Dockerfile")
+    return read_template("common", "server/Dockerfile")
 
 
 # ------------------------------------------------------------------ what is refused
-
-
-def _pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
-    pairs = {}
-    for one in given or ():
-        name, sign, value = one.partition("=")
-        if not sign or not name:
-            raise CommandError(
-                f"{option} {redact(one)} is no NAME=VALUE",
-                hint=f"write {option} {name or 'NAME'}=VALUE",
-                exit_code=MISUSED,
-            )
-        pairs[name] = value
-    return pairs
 
 
 def _check(tags: Sequence[str] | None, push: str | None, plain: bool, offline: bool) -> None:
@@ -370,10 +329,10 @@ def _check_files(**paths: Path | None) -> None:
 
 
 def check_openenv(told: Path | None) -> None:
-    """Refuse an ``--openenv`` that is neither a word it takes nor a file.
+    """Refuse a value of ``--openenv`` that is neither a keyword nor an existing path.
 
     Raises:
-        CommandError: There is no such file.
+        CommandError: The path does not exist.
     """
     from openenv.images.running import LOCKED, RUNNING
 
@@ -398,8 +357,8 @@ def _check_unlocked(locking: LockOptions) -> None:
 # ------------------------------------------------------------------ what is said
 
 
-def tell(plan: BuildPlan) -> None:
-    """Say what of a plan may surprise: files that are left out, and what is not locked."""
+def describe_plan(plan: BuildPlan) -> None:
+    """Report what may surprise in a plan: files left out, and packages not locked."""
     from openenv.images.context import list_paths
     from openenv.images.running import check_locked
 
@@ -454,7 +413,7 @@ def _print(plan: BuildPlan, tags: Sequence[str], as_json: bool) -> None:
     say(f"{len(files)} files, {contents.size_bytes / 1e3:,.1f} kB; nothing was built")
 
 
-def _show(built: BuiltImage, seconds: float) -> None:
+def _print_result(built: BuiltImage, seconds: float) -> None:
     locked = built.locked
     if locked is not None:
         of = f", held to {locked.held_to}" if locked.held_to is not None else ""

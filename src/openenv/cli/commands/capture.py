@@ -1,4 +1,4 @@
-"""`openenv capture`: a proxy in front of a model, which takes down what agents ask it."""
+"""`openenv capture`: a proxy in front of a model's API that records agents' calls."""
 
 from __future__ import annotations
 
@@ -15,54 +15,63 @@ __all__ = ["capture"]
 
 def capture(
     upstream: Annotated[
-        str, typer.Option(help="The base of the model's API, such as http://localhost:8000/v1.")
+        str, typer.Option(help="Base URL of the model's API, such as http://localhost:8000/v1.")
     ],
-    out: Annotated[Path, typer.Option(help="The directory that the calls are written into.")],
+    out: Annotated[Path, typer.Option(help="Directory for the recorded calls.")],
     model: Annotated[
         str | None,
-        typer.Option(help="What the upstream calls the model; else as agents call it."),
+        typer.Option(
+            help="Name of the model for the upstream; by default the agent's name for it."
+        ),
     ] = None,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The port; 0 chooses a free one.")
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses a free port.")
     ] = 8100,
     provider: Annotated[
-        str, typer.Option(help="The upstream's API: openai (its form), or anthropic.")
+        str, typer.Option(help="API of the upstream: openai (or compatible), or anthropic.")
     ] = "openai",
     capture_level: Annotated[
-        str, typer.Option("--level", help="What to ask of it: tokens, logprobs or text.")
+        str,
+        typer.Option(
+            "--level", help="Detail to request from the upstream: tokens, logprobs or text."
+        ),
     ] = "tokens",
     registered: Annotated[
         bool,
         typer.Option(
             "--registered",
-            help="Let in keys only of sessions that POST /sessions has made; by default any key "
-            "is a session's. It needs OPENENV_CAPTURE_ADMIN_KEY.",
+            help="Accept only keys of sessions created by POST /sessions; by default any "
+            "key makes a session. Requires OPENENV_CAPTURE_ADMIN_KEY.",
         ),
     ] = False,
     max_output_tokens: Annotated[
-        int, typer.Option(min=0, help="How long an answer may be; 0 for no limit.")
+        int, typer.Option(min=0, help="Maximum tokens of an answer; 0 for no limit.")
     ] = 8192,
     max_model_calls: Annotated[
-        int, typer.Option(min=0, help="How many calls a session may make; 0 for no limit.")
+        int, typer.Option(min=0, help="Maximum calls of a session; 0 for no limit.")
     ] = 0,
     max_session_tokens: Annotated[
-        int, typer.Option(min=0, help="How many tokens it may read and write; likewise.")
+        int,
+        typer.Option(
+            min=0, help="Maximum tokens that a session may read and write; 0 for no limit."
+        ),
     ] = 0,
-    max_sessions: Annotated[int, typer.Option(min=1, help="How many there may be.")] = 4096,
+    max_sessions: Annotated[int, typer.Option(min=1, help="Maximum number of sessions.")] = 4096,
     check: Annotated[
-        bool, typer.Option(help="Ask the upstream first whether it tells tokens.")
+        bool, typer.Option(help="Check first that the upstream returns tokens.")
     ] = True,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print where it listens, and each session, as JSON.")
+        bool,
+        typer.Option("--json", help="Print the proxy's address and each finished session as JSON."),
     ] = False,
 ) -> None:
-    """Stand in front of a model, and write down what agents ask it: exact tokens to train on.
+    """Run a proxy in front of a model, and record agents' calls with exact tokens for training.
 
-    An agent takes the proxy for its model: OPENAI_BASE_URL=http://HOST:PORT/v1, or
-    ANTHROPIC_BASE_URL=http://HOST:PORT. The key that it sends names its session.
+    Point an agent at the proxy by OPENAI_BASE_URL=http://HOST:PORT/v1, or
+    ANTHROPIC_BASE_URL=http://HOST:PORT. The agent's key names the session.
 
-    The upstream's own key is that of OPENENV_LLM_API_KEY.
+    OPENENV_LLM_API_KEY holds the upstream's key.
 
     Examples:
         openenv capture --upstream http://localhost:8000/v1 --out calls
@@ -129,7 +138,7 @@ def capture(
 
 
 def _check(upstream: str, model: str | None, key: str | None) -> None:
-    """Say what the upstream tells; that it tells no tokens is no error, since one may want text."""
+    """Report whether the upstream returns tokens; text alone is no error, since it may suffice."""
     from openenv.capture.export import CURE
     from openenv.capture.probing import validate_llm
 

@@ -1,4 +1,4 @@
-"""`openenv catalog` and `openenv discover`: which environments there are, in a file and a site."""
+"""`openenv catalog` and `openenv discover`: catalogs of environments, and search in them."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ __all__ = ["app", "discover"]
 
 app = typer.Typer(help="List the environments of a repository, in a file and as a site.")
 
-Repository = Annotated[Path, typer.Option(help="The git repository; what is committed is read.")]
-Uri = Annotated[str, typer.Option(metavar="URL", help="Where others clone it from.")]
-Publisher = Annotated[str, typer.Option(metavar="NAME", help="Who answers for the catalogue.")]
-Revision = Annotated[str, typer.Option(metavar="COMMIT", help="A commit, a branch or a tag.")]
-Root = Annotated[str, typer.Option(metavar="DIR", help="The directory that holds environments.")]
-Namespace = Annotated[str, typer.Option(metavar="NAME", help="What identifiers begin with.")]
-Catalog = Annotated[Path, typer.Option(metavar="FILE", help="A file of `openenv catalog build`.")]
+Repository = Annotated[Path, typer.Option(help="Git repository; only committed files are read.")]
+Uri = Annotated[str, typer.Option(metavar="URL", help="Public clone address of the repository.")]
+Publisher = Annotated[str, typer.Option(metavar="NAME", help="Party responsible for the catalog.")]
+Revision = Annotated[str, typer.Option(metavar="COMMIT", help="Commit, branch or tag.")]
+Root = Annotated[str, typer.Option(metavar="DIR", help="Directory of the environments.")]
+Namespace = Annotated[str, typer.Option(metavar="NAME", help="Prefix of identifiers.")]
+Catalog = Annotated[
+    Path, typer.Option(metavar="FILE", help="File written by `openenv catalog build`.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _report_errors() -> Iterator[None]:
     from openenv._internal.packages import MissingPackage
     from openenv.auto.catalog import CatalogError
 
@@ -45,23 +47,21 @@ def _told() -> Iterator[None]:
 def build(
     repository_uri: Uri,
     publisher: Publisher,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")
-    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write.")],
     repository: Repository = Path(),
     revision: Revision = "HEAD",
     root: Root = "envs",
     namespace: Namespace = "openenv",
     as_json: AsJson = False,
 ) -> None:
-    """Write a catalogue of the environments that are committed in a repository.
+    """Write a catalog of the environments committed in a repository.
 
     Examples:
         openenv catalog build --repository-uri https://github.com/me/envs --publisher me -o all.json
     """
     from openenv.auto.catalog import build_catalog, write_catalog
 
-    with _told():
+    with _report_errors():
         snapshot = build_catalog(
             repository,
             repository_uri=repository_uri,
@@ -80,21 +80,21 @@ def build(
 
 @app.command()
 def inspect(identifier: str, catalog: Catalog) -> None:
-    """Print all that a catalogue says of one environment, as JSON.
+    """Print an environment's card as JSON.
 
     Examples:
         openenv catalog inspect openenv/chess_env --catalog catalog.json
     """
     from openenv.auto.catalog import load_catalog, resolve_entry
 
-    with _told():
+    with _report_errors():
         card = resolve_entry(load_catalog(catalog), identifier)
     typer.echo(card.model_dump_json(indent=2))
 
 
 @app.command()
 def site(
-    output: Annotated[Path, typer.Option(metavar="DIR", help="The directory to write.")],
+    output: Annotated[Path, typer.Option(metavar="DIR", help="Directory to write.")],
     repository: Repository = Path(),
     repository_uri: Uri = "",
     publisher: Publisher = "",
@@ -109,7 +109,7 @@ def site(
     """
     from openenv.auto.catalog import write_site
 
-    with _told():
+    with _report_errors():
         snapshot = write_site(
             repository,
             output,
@@ -129,8 +129,8 @@ def serve(
     repository: Repository = Path(),
     revision: Revision = "HEAD",
     root: Root = "envs",
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port; 0 for a free one.")] = 8080,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 chooses a free port.")] = 8080,
     as_json: Annotated[bool, typer.Option("--json", help="Print the address as JSON.")] = False,
 ) -> None:
     """Serve the site of the environments until Ctrl-C, or SIGTERM.
@@ -141,7 +141,7 @@ def serve(
     from openenv.auto.catalog import write_site
     from openenv.auto.catalog.serving import create_site_server
 
-    with tempfile.TemporaryDirectory(prefix="openenv-catalog-") as directory, _told():
+    with tempfile.TemporaryDirectory(prefix="openenv-catalog-") as directory, _report_errors():
         write_site(repository, directory, revision=revision, root=root)
         with create_site_server(Path(directory), host, port) as server:
             url = f"http://{host}:{server.server_port}/"
@@ -152,37 +152,36 @@ def serve(
 
 
 def discover(
-    query: Annotated[str, typer.Argument(help="Words to look for; none list everything.")] = "",
+    query: Annotated[str, typer.Argument(help="Keywords; without any, list everything.")] = "",
     catalog: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="A file of `openenv catalog build`; by default, what is installed here.",
-            show_default=False,
+            help="File written by `openenv catalog build`; by default the installed environments.",
         ),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of results.")] = 20,
     filters: Annotated[
         list[str] | None,
         typer.Option(
             "--filter",
             metavar="FIELD=VALUE",
-            help="Only those: license, provider, artifact_availability, name, tags, type.",
-            show_default=False,
+            help="Show only matches; fields: license, provider, artifact_availability, "
+            "name, tags, type.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find an environment by words, among those installed or in a catalogue.
+    """Find environments by keywords, among the installed ones or in a catalog.
 
     Examples:
         openenv discover chess --filter tags=game
     """
     from openenv.auto.catalog.searching import did_you_mean, search
 
-    wanted = dict(_pair(text) for text in filters or ())
-    with _told():
-        cards, where = _cards(catalog)
+    wanted = dict(_parse_filter(text) for text in filters or ())
+    with _report_errors():
+        cards, where = _load_cards(catalog)
         matches = search(cards, query, filters=wanted, limit=limit)
     if not matches:
         close = did_you_mean(cards, query)
@@ -193,10 +192,10 @@ def discover(
         return
     say(f"{len(matches)} of {len(cards)} in {where}")
     for match in matches:
-        typer.echo(_line(match.entry))
+        typer.echo(_format_card(match.entry))
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _parse_filter(text: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not sign:
         raise CommandError(
@@ -205,7 +204,7 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _cards(catalog: Path | None) -> tuple[list[EnvironmentCard], str]:
+def _load_cards(catalog: Path | None) -> tuple[list[EnvironmentCard], str]:
     from openenv.auto.catalog import load_catalog
     from openenv.auto.catalog.installed import list_installed_cards
 
@@ -214,7 +213,7 @@ def _cards(catalog: Path | None) -> tuple[list[EnvironmentCard], str]:
     return list_installed_cards(), "the installed environments"
 
 
-def _line(card: EnvironmentCard) -> str:
+def _format_card(card: EnvironmentCard) -> str:
     marks: list[Any] = [", ".join(card.tags), card.license, card.verified and f"{card.verified}"]
     told = "; ".join(mark for mark in marks if mark and mark != "unknown")
     return printable(f"{card.identifier:<28} {card.description}{f' ({told})' if told else ''}")

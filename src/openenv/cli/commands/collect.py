@@ -1,4 +1,4 @@
-"""`openenv collect`: a teacher plays, and its episodes become a dataset."""
+"""`openenv collect`: datasets of a teacher's episodes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,23 @@ import typer
 
 from openenv._internal.json import read_json
 from openenv.cli import _completion
-from openenv.cli._console import FAILED, MISUSED, CommandError, did_you_mean, emit, plain, say
+from openenv.cli._console import (
+    FAILED,
+    MISUSED,
+    CommandError,
+    describe_error,
+    did_you_mean,
+    emit,
+    say,
+)
 from openenv.cli._progress import display
 from openenv.cli._targets import target_hint
-from openenv.cli.commands.rollout import in_words, tasks_of, told
+from openenv.cli.commands.rollout import (
+    describe_progress,
+    parse_error_budget,
+    summarize_run,
+    tasks_of,
+)
 
 if TYPE_CHECKING:
     from openenv.rollouts.collect import Collected
@@ -33,126 +46,117 @@ def collect(
         str,
         typer.Argument(
             metavar="ENV",
-            autocompletion=_completion.environments,
-            help="What to play: openspiel:GAME or reasoning_gym:DATASET, or whatever `openenv "
-            "rollout` takes.",
+            autocompletion=_completion.complete_environments,
+            help="Environment: openspiel:GAME, reasoning_gym:DATASET, or any ENV of "
+            "`openenv rollout`.",
         ),
     ],
     output_dir: Annotated[
-        Path,
-        typer.Option(
-            "--output-dir",
-            "-o",
-            metavar="DIR",
-            help="The folder of the dataset.",
-            show_default=False,
-        ),
+        Path, typer.Option("--output-dir", "-o", metavar="DIR", help="Folder of the dataset.")
     ],
     base_url: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="The server of the environment; by default it runs in this process.",
-            show_default=False,
+            help="Server of the environment; by default the environment runs in this process.",
         ),
     ] = None,
     num_episodes: Annotated[
         int,
         typer.Option(
-            "--num-episodes", "-n", min=1, help="How many there are to be; of tasks, how many."
+            "--num-episodes",
+            "-n",
+            min=1,
+            help="Number of episodes to collect, or of tasks to play.",
         ),
     ] = 10,
     tasks: Annotated[
         str | None,
         typer.Option(
             metavar="SOURCE",
-            help="What is to be done, as `openenv rollout` takes it. By default episodes without "
-            "a task.",
-            show_default=False,
+            help="Tasks to play, as for `openenv rollout`. By default episodes without a task.",
         ),
     ] = None,
-    split: Annotated[
-        str | None,
-        typer.Option(help="Which of their splits.", metavar="NAME", show_default=False),
-    ] = None,
-    samples: Annotated[int, typer.Option(min=1, help="Episodes of each task.")] = 1,
+    split: Annotated[str | None, typer.Option(help="Split of the tasks.", metavar="NAME")] = None,
+    samples: Annotated[int, typer.Option(min=1, help="Episodes per task.")] = 1,
     max_turns: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Actions in an episode.", show_default="9 of a family, else no limit"
+            min=1,
+            help="Stop an episode after this many actions.",
+            show_default="9 of a family, else no limit",
         ),
     ] = None,
-    episode_id_prefix: Annotated[
-        str, typer.Option(help="What the ids of episodes begin with.")
-    ] = "ep",
+    episode_id_prefix: Annotated[str, typer.Option(help="Prefix of episode ids.")] = "ep",
     resume: Annotated[
         bool,
         typer.Option(
             "--resume/--no-resume",
-            help="Go on with what is in the folder, or set it aside and begin anew.",
+            help="Resume the dataset in the folder, or set it aside and start anew.",
         ),
     ] = True,
-    concurrency: Annotated[int, typer.Option(min=1, help="Episodes at once, at most.")] = 16,
+    concurrency: Annotated[
+        int, typer.Option(min=1, help="Maximum number of concurrent episodes.")
+    ] = 16,
     seed: Annotated[
         int | None,
-        typer.Option(help="What all seeds follow from.", show_default="any, which is noted"),
+        typer.Option(
+            help="Seed from which all other seeds derive.", show_default="any, which is noted"
+        ),
     ] = None,
     provider: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="Who plays: scripted, which takes any legal action; openai or anthropic, a "
-            "model behind that API.",
+            help="Policy: scripted (any legal action), or a model behind the API openai or "
+            "anthropic.",
         ),
     ] = "scripted",
-    model: Annotated[str | None, typer.Option(help="The model's name.", show_default=False)] = None,
+    model: Annotated[str | None, typer.Option(help="Name of the model.")] = None,
     policy: Annotated[
         str | None,
         typer.Option(
-            metavar="POLICY",
-            help="Who plays instead: any policy that `openenv rollout` takes.",
-            show_default=False,
+            metavar="POLICY", help="Any policy of `openenv rollout`, instead of --provider."
         ),
     ] = None,
     llm_endpoint: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="Where the model is served; /v1 is added to a URL without a path.",
-            show_default=False,
+            help="Address of the model's server; /v1 is added to a URL without a path.",
         ),
     ] = None,
     llm_port: Annotated[
-        int | None,
-        typer.Option(help="Its port, where the URL has none.", show_default=False),
+        int | None, typer.Option(help="Port of the model's server, if the URL has none.")
     ] = None,
-    temperature: Annotated[float, typer.Option(min=0.0, help="Of the model.")] = 0.2,
+    temperature: Annotated[
+        float, typer.Option(min=0.0, help="Sampling temperature of the model.")
+    ] = 0.2,
     max_tokens: Annotated[
-        int, typer.Option(min=1, help="The most that one reply of the model may have.")
+        int, typer.Option(min=1, help="Maximum tokens of a reply of the model.")
     ] = 200,
     system_prompt: Annotated[
-        str | None,
-        typer.Option(help="What is said first.", metavar="TEXT", show_default=False),
+        str | None, typer.Option(help="System prompt of the model.", metavar="TEXT")
     ] = None,
     keep_losses: Annotated[
-        bool, typer.Option("--keep-losses", help="Keep episodes whose reward is below 0.")
+        bool, typer.Option("--keep-losses", help="Keep episodes with a reward below 0.")
     ] = False,
     parquet: Annotated[
-        bool, typer.Option("--parquet", help="Make results.parquet too, a table of the episodes.")
+        bool, typer.Option("--parquet", help="Also write results.parquet, a table of the episodes.")
     ] = False,
     dataset_config: Annotated[
         str | None,
         typer.Option(
             metavar="JSON",
-            help="Of a family: the configuration of the dataset or the game.",
-            show_default=False,
+            help="Configuration of the dataset (reasoning_gym:) or the game (openspiel:).",
         ),
     ] = None,
-    retries: Annotated[
-        int, typer.Option(min=0, help="Attempts anew, after a passing failure.")
-    ] = 2,
+    retries: Annotated[int, typer.Option(min=0, help="Retries after a temporary failure.")] = 2,
     error_budget: Annotated[
-        str, typer.Option(metavar="NUMBER", help="What may fail: a share (0.1), or so many (10).")
+        str,
+        typer.Option(
+            metavar="NUMBER", help="Failures to tolerate: a share (0.1) or a number (10)."
+        ),
     ] = "0.1",
     push_to_hub: Annotated[
         str | None,
@@ -160,25 +164,21 @@ def collect(
             "--push-to-hub",
             "-H",
             metavar="REPO",
-            help="Put the dataset on the Hugging Face hub: ORG/NAME.",
-            show_default=False,
+            help="Upload the dataset to the Hugging Face Hub as ORG/NAME.",
         ),
     ] = None,
     private: Annotated[
-        bool, typer.Option("--private", help="Have that dataset private, if it is made.")
+        bool, typer.Option("--private", help="Create the dataset on the Hub as private.")
     ] = False,
     commit_message: Annotated[
-        str | None, typer.Option(help="Of the upload.", metavar="TEXT", show_default=False)
+        str | None, typer.Option(help="Commit message of the upload.", metavar="TEXT")
     ] = None,
     dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Say what would be done, having looked, and do nothing."),
+        bool, typer.Option("--dry-run", help="Check everything, print the plan, and do nothing.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print what it has come to as JSON.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Collect episodes of a teacher as a dataset, and go on with one that was begun.
+    """Collect a teacher's episodes as a dataset, or resume an unfinished collection.
 
     It exits 0; 1 if more episodes failed than may, or the hub refuses; 2 if it was misused.
 
@@ -187,13 +187,13 @@ def collect(
         openenv collect reasoning_gym:gcd -o gcd --provider openai --model gpt-5-mini -n 100
     """
     from openenv.rollouts import RolloutLimits
-    from openenv.rollouts.collect.environments import look
+    from openenv.rollouts import collect as made
+    from openenv.rollouts.collect.environments import preview_collection
     from openenv.rollouts.collect.hub import check_uploads
-    from openenv.rollouts.harness import collect as made
 
     sys.path.insert(0, str(Path.cwd()))
     teacher = Teacher(provider, model, policy, llm_endpoint, llm_port, temperature, max_tokens)
-    with _said(output_dir, env), ExitStack() as stack:
+    with _report_errors(output_dir, env), ExitStack() as stack:
         variant = _variant(env, base_url, dataset_config)
         played = base_url or (env if variant is None else variant.family.environment)
         who = teacher.policy(system_prompt)
@@ -206,7 +206,7 @@ def collect(
         if push_to_hub is not None:
             check_uploads()
         if dry_run:
-            plan = look(played, who, output_dir, num_episodes, resume=resume)
+            plan = preview_collection(played, who, output_dir, num_episodes, resume=resume)
             _show_plan({**plan, "max_turns": max_turns, "push_to_hub": push_to_hub}, as_json)
             return
         with display() as shown:
@@ -229,9 +229,9 @@ def collect(
                 seed=seed,
                 limits=RolloutLimits(steps=max_turns),
                 retries=retries,
-                error_budget=_budget(error_budget),
+                error_budget=parse_error_budget(error_budget),
                 metadata={"env": env, "num_episodes": num_episodes, **teacher.noted(system_prompt)},
-                progress=lambda now: shown.update(now.done, told(now)),
+                progress=lambda now: shown.update(now.done, describe_progress(now)),
             )
             shown.finish(f"{done.episodes:,} episodes")
         url = None
@@ -247,7 +247,7 @@ def collect(
 
 @dataclass(frozen=True)
 class Teacher:
-    """What the options say of who plays."""
+    """The options that select the policy."""
 
     provider: str
     model: str | None
@@ -258,11 +258,11 @@ class Teacher:
     max_tokens: int
 
     def policy(self, system_prompt: str | None) -> Any:
-        """Make the policy.
+        """Create the policy.
 
         Raises:
-            CommandError: The options do not fit together.
-            PolicyError: There is no such policy.
+            CommandError: The options contradict each other.
+            PolicyError: The policy does not exist.
         """
         from openenv.rewards.llm.anthropic import AnthropicClient
         from openenv.rewards.llm.hosted import create_llm_client
@@ -319,11 +319,11 @@ class Teacher:
 
     @property
     def is_model(self) -> bool:
-        """Whether a model plays."""
+        """Return whether a model plays."""
         return self.provider != "scripted" or self.endpoint is not None
 
     def noted(self, system_prompt: str | None) -> dict[str, Any]:
-        """What is noted of it in the dataset."""
+        """Return the teacher's metadata for the dataset."""
         from openenv._internal.version import version
 
         found: dict[str, Any] = {"provider": self.provider, "openenv": version()}
@@ -361,18 +361,9 @@ def _config(text: str | None) -> dict[str, Any] | None:
     return found
 
 
-def _budget(text: str) -> float:
-    try:
-        return int(text) if text.isdigit() else float(text)
-    except ValueError:
-        raise CommandError(
-            f"--error-budget {text!r} is no number", hint="0.1 is a share, 10 a count", exit_code=2
-        ) from None
-
-
 @contextmanager
-def _said(output_dir: Path, env: str) -> Iterator[None]:
-    """Say what went wrong, and of which kind it is."""
+def _report_errors(output_dir: Path, env: str) -> Iterator[None]:
+    """Convert errors to `CommandError`, with an exit code by kind."""
     from openenv.errors import OpenEnvError
     from openenv.rollouts import PolicyError, RolloutFileError, RolloutsFailed
     from openenv.rollouts.collect.families import FamilyError
@@ -392,7 +383,7 @@ def _said(output_dir: Path, env: str) -> Iterator[None]:
     except (FamilyError, PolicyError, TasksetError) as error:
         raise CommandError(str(error), exit_code=MISUSED) from error
     except OSError as error:
-        raise CommandError(plain(error), hint=again, exit_code=FAILED) from error
+        raise CommandError(describe_error(error), hint=again, exit_code=FAILED) from error
     except OpenEnvError as error:
         raise CommandError(str(error), exit_code=FAILED) from error
     except ModuleNotFoundError as error:  # of the environment's own code
@@ -422,9 +413,9 @@ def _report(done: Collected, url: str | None, as_json: bool) -> None:
     if as_json:
         counts = {"episodes": done.episodes, "new": done.new, "dropped": done.dropped}
         where = {"output_dir": str(done.output_dir), "url": url}
-        emit({**counts, **where, "statistics": done.statistics, **_rollouts(done)})
+        emit({**counts, **where, "statistics": done.statistics, **_rollout_counts(done)})
         return
-    say(in_words(done.summary))
+    say(summarize_run(done.summary))
     left = f", {done.dropped:,} were dropped for a reward below 0" if done.dropped else ""
     say(f"episodes: {done.episodes:,} in {done.output_dir}, {done.new:,} of them new{left}")
     if done.summary.unscored:
@@ -433,5 +424,5 @@ def _report(done: Collected, url: str | None, as_json: bool) -> None:
         say(f"on the hub: {url}")
 
 
-def _rollouts(done: Collected) -> dict[str, Any]:
+def _rollout_counts(done: Collected) -> dict[str, Any]:
     return {"rollouts": {k: v for k, v in done.summary.as_data().items() if k != "pace"}}

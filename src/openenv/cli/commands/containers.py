@@ -1,4 +1,4 @@
-"""`openenv ps` and `openenv prune`: the containers that this package has started."""
+"""`openenv ps` and `openenv prune`: containers started by this package."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from openenv.errors import OpenEnvError
 __all__ = ["prune", "ps"]
 
 Engine = Annotated[
-    str | None,
-    typer.Option(help="The engine's address; by default the first found.", show_default=False),
+    str | None, typer.Option(help="Address of the container engine; by default the first found.")
 ]
 
 
 def ps(
     engine: Engine = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, a line for each container.")
+        bool, typer.Option("--json", help="Print a line of JSON per container.")
     ] = False,
 ) -> None:
-    """List the containers of environments on this machine, and whether somebody holds them.
+    """List the containers of environments on this machine, and the processes that hold them.
 
     Examples:
         openenv ps
@@ -52,10 +51,10 @@ def ps(
 def prune(
     engine: Engine = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print what was removed as JSON.")
+        bool, typer.Option("--json", help="Print the removed containers as JSON.")
     ] = False,
 ) -> None:
-    """Remove the containers, and services of a swarm, whose holder has ended.
+    """Remove containers and swarm services that no running process holds.
 
     Examples:
         openenv prune

@@ -1,4 +1,4 @@
-"""`openenv demo`: proof, in a minute, that an agent learns through all of this."""
+"""`openenv demo`: a policy that learns blackjack within a minute."""
 
 from __future__ import annotations
 
@@ -8,27 +8,31 @@ from typing import Annotated
 
 import typer
 
-from openenv.cli._console import CommandError, emit, plain
+from openenv.cli._console import CommandError, describe_error, emit
 
 __all__ = ["demo"]
 
-# What the `demo` extra installs: the module, and what it is there for.
-NEEDED = {"pyspiel": "OpenSpiel", "openspiel_env": "its environment", "matplotlib": "matplotlib"}
+# Required modules, with names for people.
+NEEDED = {
+    "pyspiel": "OpenSpiel",
+    "openspiel_env.blackjack": "its environment",
+    "matplotlib": "matplotlib",
+}
 
 
 def demo(
-    hands: Annotated[int, typer.Option(min=1, help="Hands to learn from.")] = 40_000,
-    sessions: Annotated[int, typer.Option(min=1, help="Sessions at once.")] = 64,
-    seed: Annotated[int, typer.Option(min=0, help="Fixes the cards and the learner.")] = 0,
+    hands: Annotated[int, typer.Option(min=1, help="Number of training hands.")] = 40_000,
+    sessions: Annotated[int, typer.Option(min=1, help="Number of concurrent sessions.")] = 64,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the cards and the policy.")] = 0,
     evaluation_hands: Annotated[
-        int, typer.Option(min=2, help="Hands to measure with, before and after.")
+        int, typer.Option(min=2, help="Number of evaluation hands, before and after training.")
     ] = 10_000,
     output_dir: Annotated[
         Path, typer.Option("--output-dir", "-o", help="Directory of the plot and the episodes.")
     ] = Path("outputs/demo"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Learn blackjack, live, against OpenSpiel in a process of its own.
+    """Train a policy on blackjack, live, against OpenSpiel in another process.
 
     Examples:
         openenv demo
@@ -38,11 +42,11 @@ def demo(
     from openenv.cli import _demo
     from openenv.errors import OpenEnvError
 
-    plan = _demo.Plan(hands, evaluation_hands, sessions, seed, output_dir)
+    plan = _demo.DemoPlan(hands, evaluation_hands, sessions, seed, output_dir)
     try:
         outcome = _demo.run(plan)
     except (OpenEnvError, OSError) as error:
-        raise CommandError(plain(error)) from error
+        raise CommandError(describe_error(error)) from error
     _demo.show(plan, outcome)
     if as_json:
         emit(_demo.as_data(plan, outcome))
@@ -54,10 +58,17 @@ def demo(
 
 
 def _check_needed() -> None:
-    missing = [what for module, what in NEEDED.items() if not importlib.util.find_spec(module)]
+    missing = [what for module, what in NEEDED.items() if not _is_installed(module)]
     if missing:
         raise CommandError(
             f"the demo needs what is not installed: {', '.join(missing)}",
             hint="pip install matplotlib open_spiel, and the package envs/openspiel_env of the "
             "repository; `make demo` there does it all",
         )
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # its package is missing
+        return False

@@ -1,4 +1,4 @@
-"""`openenv deploy`: an environment as a Deployment of a cluster, or as a running Space."""
+"""`openenv deploy`: an environment as a Kubernetes Deployment, or as a running Space."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 
 from openenv.cli._console import MISUSED, CommandError, emit, say
 from openenv.cli._progress import display
-from openenv.cli._spaces import Upload, pairs, push_spaces, secrets_of_options
+from openenv.cli._spaces import SpaceUpload, parse_pairs, parse_secrets, push_spaces
 from openenv.errors import OpenEnvError
 
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ __all__ = ["deploy"]
 Manifest = Mapping[str, Any]
 
 LOOK_EVERY_S = 0.5
-# No server starts with it: a key has no spaces in it.
+# Not a valid key, since keys contain no spaces; a server with it does not start.
 PLACEHOLDER = "put a key of your own here"
 
 
-# Whose an option is: the panel of the help that it stands in.
+# Help panels, which also tell the destination of an option.
 SPACE = "Of --space"
 KUBERNETES = "Of --kubernetes"
 
@@ -42,38 +42,33 @@ def deploy(
         Path | None,
         typer.Argument(
             rich_help_panel=SPACE,
-            help="A directory with an openenv.yaml, by default this one.",
+            help="Directory with an openenv.yaml; by default the current one.",
             metavar="ENV_DIR",
-            show_default=False,
         ),
     ] = None,
     space: Annotated[
         str | None,
-        typer.Option(
-            help="To a Space of the Hugging Face Hub.", metavar="OWNER/NAME", show_default=False
-        ),
+        typer.Option(help="Deploy to this Space on the Hugging Face Hub.", metavar="OWNER/NAME"),
     ] = None,
     hardware: Annotated[
         str | None,
         typer.Option(
             "--hardware",
             "-H",
-            help="What the Space runs on, such as cpu-basic.",
+            help="Hardware of the Space, such as cpu-basic.",
             metavar="NAME",
-            show_default=False,
             rich_help_panel=SPACE,
         ),
     ] = None,
     private: Annotated[
-        bool,
-        typer.Option(
-            "--private", help="Make a Space that others don't see.", rich_help_panel=SPACE
-        ),
+        bool, typer.Option("--private", help="Create the Space as private.", rich_help_panel=SPACE)
     ] = False,
     wait: Annotated[
         bool,
         typer.Option(
-            "--wait/--no-wait", help="End when the Space runs, or at once.", rich_help_panel=SPACE
+            "--wait/--no-wait",
+            help="Wait until the Space runs, or return at once.",
+            rich_help_panel=SPACE,
         ),
     ] = True,
     allow_secret: Annotated[
@@ -81,8 +76,7 @@ def deploy(
         typer.Option(
             rich_help_panel=SPACE,
             metavar="PATH[:LINE]",
-            help="Where something looks like a secret, and is none.",
-            show_default=False,
+            help="Place that looks like a secret and is approved; repeatable.",
         ),
     ] = None,
     openenv: Annotated[
@@ -91,32 +85,33 @@ def deploy(
             "--openenv",
             rich_help_panel=SPACE,
             metavar="locked",
-            help="Deploy it even if its uv.lock has an OpenEnv of another series.",
-            show_default=False,
+            help="Deploy even if uv.lock has an OpenEnv of another series.",
         ),
     ] = None,
     image: Annotated[
         str | None,
         typer.Option(
-            rich_help_panel=KUBERNETES, help="The image, as the cluster's nodes fetch it."
+            rich_help_panel=KUBERNETES,
+            help="Image name under which the cluster's nodes can pull it.",
         ),
     ] = None,
-    kubernetes: Annotated[bool, typer.Option("--kubernetes", help="To Kubernetes.")] = False,
+    kubernetes: Annotated[bool, typer.Option("--kubernetes", help="Deploy to Kubernetes.")] = False,
     name: Annotated[
         str | None,
-        typer.Option(rich_help_panel=KUBERNETES, help="Of the Deployment; by default the image's."),
+        typer.Option(
+            rich_help_panel=KUBERNETES,
+            help="Name of the Deployment; by default derived from the image.",
+        ),
     ] = None,
     namespace: Annotated[
-        str, typer.Option(rich_help_panel=KUBERNETES, help="Where; it must exist.")
+        str, typer.Option(rich_help_panel=KUBERNETES, help="Namespace, which must exist.")
     ] = "default",
     replicas: Annotated[
-        int, typer.Option(rich_help_panel=KUBERNETES, min=1, help="Pods behind the Service.")
+        int, typer.Option(rich_help_panel=KUBERNETES, min=1, help="Number of pods.")
     ] = 1,
-    cpu: Annotated[
-        str, typer.Option(rich_help_panel=KUBERNETES, help="Processors that a pod may take.")
-    ] = "2",
+    cpu: Annotated[str, typer.Option(rich_help_panel=KUBERNETES, help="CPU limit of a pod.")] = "2",
     memory: Annotated[
-        str, typer.Option(rich_help_panel=KUBERNETES, help="Memory that a pod may take.")
+        str, typer.Option(rich_help_panel=KUBERNETES, help="Memory limit of a pod.")
     ] = "4Gi",
     port: Annotated[
         int,
@@ -124,18 +119,18 @@ def deploy(
             rich_help_panel=KUBERNETES,
             min=1,
             max=65535,
-            help="The port that the server listens on.",
+            help="Port of the server in the container.",
         ),
     ] = 8000,
     env: Annotated[
         list[str] | None,
-        typer.Option(help="A variable of the server: NAME=VALUE.", metavar="NAME=VALUE"),
+        typer.Option(help="Environment variable of the server; repeatable.", metavar="NAME=VALUE"),
     ] = None,
     secret: Annotated[
         list[str] | None,
         typer.Option(
-            help="A variable that only the server gets; without a value, that of this shell's. A "
-            "secret of the Space, or in a cluster in the file NAME_FILE.",
+            help="Secret of the server; without a value, taken from this shell's variable. "
+            "A Space gets a secret, a cluster the file NAME_FILE. Repeatable.",
             metavar="NAME[=VALUE]",
         ),
     ] = None,
@@ -143,66 +138,71 @@ def deploy(
         list[str] | None,
         typer.Option(
             rich_help_panel=KUBERNETES,
-            help="A network that pods may reach, such as 10.2.0.0/16.",
+            help="Network that pods may reach, such as 10.2.0.0/16; repeatable.",
             metavar="CIDR",
         ),
     ] = None,
     dns: Annotated[
         bool,
-        typer.Option("--dns", help="Pods may ask the cluster's DNS.", rich_help_panel=KUBERNETES),
+        typer.Option("--dns", help="Let pods use the cluster's DNS.", rich_help_panel=KUBERNETES),
     ] = False,
     open_network: Annotated[
         bool,
         typer.Option(
             "--open-network",
-            help="Pods may reach whatever the cluster does.",
+            help="Let pods reach every network that the cluster reaches.",
             rich_help_panel=KUBERNETES,
         ),
     ] = False,
     user: Annotated[
-        str, typer.Option(rich_help_panel=KUBERNETES, help="Whom the server runs as: uid:gid.")
+        str,
+        typer.Option(rich_help_panel=KUBERNETES, help="User and group of the server, as uid:gid."),
     ] = "65532:65532",
     service_account: Annotated[
-        str | None, typer.Option(rich_help_panel=KUBERNETES, help="Of the pods.")
+        str | None, typer.Option(rich_help_panel=KUBERNETES, help="Service account of the pods.")
     ] = None,
     image_pull_secret: Annotated[
         list[str] | None,
         typer.Option(
             rich_help_panel=KUBERNETES,
-            help="A Secret that says who may fetch the image.",
+            help="Secret with the registry's credentials; repeatable.",
             metavar="NAME",
         ),
     ] = None,
     runtime_class: Annotated[
-        str | None, typer.Option(rich_help_panel=KUBERNETES, help="Such as gvisor.")
+        str | None,
+        typer.Option(rich_help_panel=KUBERNETES, help="Runtime class of the pods, such as gvisor."),
     ] = None,
     pull: Annotated[
-        str, typer.Option(rich_help_panel=KUBERNETES, help="missing, always, or never.")
+        str,
+        typer.Option(
+            rich_help_panel=KUBERNETES, help="When to pull the image: missing, always or never."
+        ),
     ] = "missing",
     kubeconfig: Annotated[
-        str | None, typer.Option(rich_help_panel=KUBERNETES, help="Where the cluster is.")
+        str | None, typer.Option(rich_help_panel=KUBERNETES, help="Path of the kubeconfig.")
     ] = None,
     context: Annotated[
-        str | None, typer.Option(rich_help_panel=KUBERNETES, help="Of the kubeconfig.")
+        str | None, typer.Option(rich_help_panel=KUBERNETES, help="Context in the kubeconfig.")
     ] = None,
     timeout: Annotated[
         float | None,
         typer.Option(
             min=1,
-            help="Seconds that it may take: by default 300, and 1800 for a Space, which is built.",
-            show_default=False,
+            help="Maximum seconds to wait; by default 300, and 1800 for a Space, which is "
+            "built first.",
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be made, and end.")
+        bool, typer.Option("--dry-run", help="Print the plan, and do nothing.")
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, a line for each object.")
+        bool, typer.Option("--json", help="Print a line of JSON per object.")
     ] = False,
 ) -> None:
-    """Serve an environment from the Hub, as a Space, or an image of one from a cluster.
+    """Run an environment as a Space on the Hub, or run an image on Kubernetes.
 
-    In a cluster: a Deployment, its Service, what it may reach, and a key.
+    On Kubernetes this creates a Deployment, a Service, a NetworkPolicy, and a Secret with a key.
 
     Examples:
         openenv deploy my_env --space acme/my_env --hardware cpu-basic
@@ -212,14 +212,14 @@ def deploy(
     if space is not None and kubernetes:
         raise CommandError("--space and --kubernetes exclude each other", exit_code=MISUSED)
     if space is not None:
-        _refuse_those_of(KUBERNETES, "--space", cli)
-        asked = Upload(
+        _refuse_options_of(KUBERNETES, "--space", cli)
+        asked = SpaceUpload(
             environment or Path(),
             space,
             private=private,
             hardware=hardware,
-            variables=pairs("--env", env),
-            secrets=secrets_of_options("--secret", secret),
+            variables=parse_pairs("--env", env),
+            secrets=parse_secrets("--secret", secret),
             let_pass=tuple(allow_secret or ()),
             openenv=openenv,
         )
@@ -231,13 +231,13 @@ def deploy(
 
     if not kubernetes:
         raise CommandError(
-            "it is not said where to",
+            "no destination is given",
             hint="--space OWNER/NAME, or --kubernetes --image IMAGE",
             exit_code=MISUSED,
         )
     if image is None:
         raise CommandError("--kubernetes wants --image", exit_code=MISUSED)
-    _refuse_those_of(SPACE, "--kubernetes", cli)
+    _refuse_options_of(SPACE, "--kubernetes", cli)
     try:
         options = KubernetesOptions(
             kind="deployment",
@@ -245,7 +245,7 @@ def deploy(
             replicas=replicas,
             resource_limits={"cpu": cpu, "memory": memory},
             container_port=port,
-            secrets=secrets_of_options("--secret", secret),
+            secrets=parse_secrets("--secret", secret),
             egress=tuple(egress or ()),
             dns=dns,
             network="open" if open_network else "internal",
@@ -258,7 +258,7 @@ def deploy(
     except ValueError as error:
         raise CommandError(str(error), exit_code=MISUSED) from None
     name = name or slug(image)
-    variables = pairs("--env", env)
+    variables = parse_pairs("--env", env)
     if dry_run:
         _show(name, image, options, variables, as_json)
         return
@@ -279,8 +279,8 @@ def deploy(
     )
 
 
-def _refuse_those_of(panel: str, chosen: str, cli: typer.Context) -> None:
-    """Have what is given of the other destination be an error: it would be ignored."""
+def _refuse_options_of(panel: str, chosen: str, cli: typer.Context) -> None:
+    """Refuse options of the other destination, which would be ignored."""
     for param in cli.command.params:
         source = cli.get_parameter_source(str(param.name))
         is_given = source is not None and source.name == "COMMANDLINE"
@@ -302,7 +302,7 @@ def _show(
 
     objects = server_objects(name, image, options, variables, PLACEHOLDER)
     for one in objects:
-        if one["kind"] == "Secret":  # what is in it is nobody's to read
+        if one["kind"] == "Secret":  # secret values must not be printed
             told = one["stringData"]
             told.update({field: PLACEHOLDER for field in told if field != "key"})
     if as_json:
@@ -339,7 +339,7 @@ def _apply(
         deadline = time.monotonic() + timeout_s
         while (ready := _ready(cluster, name, options)) < total:
             if time.monotonic() > deadline:
-                raise _late(cluster, name, options, timeout_s)
+                raise _not_ready_error(cluster, name, options, timeout_s)
             shown.update(ready, "pods are ready")
             time.sleep(LOOK_EVERY_S)
         shown.finish(f"{total} pods are ready")
@@ -359,7 +359,7 @@ def _refuse_foreign(cluster: Any, name: str, options: KubernetesOptions) -> None
 
 
 def _keep_key(told: dict[str, Any], found: Manifest | None) -> None:
-    """Leave the server the key of an earlier time, which its users have."""
+    """Keep the key of an existing deployment, since clients use it."""
     data = ((found or {}).get("data") or {}).get("key")
     key = base64.b64decode(data).decode() if data else PLACEHOLDER
     if PLACEHOLDER not in key:
@@ -367,7 +367,7 @@ def _keep_key(told: dict[str, Any], found: Manifest | None) -> None:
 
 
 def _ready(cluster: Any, name: str, options: KubernetesOptions) -> int:
-    """How many pods serve what was applied."""
+    """Return the number of pods that serve the applied configuration."""
     from openenv.providers.kubernetes import check_deployment
 
     found = cluster.get("Deployment", options.namespace, name)
@@ -376,13 +376,15 @@ def _ready(cluster: Any, name: str, options: KubernetesOptions) -> int:
         return 0
     ready = min(status.get("updatedReplicas") or 0, status.get("readyReplicas") or 0)
     if (status.get("replicas") or 0) > (options.replicas or 1):
-        ready = min(ready, (options.replicas or 1) - 1)  # pods of before are still there
+        ready = min(ready, (options.replicas or 1) - 1)  # old pods are still running
     if not ready:
         check_deployment(cluster, options.namespace, name)
     return ready
 
 
-def _late(cluster: Any, name: str, options: KubernetesOptions, timeout_s: float) -> CommandError:
+def _not_ready_error(
+    cluster: Any, name: str, options: KubernetesOptions, timeout_s: float
+) -> CommandError:
     from openenv.providers.kubernetes import why_not_ready
 
     why = why_not_ready(cluster, options.namespace, name)

@@ -1,4 +1,4 @@
-"""`openenv doctor`: what this machine can do, and how to mend what it cannot."""
+"""`openenv doctor`: the capabilities of this machine, with fixes for missing ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from openenv.cli._console import FAILED, emit, stdout
 from openenv.cli._progress import display
 
 if TYPE_CHECKING:
-    from openenv.cli._doctor import Finding
+    from openenv.cli._doctor import DoctorFinding
 
 __all__ = ["doctor"]
 
@@ -20,14 +20,14 @@ STYLES = {"ok": "green", "missing": "yellow", "broken": "bold red"}
 
 def doctor(
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit 1 also where something is missing.")
+        bool, typer.Option("--strict", help="Exit with 1 also if something is missing.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Find out what this machine can do, and how to mend what it cannot.
+    """Check the capabilities of this machine, and suggest fixes.
 
-    It needs no network, and takes some seconds. It exits 0; 1 if something that is installed does
-    not work.
+    The checks need no network, and take some seconds. The exit code is 0, or 1 if an installed
+    program does not work.
 
     Examples:
         openenv doctor
@@ -37,7 +37,7 @@ def doctor(
 
     with display() as shown:
         shown.begin("looking", len(_doctor.CHECKS))
-        found = _doctor.examine(lambda done: shown.update(done, "checks"))
+        found = _doctor.run_checks(lambda done: shown.update(done, "checks"))
         counts = Counter(one.status.value for one in found)
         words = ", ".join(f"{counts[status]} {status}" for status in STYLES if counts[status])
         shown.finish(words)
@@ -50,11 +50,11 @@ def doctor(
         raise typer.Exit(FAILED)
 
 
-def _as_data(one: Finding) -> dict[str, str | None]:
+def _as_data(one: DoctorFinding) -> dict[str, str | None]:
     return {**one._asdict(), "status": one.status.value}
 
 
-def _show(found: list[Finding]) -> None:
+def _show(found: list[DoctorFinding]) -> None:
     from rich.text import Text
 
     width = max(len(one.name) for one in found)

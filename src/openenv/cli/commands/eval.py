@@ -28,11 +28,10 @@ NAMED = 10  # tasks, at most, in what is said
 Env = Annotated[
     str | None,
     typer.Argument(
-        help="What to play, as for `openenv rollout`; or the folder or file of a run, which is "
-        "evaluated as it is.",
+        help="Environment, as for `openenv rollout`; or the folder or file of a stored run "
+        "to evaluate.",
         metavar="ENV",
-        autocompletion=_completion.environments,
-        show_default=False,
+        autocompletion=_completion.complete_environments,
     ),
 ]
 From = Annotated[
@@ -40,8 +39,7 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="RUN",
-        help="Play nothing; evaluate this file of rollouts, or folder of a run.",
-        show_default=False,
+        help="Evaluate this file of rollouts or folder of a run, and play nothing.",
     ),
 ]
 OutputDir = Annotated[
@@ -51,23 +49,20 @@ OutputDir = Annotated[
         "-o",
         metavar="FOLDER",
         help="Write rollouts.jsonl, result.json and the reports to this folder.",
-        show_default=False,
     ),
 ]
 Compare = Annotated[
     Path | None,
     typer.Option(
         metavar="RUN",
-        help="Say what this run has apart from an earlier one: its folder, its rollouts, or its "
-        "result.json. `--compare A B` compares two that are stored.",
-        show_default=False,
+        help="Compare with an earlier run: its folder, rollouts or result.json. `--compare "
+        "A B` compares two stored runs.",
     ),
 ]
 Threshold = Annotated[
     float | None,
     typer.Option(
-        help="A sample is solved from this reward on.",
-        show_default="the highest that is declared, or 1",
+        help="Minimum reward of a solved sample.", show_default="the highest that is declared, or 1"
     ),
 ]
 WhatOfUnscored = Annotated[
@@ -75,9 +70,10 @@ WhatOfUnscored = Annotated[
     typer.Option(
         "--unscored",
         metavar="fail|skip|fail-all",
-        help="What samples without a known reward count as. fail: those that the policy gave up "
-        "count as not solved and as the lowest reward; those of which the environment failed are "
-        "left out. skip: leave all out. fail-all: count all as not solved.",
+        help="Treatment of samples without a reward. fail: those that the policy gave up "
+        "count as not solved with the lowest reward, and those with a failed "
+        "environment are left out. skip: leave all out. fail-all: count all as not "
+        "solved.",
         show_default="fail",
     ),
 ]
@@ -85,29 +81,28 @@ Lowest = Annotated[
     float | None,
     typer.Option(
         "--lowest",
-        help="The reward that samples count as that the policy gave up.",
+        help="Reward of samples that the policy gave up.",
         show_default="the lowest that is declared, at most 0",
     ),
 ]
 Level = Annotated[
     float | None,
-    typer.Option(min=0.5, max=0.999, help="How sure intervals are.", show_default="0.95"),
+    typer.Option(min=0.5, max=0.999, help="Confidence level of intervals.", show_default="0.95"),
 ]
 Report = Annotated[
-    str, typer.Option(metavar="KINDS", help="Which reports to write: html, md, or none.")
+    str, typer.Option(metavar="KINDS", help="Reports to write: html, md or none, comma-separated.")
 ]
-Seed = Annotated[int, typer.Option(help="What all seeds follow from.")]
+Seed = Annotated[int, typer.Option(help="Seed from which all other seeds derive.")]
 Resume = Annotated[
     bool,
     typer.Option(
-        "--resume", help="Go on with the folder's rollouts: what is there is not played again."
+        "--resume", help="Resume the rollouts in the folder, without playing finished ones again."
     ),
 ]
 NoCheck = Annotated[
     bool,
     typer.Option(
-        "--no-check",
-        help="Do not look first whether the environment shows the same twice for one seed.",
+        "--no-check", help="Skip the check that the environment is reproducible for a seed."
     ),
 ]
 
@@ -144,7 +139,7 @@ def evaluate_command(
     no_check: NoCheck = False,
     as_json: playing.AsJSON = False,
 ) -> None:
-    """Have a policy play an environment's tasks, and say how well it did and how sure that is.
+    """Evaluate a policy on an environment's tasks, with confidence intervals.
 
     It exits 0; 1 if nothing could be played or evaluated; 2 if it was misused.
 
@@ -186,7 +181,7 @@ def evaluate_command(
     }
     evaluation = {name: value for name, value in asked.items() if value is not None}
     run = _stored_run(env, stored)
-    with _said(output_dir, env):
+    with _report_errors(output_dir, env):
         from openenv.evals.results import (
             check_extra,
             load_evaluation,
@@ -204,7 +199,7 @@ def evaluate_command(
             assert env is not None
             found = _play(env, options, evaluation, output_dir, resume=resume)
         here = run or output_dir
-        compared = None if compare is None else _compared(compare, here, found, evaluation)
+        compared = None if compare is None else _compare(compare, here, found, evaluation)
         asked_to_play = {} if run is not None else options.given()
         result = result_of(_config(asked_to_play, run, found, lowest), found)
         if output_dir is not None:
@@ -215,9 +210,9 @@ def evaluate_command(
     if as_json:
         emit(_as_data(result, compared, output_dir))
         return
-    say(in_words(found))
+    say(summarize_evaluation(found))
     if compared is not None:
-        say(compared_in_words(compared))
+        say(summarize_comparison(compared))
     if output_dir is not None:
         say(f"It is in {output_dir}")
 
@@ -254,7 +249,7 @@ def _unscored(text: str | None) -> str | None:
 
 
 def _stored_run(env: str | None, stored: Path | None) -> Path | None:
-    """The run that is evaluated as it is; None where one is to be played."""
+    """Return the stored run to evaluate, or None to play a new run."""
     from openenv.evals.results import is_stored
 
     if stored is not None and env is not None:
@@ -360,21 +355,23 @@ def _play(
             seed=seed,
             limits=limits,
             retries=options.retries,
-            error_budget=playing._budget(options.error_budget),
-            trajectory_scorer=playing._scorer(options.trajectory_scorer),
+            error_budget=playing.parse_error_budget(options.error_budget),
+            trajectory_scorer=playing.load_scorer(options.trajectory_scorer),
             resume=resume,
-            progress=lambda progress: shown.update(progress.done, playing.told(progress)),
+            progress=lambda progress: shown.update(
+                progress.done, playing.describe_progress(progress)
+            ),
         )
         shown.finish(f"{found.counts['samples']:,} rollouts")
     return found
 
 
 def _comparable(rules: dict[str, Any]) -> dict[str, Any]:
-    """Of the rules of one run, those that another one is evaluated by too, to be compared."""
+    """Return the rules of a run that a comparison has to share."""
     return {name: rules[name] for name in ("threshold", "unscored", "lowest") if name in rules}
 
 
-def _compared(
+def _compare(
     other: Path, run: Path | None, found: Evaluation, evaluation: dict[str, Any]
 ) -> Comparison:
     from openenv.evals import compare
@@ -391,13 +388,13 @@ def _compared(
 
 
 @contextmanager
-def _said(output_dir: Path | None, env: str | None) -> Iterator[None]:
-    """Say what went wrong, and of which kind it is."""
+def _report_errors(output_dir: Path | None, env: str | None) -> Iterator[None]:
+    """Convert errors to `CommandError`, with an exit code by kind."""
     from openenv.evals import EvaluationError
     from openenv.rollouts import RolloutsFailed
 
     try:
-        with playing._said(None, env):
+        with playing.report_errors(None, env):
             try:
                 yield
             except FileExistsError as error:
@@ -421,7 +418,7 @@ def _said(output_dir: Path | None, env: str | None) -> Iterator[None]:
 def _as_data(
     result: EvalResult, compared: Comparison | None, output_dir: Path | None
 ) -> dict[str, Any]:
-    """The scores and the comparison, without what is in the files only."""
+    """Return scores and comparison, without the details that only files hold."""
     scores = {name: value for name, value in result.scores.items() if name != "evaluation"}
     return {
         "scores": scores,
@@ -431,16 +428,19 @@ def _as_data(
     }
 
 
-def in_words(found: Evaluation) -> str:
-    """What a run came to, in a few lines."""
+def summarize_evaluation(found: Evaluation) -> str:
+    """Summarize an evaluation in a few lines."""
     counts = found.counts
     given_up = counts.get("given_up", 0)
+    solved = _format_estimate(found.success, "percent")
     lines = [
-        f"solved: {_shown(found.success, 'percent')}, from a reward of {found.threshold:g} on",
-        f"mean reward: {_shown(found.mean_reward, 'number')}",
+        f"solved: {solved}, from a reward of {found.threshold:g} on",
+        f"mean reward: {_format_estimate(found.mean_reward, 'number')}",
     ]
     if len(found.pass_at_k) > 1:
-        curve = (f"{k}: {_shown(one, 'percent')}" for k, one in _few(found.pass_at_k))
+        curve = (
+            f"{k}: {_format_estimate(one, 'percent')}" for k, one in _select_points(found.pass_at_k)
+        )
         lines.append(f"pass@k: {'; '.join(curve)}")
     lines.append(
         f"{counts['tasks']:,} tasks, {counts['samples']:,} samples: {counts['scored']:,} scored, "
@@ -450,20 +450,20 @@ def in_words(found: Evaluation) -> str:
     return "\n".join([*lines, *(f"note: {note}" for note in found.notes)])
 
 
-def _few(curve: dict[int, Estimate]) -> Iterator[tuple[int, Estimate]]:
+def _select_points(curve: dict[int, Estimate]) -> Iterator[tuple[int, Estimate]]:
     last = max(curve)
     return ((k, one) for k, one in curve.items() if not k & (k - 1) or k == last)
 
 
-def _shown(estimate: Estimate, how: str) -> str:
+def _format_estimate(estimate: Estimate, how: str) -> str:
     from openenv.evals.report import FILTERS
 
     value: str = FILTERS[how](estimate.value)
     return value if estimate.low is None else f"{value} ({FILTERS[f'{how}_interval'](estimate)})"
 
 
-def compared_in_words(compared: Comparison) -> str:
-    """What two runs have apart, in a few lines."""
+def summarize_comparison(compared: Comparison) -> str:
+    """Summarize a comparison in a few lines."""
     from openenv.evals.report import number, p_value, signed
 
     lines = [f"{compared.after} against {compared.before}, {compared.tasks:,} tasks in both:"]

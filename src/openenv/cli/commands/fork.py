@@ -1,4 +1,4 @@
-"""`openenv fork`: somebody's Space, as a Space of one's own."""
+"""`openenv fork`: a copy of another user's Space."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from typing import Annotated
 import typer
 
 from openenv.cli._console import MISUSED, CommandError, emit, say
-from openenv.cli._spaces import failing, pairs, secrets_of_options
+from openenv.cli._spaces import parse_pairs, parse_secrets, report_hub_errors
 
 __all__ = ["fork"]
 
 
 def fork(
-    source: Annotated[str, typer.Argument(help="The Space.", metavar="OWNER/SPACE")],
+    source: Annotated[str, typer.Argument(help="Space to copy.", metavar="OWNER/SPACE")],
     repo_id: Annotated[
         str | None,
         typer.Option(
             "--repo-id",
             "-r",
             metavar="[OWNER/]NAME",
-            help="What yours is called; by default as the other, under your name.",
-            show_default=False,
+            help="Name of the copy; by default the same name in your account.",
         ),
     ] = None,
-    private: Annotated[bool, typer.Option("--private", help="Others don't see yours.")] = False,
+    private: Annotated[bool, typer.Option("--private", help="Create the copy as private.")] = False,
     env_var: Annotated[
         list[str] | None,
         typer.Option(
@@ -32,8 +31,7 @@ def fork(
             "--set-env",
             "-e",
             metavar="NAME=VALUE",
-            help="A variable of yours, which everybody can read.",
-            show_default=False,
+            help="Public variable of the copy; repeatable.",
         ),
     ] = None,
     secret: Annotated[
@@ -43,16 +41,16 @@ def fork(
             "--set-secret",
             "-s",
             metavar="NAME[=VALUE]",
-            help="A secret of yours; without a value, that of this shell's variable.",
-            show_default=False,
+            help="Secret of the copy; without a value, taken from this shell's variable. "
+            "Repeatable.",
         ),
     ] = None,
     hardware: Annotated[
-        str, typer.Option("--hardware", "-H", metavar="NAME", help="What yours runs on.")
+        str, typer.Option("--hardware", "-H", metavar="NAME", help="Hardware of the copy.")
     ] = "cpu-basic",
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Copy a Space, with its history, to one of your own.
+    """Copy a Space, including the history, to your account.
 
     Examples:
         openenv fork openenv/echo_env --repo-id my_echo --private
@@ -67,9 +65,9 @@ def fork(
         raise CommandError(str(error), hint="openenv fork OWNER/SPACE", exit_code=MISUSED) from None
     if revision is not None:
         raise CommandError(f"a fork has the whole history, not {revision} alone", exit_code=MISUSED)
-    variables = pairs("--env-var", env_var)
-    secrets = secrets_of_options("--secret", secret)
-    with failing():
+    variables = parse_pairs("--env-var", env_var)
+    secrets = parse_secrets("--secret", secret)
+    with report_hub_errors():
         for name, value in variables.items():
             if found := find_secrets_in_text(f"{name}={value}", "variables.env"):
                 raise SecretsFoundError([SecretFinding(f"--env-var {name}", 0, found[0].kind)])

@@ -1,4 +1,4 @@
-"""`openenv gateway`: one address in front of many servers."""
+"""`openenv gateway`: a single address in front of many servers."""
 
 from __future__ import annotations
 
@@ -23,54 +23,52 @@ DEFAULT = "default"
 Where = Annotated[
     list[str],
     typer.Argument(
-        help="Servers, as URL or NAME=URL where they serve several environments; "
-        "dns://HOST:PORT stands for all addresses of a name.",
+        help="Servers, as URL, or as NAME=URL for several environments; dns://HOST:PORT "
+        "stands for all addresses of a host name.",
         metavar="[NAME=]URL...",
-        show_default=False,
     ),
 ]
 
 
 def gateway(
     servers: Where,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The port; 0 chooses a free one.")
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses a free port.")
     ] = 8000,
     api_key_file: Annotated[
         Path | None,
         typer.Option(
-            help="Keys that are let in, as for openenv serve; by default those of "
-            "OPENENV_API_KEY_FILE and OPENENV_API_KEY. Without any, everybody is.",
-            show_default=False,
+            help="File of accepted keys, as for openenv serve; by default those of "
+            "OPENENV_API_KEY_FILE and OPENENV_API_KEY. Without keys, everyone has "
+            "access."
         ),
     ] = None,
     server_key_file: Annotated[
         Path | None,
-        typer.Option(
-            help="The key that the servers want, where the gateway has its own.",
-            show_default=False,
-        ),
+        typer.Option(help="File with the servers' key, if it differs from the gateway's."),
     ] = None,
     sessions_per_connection: Annotated[
         int,
         typer.Option(
-            min=1, help="Of a client that opens many sessions, so many go to one server together."
+            min=1, help="Number of consecutive sessions of a client that go to the same server."
         ),
     ] = 32,
     drain_s: Annotated[
         float,
-        typer.Option(min=0.0, help="Seconds that old clients have to end in, when it is stopped."),
+        typer.Option(min=0.0, help="Seconds that clients have to finish when the gateway stops."),
     ] = 30.0,
     ssl_certfile: Annotated[
-        Path | None, typer.Option(help="Its certificate (PEM); it then speaks TLS.")
+        Path | None, typer.Option(help="TLS certificate (PEM) of the gateway; enables TLS.")
     ] = None,
-    ssl_keyfile: Annotated[Path | None, typer.Option(help="The certificate's key (PEM).")] = None,
+    ssl_keyfile: Annotated[
+        Path | None, typer.Option(help="Private key of the certificate (PEM).")
+    ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print where it listens, as JSON.")
+        bool, typer.Option("--json", help="Print the gateway's address as JSON.")
     ] = False,
 ) -> None:
-    """Stand in front of many servers: new sessions go to the one with the least to do.
+    """Route clients to many servers; new sessions go to the least busy server.
 
     Examples:
         openenv gateway http://10.0.0.1:8000 http://10.0.0.2:8000
@@ -90,7 +88,7 @@ def gateway(
             use_api_key_file(str(api_key_file))
         keys = keyring_of(None)
         key = None if server_key_file is None else read_key_file(server_key_file)[0].key
-        plain, followed = _parsed(servers, key)
+        plain, followed = _parse_servers(servers, key)
         behind = Servers(plain)
     except (OpenEnvError, ValueError) as error:
         raise CommandError(str(error), exit_code=MISUSED) from None
@@ -130,7 +128,7 @@ def gateway(
         raise CommandError(f"cannot listen on {host} port {port}: {error.strerror}") from None
 
 
-def _parsed(given: list[str], key: str | None) -> tuple[list[Any], list[Followed]]:
+def _parse_servers(given: list[str], key: str | None) -> tuple[list[Any], list[Followed]]:
     from openenv.gateway.run import Followed
     from openenv.gateway.servers import Server
 

@@ -1,4 +1,4 @@
-"""`openenv import`: an environment of another library as a package, its source with it."""
+"""`openenv import`: a package from another library's environment, including the source."""
 
 from __future__ import annotations
 
@@ -13,10 +13,17 @@ import typer
 
 from openenv.cli._console import MISUSED, CommandError, did_you_mean, say
 from openenv.cli._openenv import origin_for
-from openenv.cli._sources import EXAMPLES, step_of
+from openenv.cli._sources import EXAMPLES, format_step_call
 from openenv.cli._template import OPENENV, EnvironmentNames, render
-from openenv.cli._vendor import KINDS, Found, Source, choose, find, read_source
-from openenv.cli.commands.init import check_name, check_target, written
+from openenv.cli._vendor import (
+    KINDS,
+    FoundEnvironment,
+    VendoredSource,
+    choose_environment,
+    find_environments,
+    read_source,
+)
+from openenv.cli.commands.init import check_name, check_target, write_environment
 
 __all__ = ["import_environment"]
 
@@ -49,42 +56,37 @@ def import_environment(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="SOURCE",
-            help="A directory, a file of Python, or the name of a package that is installed.",
+            metavar="SOURCE", help="Directory, Python file, or name of an installed package."
         ),
     ],
-    name: Annotated[str, typer.Option("--name", "-n", help="Name of the package that is written.")],
+    name: Annotated[str, typer.Option("--name", "-n", help="Name of the new package.")],
     output_dir: Annotated[
-        Path, typer.Option("--output-dir", "-o", help="Directory to create it in.")
+        Path, typer.Option("--output-dir", "-o", help="Directory to create the package in.")
     ],
     env_class: Annotated[
         str | None,
         typer.Option(
-            metavar="[MODULE:]CLASS",
-            help="Which environment, where the source has several.",
-            show_default=False,
+            metavar="[MODULE:]CLASS", help="Environment to import, if the source has several."
         ),
     ] = None,
     kind: Annotated[
         str | None,
         typer.Option(
-            "--type",
-            metavar="|".join(KINDS),
-            help="Look for environments of this type only.",
-            show_default=False,
+            "--type", metavar="|".join(KINDS), help="Consider only environments of this type."
         ),
     ] = None,
     lock: Annotated[
-        bool, typer.Option(help="Write a uv.lock, which fixes what is installed; needs an index.")
+        bool,
+        typer.Option(help="Write a uv.lock with the versions of all dependencies; needs an index."),
     ] = True,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print what was written as JSON.")
+        bool, typer.Option("--json", help="Print the written files as JSON.")
     ] = False,
 ) -> None:
-    """Make a package of an environment of another library.
+    """Create a package from an environment of another library.
 
-    It is found by reading the source, and copied beside an adapter. Nothing of the source is run,
-    nor of what it depends on.
+    The environment is found by reading the source, and copied beside an adapter. Neither the
+    source nor the dependencies are run.
 
     Examples:
         openenv import ./their_repo -n their_env -o envs
@@ -100,17 +102,20 @@ def import_environment(
     target = output_dir / name
     check_target(target)
     read = read_source(source)
-    chosen = choose(find(read), read, kind, env_class)
+    chosen = choose_environment(find_environments(read), read, kind, env_class)
     say(f"found {chosen.module}:{chosen.name} ({chosen.kind}) in {chosen.place}")
     for one in read.skipped:
         say(f"left out {one}")
     origin = origin_for(target)
     tree = _tree(read, chosen, EnvironmentNames.of(name), origin.fills)
-    written(tree, target, origin, lock=lock, as_json=as_json, builds=False)
+    write_environment(tree, target, origin, lock=lock, as_json=as_json, builds=False)
 
 
 def _tree(
-    source: Source, found: Found, names: EnvironmentNames, more: Mapping[str, str]
+    source: VendoredSource,
+    found: FoundEnvironment,
+    names: EnvironmentNames,
+    more: Mapping[str, str],
 ) -> dict[str, str | bytes]:
     actions, is_known = _probe(found)
     plan = {
@@ -128,7 +133,11 @@ def _tree(
 
 
 def _fills(
-    source: Source, found: Found, names: EnvironmentNames, action: Any, is_known: bool
+    source: VendoredSource,
+    found: FoundEnvironment,
+    names: EnvironmentNames,
+    action: Any,
+    is_known: bool,
 ) -> dict[str, str]:
     wanted = {_project(one): one for one in [OPENENV, *NEEDS[found.kind], *source.dependencies]}
     told = found.described.replace("`", "").rstrip(".")
@@ -159,7 +168,7 @@ def _fills(
         "DEPENDS": ", ".join(f"`{one}`" for one in wanted.values()),
         "DEPENDENCIES": ", ".join(json.dumps(one) for one in wanted.values()),
         "GUESS": "" if is_known else ", and may have to be mended",
-        "STEP": step_of(f"{names.class_prefix}Action", example),
+        "STEP": format_step_call(f"{names.class_prefix}Action", example),
         "ADAPTER_MODULE": module,
         "ADAPTER": adapter,
         "ARGUMENTS": arguments,
@@ -174,7 +183,7 @@ def _fills(
 
 
 def _project(requirement: str) -> str:
-    """The name of what is required, in the one spelling of all that it has."""
+    """Return the normalized name of a requirement."""
     found = re.match(r"[A-Za-z0-9._-]+", requirement)
     return re.sub("[-_.]+", "-", found[0] if found else requirement).lower()
 
@@ -182,8 +191,8 @@ def _project(requirement: str) -> str:
 # ------------------------------------------------------------------ an episode to play
 
 
-def _probe(found: Found) -> tuple[list[dict[str, Any]], bool]:
-    """Actions that it may take, and whether the source tells so."""
+def _probe(found: FoundEnvironment) -> tuple[list[dict[str, Any]], bool]:
+    """Return sample actions, and whether they follow from the source."""
     if found.kind == "verifiers":
         return [{"content": "42"}], True
     if found.kind in ("ors", "mcp"):
@@ -201,7 +210,9 @@ def _probe(found: Found) -> tuple[list[dict[str, Any]], bool]:
     return [probed] * 3, element is not None
 
 
-def _arguments(found: Found, tool: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, Any]:
+def _arguments(
+    found: FoundEnvironment, tool: ast.FunctionDef | ast.AsyncFunctionDef
+) -> dict[str, Any]:
     given = [one for one in tool.args.args if one.arg != "self"]
     required = given[: len(given) - len(tool.args.defaults)]
     if found.kind == "ors":  # one argument, a model, whose fields are the tool's
@@ -214,7 +225,7 @@ def _type_name(annotation: ast.expr | None) -> str:
 
 
 def _agents(node: ast.AST | None) -> list[str]:
-    """The agents that act at once, where the source lists them."""
+    """Return the simultaneously acting agents, if the source lists them."""
     bases = [ast.unparse(one) for one in node.bases] if isinstance(node, ast.ClassDef) else []
     if node is None or not any(one.endswith("ParallelEnv") for one in bases):
         return []
@@ -229,7 +240,7 @@ def _agents(node: ast.AST | None) -> list[str]:
 
 
 def _element(node: ast.AST | None) -> Any:
-    """An element of the space of actions, where the source says it in numbers."""
+    """Return an element of the action space, if the source defines the space by literals."""
     for one in ast.walk(node) if node is not None else ():
         if isinstance(one, ast.Assign) and isinstance(one.value, ast.Call):
             names = [ast.unparse(target) for target in one.targets]
@@ -261,7 +272,7 @@ def _element_of(space: ast.Call) -> Any:
 
 
 def _point(named: dict[str | None, ast.expr], given: list[ast.expr]) -> Any:
-    """The middle of a box of one low and one high for all."""
+    """Return the center of a box with uniform bounds."""
     low, high, shape = (
         ast.literal_eval(named[name] if name in named else given[place])
         for place, name in enumerate(("low", "high", "shape"))

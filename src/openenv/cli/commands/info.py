@@ -1,4 +1,4 @@
-"""`openenv info`: what is known of an environment; or which ones are installed."""
+"""`openenv info`: the data of an environment, or the list of installed ones."""
 
 from __future__ import annotations
 
@@ -19,20 +19,19 @@ def info(
         str | None,
         typer.Argument(
             metavar="[TARGET]",
-            help="The name of an installed environment, the address of a server, or whatever "
-            "`openenv serve` takes. By default the environments that are installed are listed.",
-            autocompletion=_completion.environments,
-            show_default=False,
+            help="Installed environment, address of a server, or any TARGET of `openenv "
+            "serve`. By default list the installed environments.",
+            autocompletion=_completion.complete_environments,
         ),
     ] = None,
     static: Annotated[
-        bool, typer.Option("--static", help="Say what its files say only; run nothing of it.")
+        bool, typer.Option("--static", help="Show only the data in files, and run nothing.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the data as JSON.")] = False,
 ) -> None:
-    """Say what is known of an environment: its actions, observations, tools, reward, tasks, limits.
+    """Show an environment's actions, observations, tools, reward, tasks and limits.
 
-    One that is no server is served for a moment, from a process of its own.
+    A target that is not a server is served temporarily by another process.
 
     Examples:
         openenv info  # what is installed
@@ -44,9 +43,9 @@ def info(
 
     try:
         if target is None:
-            _list(as_json)
+            _print_installed(as_json)
             return
-        told = _told(target, static)
+        told = _collect(target, static)
     except UnknownEnvironmentError as error:
         raise CommandError(str(error), hint="`openenv info` lists them") from error
     except ConnectError as error:
@@ -60,13 +59,13 @@ def info(
     if as_json:
         emit(told)
     else:
-        _show(told)
+        _print(told)
 
 
-def _told(target: str, static: bool) -> dict[str, Any]:
+def _collect(target: str, static: bool) -> dict[str, Any]:
     from openenv.cli import _info
 
-    url = _info.address_of(target)
+    url = _info.server_address(target)
     if url is not None:
         if static:
             raise CommandError(
@@ -74,19 +73,19 @@ def _told(target: str, static: bool) -> dict[str, Any]:
                 hint=f"openenv info {url}",
                 exit_code=MISUSED,
             )
-        return {"target": target, "url": url, **_info.of_server(url)}
-    files = {"target": target, **_info.of_files(target)}
+        return {"target": target, "url": url, **_info.query_server(url)}
+    files = {"target": target, **_info.read_files(target)}
     if static:
         return files
-    with _info.served(package_called(target)) as address:
+    with _info.serve_temporarily(package_called(target)) as address:
         # What is stated of a package says more than what its class is called.
-        return {**_info.of_server(address), **files}
+        return {**_info.query_server(address), **files}
 
 
-def _list(as_json: bool) -> None:
+def _print_installed(as_json: bool) -> None:
     from openenv.cli import _info
 
-    found = _info.installed()
+    found = _info.list_installed()
     if as_json:
         emit({"environments": found})
         return
@@ -101,7 +100,7 @@ def _list(as_json: bool) -> None:
     stdout().print(table)
 
 
-def _show(told: dict[str, Any]) -> None:
+def _print(told: dict[str, Any]) -> None:
     from rich.text import Text
 
     version = f" {told['version']}" if told.get("version") else ""
@@ -124,7 +123,7 @@ def _rows(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if told.get("tools"):
         yield "tools", ", ".join(map(str, told["tools"]))
     if told.get("reward"):
-        yield "reward", _reward(told["reward"])
+        yield "reward", _describe_reward(told["reward"])
     if told.get("tasks"):
         yield "tasks", ", ".join(f"{split} {count:,}" for split, count in told["tasks"].items())
     if told.get("sessions"):
@@ -135,7 +134,7 @@ def _rows(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "tags", ", ".join(map(str, told["tags"]))
 
 
-def _reward(spec: dict[str, Any]) -> str:
+def _describe_reward(spec: dict[str, Any]) -> str:
     words = str(spec.get("kind") or "")
     if spec.get("range"):
         words += " from {} to {}".format(*spec["range"])

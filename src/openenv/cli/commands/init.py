@@ -1,4 +1,4 @@
-"""`openenv init`: a new environment, which runs and passes its tests as it is written."""
+"""`openenv init`: a new environment that runs and passes the generated tests."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from openenv.cli._completion import templates
+from openenv.cli._completion import complete_templates
 from openenv.cli._console import MISUSED, CommandError, did_you_mean, emit, say
 from openenv.cli._openenv import Origin, origin_for
-from openenv.cli._template import TEMPLATES, EnvironmentNames, about, render, write_tree
+from openenv.cli._template import TEMPLATES, EnvironmentNames, render, template_summary, write_tree
 
 if TYPE_CHECKING:
-    from openenv.cli._gymnasium import Looked
+    from openenv.cli._gymnasium import InspectedEnvironment
 
-__all__ = ["check_name", "check_target", "init", "written"]
+__all__ = ["check_name", "check_target", "init", "write_environment"]
 
 DEFAULT = "gym"
 LOCK_TIMEOUT_S = 300.0
@@ -33,14 +33,10 @@ LOCK_TIMEOUT_S = 300.0
 def init(
     name: Annotated[
         str | None,
-        typer.Argument(
-            help="Name of the Python package, for example my_env.",
-            metavar="NAME",
-            show_default=False,
-        ),
+        typer.Argument(help="Name of the Python package, for example my_env.", metavar="NAME"),
     ] = None,
     output_dir: Annotated[
-        Path, typer.Option("--output-dir", "-o", help="Directory to create it in.")
+        Path, typer.Option("--output-dir", "-o", help="Directory to create the package in.")
     ] = Path(),
     template: Annotated[
         str | None,
@@ -49,35 +45,33 @@ def init(
             "-t",
             metavar="|".join(TEMPLATES),
             help=f"What to begin with; by default {DEFAULT}.",
-            autocompletion=templates,
-            show_default=False,
+            autocompletion=complete_templates,
         ),
     ] = None,
     wraps: Annotated[
         str | None,
         typer.Option(
             metavar="MODULE:CLASS",
-            help="Of the template package: the class whose methods become tools, or a subclass of "
-            "gymnasium.Env. It is imported.",
-            show_default=False,
+            help="Class to wrap with the template package: its methods become tools; or a "
+            "subclass of gymnasium.Env. The module is imported.",
         ),
     ] = None,
     from_gymnasium: Annotated[
         str | None,
         typer.Option(
             metavar="ID",
-            help="Serve an environment of Gymnasium, with models of its spaces.",
-            show_default=False,
+            help="Serve a Gymnasium environment, with models generated from the spaces.",
         ),
     ] = None,
     list_templates: Annotated[
-        bool, typer.Option("--list-templates", help="Say which templates there are, and exit.")
+        bool, typer.Option("--list-templates", help="List the templates, and exit.")
     ] = False,
     lock: Annotated[
-        bool, typer.Option(help="Write a uv.lock, which fixes what is installed; needs an index.")
+        bool,
+        typer.Option(help="Write a uv.lock with the versions of all dependencies; needs an index."),
     ] = True,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print what was written as JSON.")
+        bool, typer.Option("--json", help="Print the written files as JSON.")
     ] = False,
 ) -> None:
     """Create a new environment, ready to run.
@@ -97,16 +91,16 @@ def init(
             exit_code=MISUSED,
         )
     check_name(name, "init")
-    chosen = _chosen(template, wraps, from_gymnasium)
+    chosen = _choose_template(template, wraps, from_gymnasium)
     target = output_dir / name
     check_target(target)
     names = EnvironmentNames.of(name)
     origin = origin_for(target)
-    tree = _rendered(names, chosen, wraps, from_gymnasium, origin.fills)
-    written(tree, target, origin, lock=lock, as_json=as_json)
+    tree = _render(names, chosen, wraps, from_gymnasium, origin.fills)
+    write_environment(tree, target, origin, lock=lock, as_json=as_json)
 
 
-def written(
+def write_environment(
     tree: Mapping[str, str | bytes],
     target: Path,
     origin: Origin,
@@ -115,27 +109,27 @@ def written(
     as_json: bool,
     builds: bool = True,
 ) -> None:
-    """Write a tree, lock what it depends on, and say what comes next.
+    """Write a tree, lock the dependencies, and print the next steps.
 
     Args:
         tree: The files.
-        target: Where to.
-        origin: Where its OpenEnv comes from.
-        lock: Whether to lock.
-        as_json: Print what was written as JSON.
-        builds: Whether a dependency of which there are only sources may be built to find out what
-            it needs, which runs code of it.
+        target: Target directory.
+        origin: Source of OpenEnv.
+        lock: Whether to write a uv.lock.
+        as_json: Print the written files as JSON.
+        builds: Whether uv may build a dependency that has only a source distribution, which runs
+            code.
 
     Raises:
-        CommandError: It could not be written.
+        CommandError: The tree could not be written.
     """
     tree = {**tree, **origin.files}
     try:
         write_tree(tree, target)
     except OSError as error:
         raise CommandError(f"{target} could not be written: {error}") from error
-    files = [*tree, "uv.lock"] if lock and _locked(target, builds) else list(tree)
-    _say_what_next(target, len(files), has_oracle="validation/oracle.py" in tree)
+    files = [*tree, "uv.lock"] if lock and _lock(target, builds) else list(tree)
+    _print_next_steps(target, len(files), has_oracle="validation/oracle.py" in tree)
     if origin.words:
         say(f"\n{origin.words}")
     if as_json:
@@ -147,18 +141,18 @@ def written(
 
 def _list_templates(as_json: bool) -> None:
     if as_json:
-        emit({"templates": {name: about(name) for name in TEMPLATES}})
+        emit({"templates": {name: template_summary(name) for name in TEMPLATES}})
         return
     width = max(map(len, TEMPLATES))
     for name in TEMPLATES:
-        sys.stdout.write(f"{name:<{width}}  {about(name)}\n")
+        sys.stdout.write(f"{name:<{width}}  {template_summary(name)}\n")
 
 
-def _chosen(template: str | None, wraps: str | None, from_gymnasium: str | None) -> str:
-    """The template that is meant.
+def _choose_template(template: str | None, wraps: str | None, from_gymnasium: str | None) -> str:
+    """Return the template to use.
 
     Raises:
-        CommandError: There is none of that name, or the options contradict each other.
+        CommandError: The template does not exist, or the options contradict each other.
     """
     if template is not None and template not in TEMPLATES:
         raise CommandError(
@@ -185,7 +179,7 @@ def _chosen(template: str | None, wraps: str | None, from_gymnasium: str | None)
     return "package" if wraps is not None else template or DEFAULT
 
 
-def _rendered(
+def _render(
     names: EnvironmentNames,
     template: str,
     wraps: str | None,
@@ -193,9 +187,9 @@ def _rendered(
     more: Mapping[str, str],
 ) -> dict[str, str]:
     if wraps is not None:
-        from openenv.cli._wraps import wrapped
+        from openenv.cli._wraps import inspect_wrapped_class
 
-        layers, fills, files = wrapped(wraps, names)
+        layers, fills, files = inspect_wrapped_class(wraps, names)
         return render(names, layers, {**fills, **more}, files)
     if from_gymnasium is not None:
         looked = _look_at(from_gymnasium, names)
@@ -203,9 +197,9 @@ def _rendered(
     return render(names, TEMPLATES[template], more)
 
 
-def _look_at(env_id: str, names: EnvironmentNames) -> Looked:
+def _look_at(env_id: str, names: EnvironmentNames) -> InspectedEnvironment:
     try:
-        from openenv.cli._gymnasium import look_at
+        from openenv.cli._gymnasium import inspect_environment
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in ("gymnasium", "numpy"):
@@ -214,17 +208,17 @@ def _look_at(env_id: str, names: EnvironmentNames) -> Looked:
             f"--from-gymnasium needs {package}, which is not installed",
             hint="pip install gymnasium",
         ) from error
-    return look_at(env_id, names)
+    return inspect_environment(env_id, names)
 
 
 # ------------------------------------------------------------------ names and places
 
 
 def check_name(name: str, command: str) -> None:
-    """Refuse what can be no package's name, or hides a package.
+    """Refuse a name that is not a valid package name, or that hides a package.
 
     Raises:
-        CommandError: The hint says a better one.
+        CommandError: The hint proposes a valid name.
     """
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) or not re.search("[A-Za-z]", name):
         raise CommandError(
@@ -242,7 +236,7 @@ def check_name(name: str, command: str) -> None:
 
 
 def _is_installed(name: str) -> bool:
-    """Whether a package of this name would be hidden by the new one, and OpenEnv break by it."""
+    """Return whether the new package would hide an installed package."""
     found = importlib.util.find_spec(name)
     places = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     return name == "openenv" or (
@@ -260,10 +254,10 @@ def _proposal(name: str, command: str) -> str:
 
 
 def check_target(target: Path) -> None:
-    """Refuse a place that something is in.
+    """Refuse a target directory that is not empty.
 
     Raises:
-        CommandError: There is.
+        CommandError: The target exists and is not empty.
     """
     if target.is_dir() and not any(target.iterdir()):
         return
@@ -279,16 +273,16 @@ def check_target(target: Path) -> None:
 # ------------------------------------------------------------------ after it is written
 
 
-def _locked(target: Path, builds: bool) -> bool:
-    """Fix what is installed, by uv; whether that could be done."""
+def _lock(target: Path, builds: bool) -> bool:
+    """Lock the dependencies with uv; return whether that succeeded."""
     from openenv.cli._progress import display
 
     uv = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))
     if uv is None:
-        _say_not_locked("uv is not installed", "pip install uv, then run `uv lock` in it")
+        _warn_not_locked("uv is not installed", "pip install uv, then run `uv lock` in it")
         return False
     with display() as shown:
-        shown.begin("locking what it depends on, by uv", 1)
+        shown.begin("locking dependencies with uv", 1)
         try:
             done = subprocess.run(  # nosec B603  # no shell; uv
                 [uv, "lock", "--quiet", *(() if builds else ("--no-build",))],
@@ -303,19 +297,19 @@ def _locked(target: Path, builds: bool) -> bool:
             why = f"uv took longer than {LOCK_TIMEOUT_S:g} s"
         shown.finish("failed" if why else "uv.lock")
     if why:
-        _say_not_locked(
+        _warn_not_locked(
             " ".join(why.split()).removeprefix("error: "),
             "run `uv lock` in it where uv has an index",
         )
     return not why
 
 
-def _say_not_locked(why: str, hint: str) -> None:
+def _warn_not_locked(why: str, hint: str) -> None:
     say(f"warning: no uv.lock was written: {why}", style="yellow")
     say(f"hint: {hint}; until then `openenv validate` finds that nothing is fixed")
 
 
-def _say_what_next(target: Path, count: int, *, has_oracle: bool) -> None:
+def _print_next_steps(target: Path, count: int, *, has_oracle: bool) -> None:
     level = "" if has_oracle else " --level runtime"  # beyond it an oracle is asked
     steps = {
         f"cd {shlex.quote(str(target))} && pip install -e . && pytest": "install and test it",

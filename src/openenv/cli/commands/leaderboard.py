@@ -1,4 +1,4 @@
-"""`openenv leaderboard`: validate many environments, and rank them."""
+"""`openenv leaderboard`: a ranking of validated environments."""
 
 from __future__ import annotations
 
@@ -29,39 +29,37 @@ Paths = Annotated[
     list[str],
     typer.Argument(
         metavar="PATH...",
-        help="Environments: directories, folders of them, names of installed ones, addresses of "
-        "servers.",
-        show_default=False,
+        help="Environments: directories, folders of directories, installed environments, "
+        "addresses of servers.",
     ),
 ]
-Output = Annotated[
-    Path,
-    typer.Option(metavar="DIR", help="Where reports and tables go."),
-]
+Output = Annotated[Path, typer.Option(metavar="DIR", help="Directory for reports and tables.")]
 Resume = Annotated[
-    bool,
-    typer.Option("--resume", help="Keep reports that are finished, where nothing has changed."),
+    bool, typer.Option("--resume", help="Keep finished reports of unchanged environments.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the table as JSON.")]
 LevelOption = Annotated[
-    str, typer.Option("--level", metavar="static|runtime|semantic", help="How deep to look.")
+    str, typer.Option("--level", metavar="static|runtime|semantic", help="Depth of the validation.")
 ]
-Learn = Annotated[bool, typer.Option("--learn", help="Have a small learner train in each.")]
+Learn = Annotated[bool, typer.Option("--learn", help="Train a small learner in each environment.")]
 SkipBuild = Annotated[bool, typer.Option("--skip-build", help="Build no images.")]
 Policy = Annotated[
     str | None,
-    typer.Option(
-        metavar="VERSION|FILE", help="The severity policy; as of validate.", show_default=False
-    ),
+    typer.Option(metavar="VERSION|FILE", help="Severity policy, as for `openenv validate`."),
 ]
 Jobs = Annotated[
     int,
-    typer.Option(min=1, help="How many at a time; more than one disturbs what speed is measured."),
+    typer.Option(
+        min=1, help="Number of concurrent validations; more than one distorts speed measurements."
+    ),
 ]
 Timeout = Annotated[
-    float, typer.Option(min=1.0, metavar="SECONDS", help="What one environment may take.")
+    float, typer.Option(min=1.0, metavar="SECONDS", help="Maximum seconds per environment.")
 ]
-Provider = Annotated[ProviderChoice, typer.Option(help="What starts them; as of validate.")]
+Provider = Annotated[
+    ProviderChoice,
+    typer.Option(help="Provider that starts environments, as for `openenv validate`."),
+]
 
 
 def leaderboard(
@@ -80,10 +78,10 @@ def leaderboard(
     network: Network = None,
     ca_file: CaFile = None,
 ) -> None:
-    """Validate many environments, and rank them by their points.
+    """Validate many environments, and rank them by score.
 
-    One that fails, crashes or hangs stops no other. It exits 0 where each could be validated,
-    whatever came of it, and 1 where one could not.
+    An environment that fails, crashes or hangs does not stop the others. The exit code is 0 if all
+    could be validated, whatever the verdicts, and 1 otherwise.
 
     Examples:
         openenv leaderboard envs --output board
@@ -106,7 +104,7 @@ def leaderboard(
         ca_file,
     )
     try:
-        board = _ranked(expand_targets(paths), output, how)
+        board = _rank(expand_targets(paths), output, how)
         _write_page(board, output)
     except PackageNotFound as error:
         raise CommandError(str(error), exit_code=NO_PACKAGE) from error
@@ -127,7 +125,7 @@ def leaderboard(
         )
 
 
-def _ranked(targets: list[str], output: Path, how: LeaderboardSettings) -> Leaderboard:
+def _rank(targets: list[str], output: Path, how: LeaderboardSettings) -> Leaderboard:
     from openenv.validation.leaderboard import rank_environments
 
     with display() as shown:
@@ -144,7 +142,7 @@ def _ranked(targets: list[str], output: Path, how: LeaderboardSettings) -> Leade
 
 
 def _write_page(board: Leaderboard, output: Path) -> None:
-    """Write the page of HTML, where what it needs is installed; the other tables are there."""
+    """Write the HTML page if the required packages are installed."""
     from openenv._internal.packages import MissingPackage
 
     try:

@@ -1,4 +1,4 @@
-"""`openenv manifest`: what may stand in an openenv.yaml, and bringing an old one up to date."""
+"""`openenv manifest`: the schema of openenv.yaml, and migration to the newest version."""
 
 from __future__ import annotations
 
@@ -9,26 +9,25 @@ from typing import Annotated
 
 import typer
 
+from openenv._internal.replacing import replacing
 from openenv.cli._console import FAILED, CommandError, emit, say
 
 __all__ = ["app", "migrate", "schema"]
 
-app = typer.Typer(
-    help="Look up what may stand in an openenv.yaml, and bring an old one up to date."
-)
+app = typer.Typer(help="Print the schema of openenv.yaml, or migrate a file to the newest version.")
 
 Directory = Annotated[
-    Path, typer.Argument(metavar="[ENV_DIR]", help="A directory with an openenv.yaml.")
+    Path, typer.Argument(metavar="[ENV_DIR]", help="Directory with an openenv.yaml.")
 ]
 Check = Annotated[
-    bool, typer.Option("--check", help="Change nothing; exit with 1 if something would be changed.")
+    bool, typer.Option("--check", help="Change nothing, and exit with 1 if the file is outdated.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print what was changed as JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the changes as JSON.")]
 
 
 @app.command()
 def schema() -> None:
-    """Print the JSON Schema of openenv.yaml, by which editors complete and check it.
+    """Print the JSON Schema of openenv.yaml, for completion and checks in editors.
 
     Examples:
         openenv manifest schema
@@ -40,7 +39,7 @@ def schema() -> None:
 
 @app.command()
 def migrate(directory: Directory = Path(), check: Check = False, as_json: AsJson = False) -> None:
-    """Write an openenv.yaml anew in its newest form; comments and order stay.
+    """Rewrite an openenv.yaml in the newest version, with comments and order kept.
 
     Examples:
         openenv manifest migrate my_env
@@ -57,7 +56,9 @@ def migrate(directory: Directory = Path(), check: Check = False, as_json: AsJson
     except ManifestError as error:
         raise CommandError(str(error), hint="`openenv validate` shows the line") from error
     if changes and not check:
-        _replace(path, text)
+        with replacing(path) as partial:
+            partial.write_text(text, encoding="utf-8")
+            partial.chmod(path.stat().st_mode)
     for words in changes:
         say(f"{path}: {words}")
     if as_json:
@@ -66,11 +67,3 @@ def migrate(directory: Directory = Path(), check: Check = False, as_json: AsJson
         say(f"{path} is in its newest form")
     if changes and check:
         raise typer.Exit(FAILED)
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file at once or not at all."""
-    beside = path.with_name(f".{path.name}.new")
-    beside.write_text(text, encoding="utf-8")
-    beside.chmod(path.stat().st_mode)
-    beside.replace(path)

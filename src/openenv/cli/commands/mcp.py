@@ -31,13 +31,13 @@ def mcp(
         bool,
         typer.Option(
             "--config",
-            help="Print what Claude Code, Cursor and the like want in their mcp.json, and exit.",
+            help="Print the mcp.json entry for Claude Code, Cursor and similar programs, and exit.",
         ),
     ] = False,
 ) -> None:
-    """Be an MCP server for one agent, over standard input and output.
+    """Serve an environment's tools to an agent as an MCP server over stdin and stdout.
 
-    Its tools are the environment's. It is started by whoever runs the agent.
+    The program that runs the agent starts this command.
 
     Examples:
         openenv mcp my_env
@@ -66,9 +66,9 @@ def mcp(
 
 
 async def _serve(manager: SessionManager) -> None:
-    """Serve until standard input ends, or until told to stop. Environments are closed in any case.
+    """Serve until stdin ends or a signal arrives, and close the environments in any case.
 
-    What reads standard input can be ended by nothing but the end of the process.
+    A thread that reads stdin cannot be interrupted, except by the end of the process.
     """
     import asyncio
 
@@ -103,9 +103,9 @@ async def _serve(manager: SessionManager) -> None:
 
 @contextlib.contextmanager
 def _printing_elsewhere() -> Iterator[None]:
-    """Have what an environment prints, which would be taken for the protocol, go to standard error.
+    """Redirect stdout to stderr, since an environment's output would corrupt the protocol.
 
-    While it is served the SDK sees to that.
+    The SDK redirects while it serves; this covers the time before and after.
     """
     sys.stdout.flush()
     kept = os.dup(1)

@@ -1,4 +1,4 @@
-"""`openenv push`: an environment as a Space of the Hub, or as an image of a registry."""
+"""`openenv push`: an environment as a Space on the Hub, or as an image in a registry."""
 
 from __future__ import annotations
 
@@ -11,14 +11,20 @@ import typer
 
 from openenv.cli._console import MISUSED, CommandError, emit, say
 from openenv.cli._spaces import (
-    Upload,
-    failing,
-    pairs,
+    SpaceUpload,
+    parse_pairs,
+    parse_secrets,
     push_spaces,
-    secrets_of_options,
-    tell_not_scanned,
+    report_hub_errors,
+    warn_of_unscanned,
 )
-from openenv.cli.commands.build import EngineName, build_shown, check_lock, check_openenv, tell
+from openenv.cli.commands.build import (
+    EngineName,
+    build_with_progress,
+    check_lock,
+    check_openenv,
+    describe_plan,
+)
 
 if TYPE_CHECKING:
     from openenv.images import BuildPlan
@@ -36,51 +42,40 @@ RepoId = Annotated[
         "--repo-id",
         "-r",
         metavar="OWNER/NAME",
-        help="The Space; by default your own, with the name of openenv.yaml.",
-        show_default=False,
+        help="Name of the Space; by default the name in openenv.yaml, in your account.",
     ),
 ]
 BaseImage = Annotated[
     str | None,
     typer.Option(
-        "--base-image",
-        "-b",
-        metavar="IMAGE",
-        help="What the Dockerfile's final stage starts from.",
-        show_default=False,
+        "--base-image", "-b", metavar="IMAGE", help="Base image of the Dockerfile's final stage."
     ),
 ]
 Interface = Annotated[
-    bool, typer.Option("--interface", help="Show the web page: what Spaces do by default.")
+    bool, typer.Option("--interface", help="Show the web page (the default for Spaces).")
 ]
-NoInterface = Annotated[bool, typer.Option("--no-interface", help="Show no web page.")]
+NoInterface = Annotated[bool, typer.Option("--no-interface", help="Hide the web page.")]
 Registry = Annotated[
     str | None,
     typer.Option(
         metavar="REGISTRY",
-        help="Build the image and push it there instead, such as ghcr.io/somebody.",
-        show_default=False,
+        help="Build an image and push it to this registry instead, such as ghcr.io/somebody.",
     ),
 ]
-Private = Annotated[bool, typer.Option("--private", help="Make a Space that others don't see.")]
+Private = Annotated[bool, typer.Option("--private", help="Create the Space as private.")]
 CreatePr = Annotated[
-    bool, typer.Option("--create-pr", help="Propose it: make a pull request to the Space.")
+    bool, typer.Option("--create-pr", help="Propose the upload as a pull request to the Space.")
 ]
 Exclude = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE",
-        help="A file that names what is left out, in the syntax of .gitignore.",
-        show_default=False,
+        metavar="FILE", help="File of patterns to leave out, in the syntax of .gitignore."
     ),
 ]
 Delete = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="GLOB",
-        help="Files of the Space that are deleted, unless they are pushed. It may be given "
-        "several times.",
-        show_default=False,
+        metavar="GLOB", help="Files to delete from the Space, except pushed ones; repeatable."
     ),
 ]
 Hardware = Annotated[
@@ -89,12 +84,12 @@ Hardware = Annotated[
         "--hardware",
         "-H",
         metavar="NAME",
-        help="What the Space runs on: cpu-basic, cpu-upgrade, t4-small, ...",
-        show_default=False,
+        help="Hardware of the Space: cpu-basic, cpu-upgrade, t4-small, ...",
     ),
 ]
 Count = Annotated[
-    int, typer.Option("--count", "-n", min=1, help="Make so many Spaces: NAME-1, NAME-2, ...")
+    int,
+    typer.Option("--count", "-n", min=1, help="Number of Spaces to push to: NAME-1, NAME-2, ..."),
 ]
 EnvVar = Annotated[
     list[str] | None,
@@ -102,55 +97,44 @@ EnvVar = Annotated[
         "--env-var",
         "-e",
         metavar="NAME=VALUE",
-        help="A variable of the Space, which everybody can read; it goes before those of "
-        "openenv.yaml.",
-        show_default=False,
+        help="Public variable of the Space; overrides those of openenv.yaml. Repeatable.",
     ),
 ]
 Secret = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME[=VALUE]",
-        help="A secret of the Space; without a value, that of this shell's variable.",
-        show_default=False,
+        help="Secret of the Space; without a value, taken from this shell's variable. Repeatable.",
     ),
 ]
 AllowSecret = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="PATH[:LINE]",
-        help="Where something looks like a secret, and is none.",
-        show_default=False,
+        metavar="PATH[:LINE]", help="Place that looks like a secret and is approved; repeatable."
     ),
 ]
-Message = Annotated[
-    str | None, typer.Option("--message", "-m", help="Of the commit.", show_default=False)
-]
+Message = Annotated[str | None, typer.Option("--message", "-m", help="Commit message.")]
 Builder = Annotated[
     EngineName | None,
     typer.Option(
-        "--engine",
-        help="Of --registry: what builds; by default the first found.",
-        show_default=False,
+        "--engine", help="Program that builds the image for --registry; by default the first found."
     ),
 ]
-NoTls = Annotated[
-    bool, typer.Option("--push-without-tls", help="Of --registry: it speaks plain HTTP.")
-]
+NoTls = Annotated[bool, typer.Option("--push-without-tls", help="Let --registry use plain HTTP.")]
 OpenEnv = Annotated[
     Path | None,
     typer.Option(
         "--openenv",
         metavar="PATH|running|locked",
-        help="Of --registry, as of `openenv build`: the OpenEnv in the image. Of a Space: `locked` "
-        "pushes an environment whose uv.lock has an OpenEnv of another series.",
-        show_default=False,
+        help="With --registry, the OpenEnv in the image, as for `openenv build`. For a "
+        "Space, `locked` pushes an environment whose uv.lock has an OpenEnv of "
+        "another series.",
     ),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would be uploaded and changed, and end.")
+    bool, typer.Option("--dry-run", help="Show the planned upload and changes, and do nothing.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, a line for each Space.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print a line of JSON per Space.")]
 
 
 # ------------------------------------------------------------------ the command
@@ -179,13 +163,13 @@ def push(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Publish an environment: as a Space of the Hugging Face Hub, or to a registry of images.
+    """Publish an environment as a Space on the Hub, or as an image in a registry.
 
-    Nothing is uploaded where a secret seems to be in it. An upload is one commit.
-    One that broke off goes on when it is run again.
+    Files that seem to hold secrets are refused. An upload is a single commit. Run the command again
+    to resume an interrupted upload.
 
     Examples:
-        openenv push my_env  # your own Space, named as the environment is
+        openenv push my_env  # to a Space of the same name in your account
         openenv push my_env -r acme/my_env --private --secret LLM_KEY
         openenv push my_env --registry ghcr.io/acme
     """
@@ -212,7 +196,7 @@ def push(
             },
         )
         shown = True if interface else False if no_interface else None
-        with failing():
+        with report_hub_errors():
             _push_image(
                 environment,
                 registry,
@@ -237,7 +221,7 @@ def push(
         )
     if create_pr:
         _refuse("--create-pr", bool(env_var or secret), count, {"--hardware": hardware})
-    asked = Upload(
+    asked = SpaceUpload(
         environment,
         repo_id,
         count,
@@ -246,8 +230,8 @@ def push(
         not no_interface,
         private,
         hardware,
-        pairs("--env-var", env_var),
-        secrets_of_options("--secret", secret),
+        parse_pairs("--env-var", env_var),
+        parse_secrets("--secret", secret),
         create_pr,
         tuple(delete or ()),
         tuple(allow_secret or ()),
@@ -300,8 +284,8 @@ def _push_image(
     findings, _ = split_allowed(find_secrets(plan.contents.root, plan.contents.files), let_pass)
     if findings:
         raise SecretsFoundError(findings)
-    tell_not_scanned(plan.contents.root, plan.contents.files)
-    tell(plan)
+    warn_of_unscanned(plan.contents.root, plan.contents.files)
+    describe_plan(plan)
     if manifest.get("variables"):
         say(
             f"a registry has no variables: {', '.join(manifest['variables'])} of openenv.yaml are "
@@ -320,7 +304,7 @@ def _push_image(
     if plan.dockerfile.is_locked:
         check_lock(plan, openenv)
     builder = find_builder(None if engine is None else engine.value)
-    built = build_shown(plan, builder, [tag], BuildOptions(), LockOptions(openenv), None)
+    built = build_with_progress(plan, builder, [tag], BuildOptions(), LockOptions(openenv), None)
     say(f"pushing it to {registry}")
     name = push_image(built, builder, registry, tls=tls)
     if as_json:
@@ -330,7 +314,7 @@ def _push_image(
 
 
 def _plan(environment: Path, base_image: str | None, interface: bool | None) -> BuildPlan:
-    """What is built: the environment's image, with its Dockerfile changed as it was asked for."""
+    """Return the build plan, with the Dockerfile changed as the options say."""
     from openenv.hub.dockerfiles import replace_base, set_interface
     from openenv.images import read_plan
     from openenv.images.dockerfile import Dockerfile

@@ -1,4 +1,4 @@
-"""`openenv replay`: play a recording again, and say where it goes another way."""
+"""`openenv replay`: a recording played again, with the first difference reported."""
 
 from __future__ import annotations
 
@@ -15,8 +15,16 @@ import typer
 from openenv._internal.consent import agrees, is_at_terminal
 from openenv._internal.quoting import printable
 from openenv.cli import _completion
-from openenv.cli._console import DEBUG_HINT, FAILED, MISUSED, CommandError, emit, plain, say
-from openenv.cli._failures import in_words
+from openenv.cli._console import (
+    DEBUG_HINT,
+    FAILED,
+    MISUSED,
+    CommandError,
+    describe_error,
+    emit,
+    say,
+)
+from openenv.cli._failures import describe_user_error
 
 if TYPE_CHECKING:
     from openenv.rollouts.replays import ReplayReport
@@ -25,38 +33,32 @@ __all__ = ["replay"]
 
 
 def replay(
-    file: Annotated[Path, typer.Argument(help="A recording: a .jsonl file.", metavar="FILE")],
+    file: Annotated[Path, typer.Argument(help="Recording, a .jsonl file.", metavar="FILE")],
     target: Annotated[
         str | None,
         typer.Option(
             metavar="TARGET",
-            autocompletion=_completion.environments,
-            help="What to play it against, in this process, as for `openenv serve`; or "
-            "docker://IMAGE. By default what it was recorded with.",
-            show_default=False,
+            autocompletion=_completion.complete_environments,
+            help="Environment to play against, in this process, as for `openenv serve`; or "
+            "docker://IMAGE. By default the recorded environment.",
         ),
     ] = None,
-    url: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="A server to play it against.", show_default=False),
-    ] = None,
-    episode: Annotated[
-        int | None, typer.Option(min=0, help="Play this episode only.", show_default=False)
-    ] = None,
-    tolerance: Annotated[float, typer.Option(min=0.0, help="How far numbers may be apart.")] = 0.0,
+    url: Annotated[str | None, typer.Option(metavar="URL", help="Server to play against.")] = None,
+    episode: Annotated[int | None, typer.Option(min=0, help="Play only this episode.")] = None,
+    tolerance: Annotated[float, typer.Option(min=0.0, help="Maximum difference of numbers.")] = 0.0,
     trust: Annotated[
         bool,
         typer.Option(
             "--trust",
-            help="Import whatever environment the recording names, without asking. Otherwise one "
-            "that is installed here is.",
+            help="Import any environment that the recording names, without asking. By "
+            "default only an installed environment is imported.",
         ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Play a recording again and report the first difference.
 
-    It exits 0 if there is none, 1 if there is one, 2 if it could not be played.
+    The exit code is 0 without a difference, 1 with one, 2 if the recording could not be played.
 
     Examples:
         openenv replay records/session.jsonl
@@ -67,26 +69,26 @@ def replay(
     from openenv.rollouts.replays.replaying import UntrustedTarget
 
     sys.path.insert(0, str(Path.cwd()))
-    with _misuse():
+    with _report_errors():
         try:
-            report = _played(file, target, url, episode, tolerance, trust)
+            report = _replay(file, target, url, episode, tolerance, trust)
         except UntrustedTarget as error:
             if not is_at_terminal() or not agrees(str(error), "Import it, and play?"):
                 raise
-            report = _played(file, target, url, episode, tolerance, True)
+            report = _replay(file, target, url, episode, tolerance, True)
     if as_json:
         emit(_as_data(report))
     if report.divergence is not None:
         raise CommandError(str(report.divergence), hint=_hint(report), exit_code=FAILED)
-    say(f"the same: {_counted(report)}")
+    say(f"the same: {_describe_counts(report)}")
 
 
-def _played(file: Path, target: str | None, url: str | None, *rest: Any) -> ReplayReport:
+def _replay(file: Path, target: str | None, url: str | None, *rest: Any) -> ReplayReport:
     from openenv.cli._progress import display
     from openenv.rollouts.replays import count_events, replay
 
     episode, tolerance, trust = rest
-    # Errors that were recorded come again, and are no news.
+    # Recorded errors occur again and need no log lines.
     logging.getLogger("openenv.execution").setLevel(logging.CRITICAL)
     with display() as shown:
         shown.begin("replaying", count_events(file))
@@ -104,8 +106,8 @@ def _played(file: Path, target: str | None, url: str | None, *rest: Any) -> Repl
 
 
 @contextmanager
-def _misuse() -> Iterator[None]:
-    """Say what kept a recording from being played."""
+def _report_errors() -> Iterator[None]:
+    """Convert errors that prevent a replay to `CommandError`."""
     from openenv.errors import ConnectError, OpenEnvError
     from openenv.manifest import ManifestError
     from openenv.rollouts.replays.replaying import UntrustedTarget
@@ -125,13 +127,13 @@ def _misuse() -> Iterator[None]:
         hint = "is it running? start it: openenv serve"
         raise CommandError(str(error), hint=hint, exit_code=MISUSED) from error
     except (OpenEnvError, ManifestError, OSError) as error:
-        raise CommandError(plain(error), exit_code=MISUSED) from error
+        raise CommandError(describe_error(error), exit_code=MISUSED) from error
     except Exception as error:  # whatever the environment's own code raises when it is imported
-        why = f"it could not be played: {in_words(error)}"
+        why = f"it could not be played: {describe_user_error(error)}"
         raise CommandError(why, hint=DEBUG_HINT, exit_code=MISUSED) from error
 
 
-def _counted(report: ReplayReport) -> str:
+def _describe_counts(report: ReplayReport) -> str:
     words = f"episodes: {report.episodes:,}, events: {report.events:,}"
     if report.skipped:
         words += f"; skipped, in whole or in part: {report.skipped:,}"

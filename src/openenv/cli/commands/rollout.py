@@ -1,4 +1,4 @@
-"""`openenv rollout`: have a policy play an environment, and keep a record."""
+"""`openenv rollout`: episodes of a policy in an environment, with records."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from openenv.cli import _completion
-from openenv.cli._console import FAILED, MISUSED, CommandError, emit, plain, say
+from openenv.cli._console import FAILED, MISUSED, CommandError, describe_error, emit, say
 from openenv.cli._progress import display
 from openenv.cli._targets import target_hint
 
 if TYPE_CHECKING:
-    from openenv.rollouts import Progress, RolloutRun, Summary
+    from openenv.rollouts import RolloutProgress, RolloutRun, Summary
     from openenv.tasks import Taskset
 
 __all__ = ["rollout"]
@@ -26,17 +26,17 @@ __all__ = ["rollout"]
 Env = Annotated[
     str,
     typer.Argument(
-        help="What to play: the address of a server; docker://IMAGE; or, in this process, the "
-        "name of an installed environment, or whatever `openenv serve` takes.",
+        help="Environment: the address of a server; docker://IMAGE; or, in this process, "
+        "an installed environment or any TARGET of `openenv serve`.",
         metavar="ENV",
-        autocompletion=_completion.environments,
+        autocompletion=_completion.complete_environments,
     ),
 ]
 PolicyName = Annotated[
     str,
     typer.Option(
         metavar="POLICY",
-        help="Who plays: random, openai:MODEL, anthropic:MODEL, transformers:FOLDER, "
+        help="Policy: random, openai:MODEL, anthropic:MODEL, transformers:FOLDER, "
         "scripted:FILE, module:name, or human.",
     ),
 ]
@@ -44,24 +44,21 @@ Tasks = Annotated[
     str | None,
     typer.Option(
         metavar="SOURCE",
-        help="What is to be done: own, the tasks that the environment has by itself; a .jsonl or "
-        ".parquet file, hf://datasets/ORG/NAME, module:function, or the address of another "
+        help="Tasks to play: own (the environment's tasks), a .jsonl or .parquet file, "
+        "hf://datasets/ORG/NAME, module:function, or the address of another "
         "environment. By default episodes without a task.",
-        show_default=False,
     ),
 ]
 Split = Annotated[
     str | None,
     typer.Option(
-        help="Which of their splits; without --tasks, of the environment's own.",
-        metavar="NAME",
-        show_default=False,
+        help="Split of the tasks; without --tasks, of the environment's own tasks.", metavar="NAME"
     ),
 ]
 Samples = Annotated[
     int,
     typer.Option(
-        "-n", "--samples", min=1, help="Rollouts of each task, or episodes where there is none."
+        "-n", "--samples", min=1, help="Rollouts per task, or number of episodes without tasks."
     ),
 ]
 SamplerName = Annotated[
@@ -69,28 +66,35 @@ SamplerName = Annotated[
     typer.Option(
         "--sampler",
         metavar="NAME",
-        help="Which tasks come next: sequential; shuffled, by the seed; weighted:FIELD, by a "
-        "number of each task; or curriculum, those whose groups are likely to teach something.",
+        help="Order of tasks: sequential; shuffled, by the seed; weighted:FIELD, by a "
+        "number in each task; or curriculum, which prefers tasks with a learning "
+        "signal.",
         show_default="sequential",
     ),
 ]
-NumTasks = Annotated[
-    int | None, typer.Option(min=1, help="So many tasks at most.", show_default=False)
-]
-Concurrency = Annotated[int, typer.Option(min=1, help="Episodes at once, at most.")]
+NumTasks = Annotated[int | None, typer.Option(min=1, help="Maximum number of tasks.")]
+Concurrency = Annotated[int, typer.Option(min=1, help="Maximum number of concurrent episodes.")]
 Seed = Annotated[
     int | None,
-    typer.Option(help="What all seeds follow from.", show_default="any, which the file tells"),
+    typer.Option(
+        help="Seed from which all other seeds derive.", show_default="any, which the file tells"
+    ),
 ]
 MaxSteps = Annotated[
-    int | None, typer.Option(min=1, help="Of an episode.", show_default="no limit")
+    int | None,
+    typer.Option(min=1, help="Stop an episode after this many steps.", show_default="no limit"),
 ]
 MaxSeconds = Annotated[
-    float | None, typer.Option(help="Of an episode, on the wall clock.", show_default="no limit")
+    float | None,
+    typer.Option(help="Stop an episode after this many seconds.", show_default="no limit"),
 ]
 MaxTokens = Annotated[
     int | None,
-    typer.Option(min=1, help="That the policy writes in an episode.", show_default="no limit"),
+    typer.Option(
+        min=1,
+        help="Stop an episode after the policy has written this many tokens.",
+        show_default="no limit",
+    ),
 ]
 Output = Annotated[
     Path | None,
@@ -98,74 +102,71 @@ Output = Annotated[
         "--output",
         "-o",
         metavar="FILE",
-        help="Write the rollouts to this file: JSON lines, or a table where it is a .parquet.",
-        show_default=False,
+        help="Write the rollouts to this file: JSON lines, or a table for a .parquet file.",
     ),
 ]
 Resume = Annotated[
     bool,
     typer.Option(
-        "--resume", help="Go on with the file: what is in it is not done again, what failed is."
+        "--resume", help="Resume the file: keep finished rollouts, and repeat failed ones."
     ),
 ]
-Retries = Annotated[int, typer.Option(min=0, help="Attempts anew, after a passing failure.")]
+Retries = Annotated[int, typer.Option(min=0, help="Retries after a temporary failure.")]
 ErrorBudget = Annotated[
-    str, typer.Option(metavar="NUMBER", help="What may fail: a share (0.1), or so many (10).")
+    str,
+    typer.Option(metavar="NUMBER", help="Failures to tolerate: a share (0.1) or a number (10)."),
 ]
 Scorer = Annotated[
     str | None,
     typer.Option(
         "--trajectory-scorer",
         metavar="SCORER",
-        help="What scores each episode as a whole: module:function, an address, command:PROGRAM. "
-        "By default the environment does.",
-        show_default=False,
+        help="Scorer of whole episodes: module:function, an address, or command:PROGRAM. "
+        "By default the environment scores.",
     ),
 ]
 CreditName = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="What each step gets of a reward for the whole: terminal, uniform, discounted:0.95.",
+        help="Distribution of an episode's reward over steps: terminal, uniform, discounted:0.95.",
     ),
 ]
 TokenCreditName = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="What each token gets of it: last, spread, or module:function.",
-        show_default=False,
+        help="Distribution of a step's reward over tokens: last, spread, or module:function.",
     ),
 ]
 BaseURL = Annotated[
     str | None,
     typer.Option(
-        metavar="URL",
-        help="Of openai: and anthropic: policies: where the model is served.",
-        show_default=False,
+        metavar="URL", help="Address of the model's server, for openai: and anthropic: policies."
     ),
 ]
 Temperature = Annotated[
     float | None,
-    typer.Option(min=0.0, help="Of a model.", show_default="0 of an API, 1 of transformers:"),
+    typer.Option(
+        min=0.0,
+        help="Sampling temperature of a model.",
+        show_default="0 of an API, 1 of transformers:",
+    ),
 ]
 MaxReplyTokens = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="The most that one reply of a model may have.",
+        help="Maximum tokens of a reply of a model.",
         show_default="4096 of an API, 256 of transformers:",
     ),
 ]
-SystemPrompt = Annotated[
-    str | None,
-    typer.Option(help="What a model is told first.", metavar="TEXT", show_default=False),
-]
+SystemPrompt = Annotated[str | None, typer.Option(help="System prompt of a model.", metavar="TEXT")]
 ActBy = Annotated[
     str | None,
     typer.Option(
         metavar="HOW",
-        help="How a model acts: tools, json, text, or auto.",
+        help="Form of a model's actions: tools, json, text, or auto.",
         show_default="auto",
     ),
 ]
@@ -202,7 +203,7 @@ def rollout(
     act_by: ActBy = None,
     as_json: AsJSON = False,
 ) -> None:
-    """Play episodes of an environment, many at once, and keep a record of each.
+    """Play episodes of an environment, many at once, and record them.
 
     It exits 0; 1 if more rollouts failed than may, or nothing could be played; 2 if it was misused.
 
@@ -212,13 +213,13 @@ def rollout(
         openenv rollout http://localhost:8000 --policy openai:gpt-5-mini -n 64 -o episodes.jsonl
     """
     from openenv import rollouts
-    from openenv.rollouts.runs import Options
+    from openenv.rollouts.runs import RolloutOptions
 
     if resume and output is None:
         hint = "--output FILE"
         raise CommandError("--resume needs to know which file", hint=hint, exit_code=MISUSED)
     sys.path.insert(0, str(Path.cwd()))
-    with _said(output, env), ExitStack() as stack:
+    with report_errors(output, env), ExitStack() as stack:
         options = {
             "temperature": temperature,
             "max_tokens": max_reply_tokens,
@@ -229,8 +230,8 @@ def rollout(
         who = rollouts.policy_named(policy, base_url=base_url, **known)
         what = stack.enter_context(tasks_of(env, tasks, split))
         if sampler is not None:
-            seed = Options(output=output, resume=resume, seed=seed).drawn_seed()
-            what = _sampled(sampler, what, samples, num_tasks, seed)
+            seed = RolloutOptions(output=output, resume=resume, seed=seed).drawn_seed()
+            what = _apply_sampler(sampler, what, samples, num_tasks, seed)
         with display() as shown:
             shown.begin("rollouts")
             run = rollouts.rollout(
@@ -245,11 +246,11 @@ def rollout(
                 seed=seed,
                 limits=rollouts.RolloutLimits(max_steps, max_seconds, max_tokens),
                 retries=retries,
-                error_budget=_budget(error_budget),
-                trajectory_scorer=_scorer(trajectory_scorer),
+                error_budget=parse_error_budget(error_budget),
+                trajectory_scorer=load_scorer(trajectory_scorer),
                 credit=credit,
                 token_credit=token_credit,
-                progress=lambda progress: shown.update(progress.done, told(progress)),
+                progress=lambda progress: shown.update(progress.done, describe_progress(progress)),
             )
             summary = run.summary()
             shown.finish(f"{summary.rollouts:,} rollouts")
@@ -258,7 +259,7 @@ def rollout(
 
 @contextmanager
 def tasks_of(env: str, source: str | None, split: str | None) -> Iterator[Taskset | None]:
-    """What is to be done; None for episodes without a task."""
+    """Yield the tasks to play, or None for episodes without tasks."""
     from openenv.errors import NotSupported
     from openenv.rollouts.sessions import own_tasks
     from openenv.tasks.load import load_tasks
@@ -276,7 +277,7 @@ def tasks_of(env: str, source: str | None, split: str | None) -> Iterator[Taskse
         yield None if source is None else load_tasks(source, split=split)
 
 
-def _sampled(
+def _apply_sampler(
     name: str, tasks: Taskset | None, samples: int, num_tasks: int | None, seed: int
 ) -> Any:
     from openenv.rollouts.samplers import sampler_named
@@ -293,7 +294,7 @@ def _sampled(
     return sampler_named(name, tasks, group_size=samples, seed=seed, num_tasks=num_tasks)
 
 
-def _budget(text: str) -> float:
+def parse_error_budget(text: str) -> float:
     try:
         return int(text) if text.isdigit() else float(text)
     except ValueError:
@@ -302,15 +303,15 @@ def _budget(text: str) -> float:
         ) from None
 
 
-def _scorer(name: str | None) -> Any:
+def load_scorer(name: str | None) -> Any:
     from openenv.rewards.external.names import scorer_named
 
     return None if name is None else scorer_named(name)
 
 
 @contextmanager
-def _said(output: Path | None, env: str | None = None) -> Iterator[None]:
-    """Say what went wrong, and of which kind it is."""
+def report_errors(output: Path | None, env: str | None = None) -> Iterator[None]:
+    """Convert errors to `CommandError`, with an exit code by kind."""
     from openenv.errors import OpenEnvError
     from openenv.rewards.external.names import ScorerNameError
     from openenv.rollouts import PolicyError, RolloutFileError, RolloutsFailed
@@ -330,7 +331,7 @@ def _said(output: Path | None, env: str | None = None) -> Iterator[None]:
     except (PolicyError, RolloutFileError, ScorerNameError, TasksetError) as error:
         raise CommandError(str(error), exit_code=MISUSED) from error
     except (OpenEnvError, OSError) as error:
-        raise CommandError(plain(error), exit_code=FAILED) from error
+        raise CommandError(describe_error(error), exit_code=FAILED) from error
     except ValueError as error:  # of an option that means nothing
         raise CommandError(str(error), exit_code=MISUSED) from error
 
@@ -338,8 +339,8 @@ def _said(output: Path | None, env: str | None = None) -> Iterator[None]:
 # ------------------------------------------------------------------ what is said
 
 
-def told(progress: Progress) -> str:
-    """How far it has come, in a line."""
+def describe_progress(progress: RolloutProgress) -> str:
+    """Describe the progress of a run in a line."""
     of = "" if progress.total is None else f" of {progress.total:,}"
     words = [f"{progress.done:,}{of}", f"{progress.per_s:,.1f}/s"]
     if progress.left_s is not None:
@@ -363,13 +364,13 @@ def _report(run: RolloutRun, summary: Summary, output: Path | None, as_json: boo
         where = None if output is None else str(output)
         emit({**summary.as_data(), "output": where, "seed": run.header.settings.get("seed")})
         return
-    say(in_words(summary))
+    say(summarize_run(summary))
     if output is not None:
         say(f"They are in {output}")
 
 
-def in_words(summary: Summary) -> str:
-    """What a run has come to, in a few lines."""
+def summarize_run(summary: Summary) -> str:
+    """Summarize a run in a few lines."""
     mean = "none was scored" if summary.mean_reward is None else f"mean {summary.mean_reward:.4g}"
     lines = [
         f"rewards: {mean}; {summary.scored:,} scored, {summary.unscored:,} not",

@@ -1,4 +1,4 @@
-"""`openenv score`: score stored episodes anew, by any scorer."""
+"""`openenv score`: new scores for stored episodes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from openenv.cli._console import DEBUG_HINT, FAILED, MISUSED, CommandError, emit, plain, say
-from openenv.cli._failures import in_words
+from openenv.cli._console import (
+    DEBUG_HINT,
+    FAILED,
+    MISUSED,
+    CommandError,
+    describe_error,
+    emit,
+    say,
+)
+from openenv.cli._failures import describe_user_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,77 +35,64 @@ SHOWN_ERRORS = 3
 CHUNK_BYTES = 2**20
 
 File = Annotated[
-    Path,
-    typer.Argument(metavar="FILE", help="Rollouts, or a recording of a server."),
+    Path, typer.Argument(metavar="FILE", help="File of rollouts, or a server's recording.")
 ]
 With = Annotated[
     str,
     typer.Option(
         "--with",
         metavar="SCORER",
-        help="module:function or file.py:function, a scorer or a rubric; http://...; "
-        "'command:PROGRAM ARGUMENTS'; reasoning_gym:DATASET.",
-        show_default=False,
+        help="Scorer or rubric: module:function, file.py:function, http://..., "
+        "'command:PROGRAM ARGUMENTS', or reasoning_gym:DATASET.",
     ),
 ]
 Output = Annotated[
     Path | None,
     typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="What to write; by default FILE.scored.jsonl.",
-        show_default=False,
+        "--output", "-o", metavar="FILE", help="File to write; by default FILE.scored.jsonl."
     ),
 ]
 CreditOption = Annotated[
     str,
     typer.Option(
         metavar="terminal|uniform|discounted:GAMMA",
-        help="What each step gets, where the scorer does not say.",
+        help="Distribution of the reward over steps, unless the scorer decides.",
     ),
 ]
 TokenCreditOption = Annotated[
     str | None,
     typer.Option(
-        metavar="last|spread|module:function",
-        help="What each token gets of the reward of its step.",
-        show_default=False,
+        metavar="last|spread|module:function", help="Distribution of a step's reward over tokens."
     ),
 ]
 Tasks = Annotated[
     str | None,
     typer.Option(
         metavar="SOURCE",
-        help="Where the tasks are, with what they are scored by, which rollouts do not hold.",
-        show_default=False,
+        help="Source of the tasks, including the private scoring data that rollouts do not "
+        "contain.",
     ),
 ]
-Split = Annotated[
-    str | None, typer.Option(metavar="NAME", help="The split of the tasks.", show_default=False)
-]
+Split = Annotated[str | None, typer.Option(metavar="NAME", help="Split of the tasks.")]
 ModelOption = Annotated[
-    str | None,
-    typer.Option(metavar="module:class", help="Show it as this model.", show_default=False),
+    str | None, typer.Option(metavar="module:class", help="Model class for this part of a record.")
 ]
-Concurrency = Annotated[int, typer.Option(min=1, help="How many are scored at a time.")]
+Concurrency = Annotated[int, typer.Option(min=1, help="Maximum number of concurrent scorings.")]
 Timeout = Annotated[
-    float, typer.Option(min=0.001, metavar="SECONDS", help="What one may take, each time.")
+    float, typer.Option(min=0.001, metavar="SECONDS", help="Maximum seconds per attempt.")
 ]
-Retries = Annotated[
-    int, typer.Option(min=0, help="How often it is asked again after an error that passes.")
+Retries = Annotated[int, typer.Option(min=0, help="Retries after a temporary error.")]
+Batch = Annotated[
+    int, typer.Option(min=1, help="Batch size of a scorer that takes several episodes.")
 ]
-Batch = Annotated[int, typer.Option(min=1, help="How many a scorer of several is given at a time.")]
-Cache = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Where scores are kept.", show_default=False),
-]
+Cache = Annotated[Path | None, typer.Option(metavar="DIR", help="Directory for a cache of scores.")]
 Resume = Annotated[
-    bool, typer.Option("--resume", help="Go on with an output that is there: score what is not.")
+    bool, typer.Option("--resume", help="Resume an existing output: score only missing episodes.")
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace an output that is there.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]
 AllowUnscored = Annotated[
-    bool, typer.Option("--allow-unscored", help="Exit 0 also where some could not be scored.")
+    bool,
+    typer.Option("--allow-unscored", help="Exit with 0 even if some episodes could not be scored."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
 
@@ -122,17 +117,17 @@ def score(
     allow_unscored: AllowUnscored = False,
     as_json: AsJson = False,
 ) -> None:
-    """Score stored episodes anew, and write them with their new rewards to another file.
+    """Rescore stored episodes with any scorer, and write the result to another file.
 
-    It exits 0; 1 if some could not be scored, which then have no reward and say why; 2 if nothing
-    could be done.
+    The exit code is 0; 1 if some episodes could not be scored (they have no reward and record the
+    reason); 2 for wrong usage.
 
     Examples:
         openenv score episodes.jsonl --with rewards.py:correct -o scored.jsonl
     """
     sys.path.insert(0, str(Path.cwd()))
     output = output or file.with_name(f"{file.stem}.scored.jsonl")
-    with _misuse(output), _few_errors():
+    with _report_errors(output), _limit_error_log():
         options = _options(
             credit=credit,
             token_credit=token_credit,
@@ -145,10 +140,10 @@ def score(
             cache=cache,
             batch=batch,
         )
-        report = _scored(file, output, with_, options, resume=resume, force=force)
+        report = _score(file, output, with_, options, resume=resume, force=force)
     if as_json:
         emit(report.as_data())
-    _tell(report)
+    _print_report(report)
     left = report.rollouts - report.scored + sum(report.without_token_rewards.values())
     if left and not allow_unscored:
         raise CommandError(
@@ -167,7 +162,7 @@ def _options(*, token_credit: str | None, **options: Any) -> ScoringOptions:
 
 
 def _tasks(source: str | None, split: str | None) -> Callable[[str], Task | None] | None:
-    """What finds a task by its id."""
+    """Return a function that finds a task by id."""
     if source is None:
         if split is not None:
             why = f"--split {split} means nothing without tasks"
@@ -197,7 +192,7 @@ def _model(option: str, name: str | None) -> Any:
     return found
 
 
-def _scored(
+def _score(
     file: Path, output: Path, scorer: str, options: ScoringOptions, **how: Any
 ) -> ScoringReport:
     from openenv.cli._progress import display
@@ -213,15 +208,15 @@ def _scored(
             named,
             options,
             scored_by=scorer,
-            progress=lambda so_far: shown.update(so_far.rollouts, _counted(so_far)),
+            progress=lambda so_far: shown.update(so_far.rollouts, _describe_counts(so_far)),
             **how,
         )
-        shown.finish(_counted(report))
+        shown.finish(_describe_counts(report))
     return report
 
 
 def _count(file: Path) -> int | None:
-    """How many rollouts there are, as far as that is quickly told."""
+    """Return the number of rollouts in a file, if quickly known."""
     from openenv.rollouts.records import FORMAT
 
     if file.suffix == ".parquet" or not file.is_file():
@@ -232,23 +227,23 @@ def _count(file: Path) -> int | None:
         return sum(chunk.count(b"\n") for chunk in chunks) if is_rollouts else None
 
 
-def _counted(report: ScoringReport) -> str:
+def _describe_counts(report: ScoringReport) -> str:
     left = report.rollouts - report.scored
     return f"{report.rollouts:,} rollouts" + (f", {left:,} could not be scored" if left else "")
 
 
-def _tell(report: ScoringReport) -> None:
+def _print_report(report: ScoringReport) -> None:
     resumed = f" ({report.resumed:,} were there)" if report.resumed else ""
     say(f"{report.scored:,} of {report.rollouts:,} scored{resumed}, in {report.output}")
     say(
         f"mean reward {_number(report.mean)}, before {_number(report.mean_before)}; "
         f"{report.changed:,} changed"
     )
-    _tell_reasons("not scored", report.unscored)
-    _tell_reasons("no rewards of tokens", report.without_token_rewards)
+    _print_reasons("not scored", report.unscored)
+    _print_reasons("no rewards of tokens", report.without_token_rewards)
 
 
-def _tell_reasons(what: str, reasons: dict[str, int]) -> None:
+def _print_reasons(what: str, reasons: dict[str, int]) -> None:
     often = sorted(reasons.items(), key=lambda one: -one[1])
     for why, count in often[:SHOWN_REASONS]:
         say(f"{what}: {count:,} times: {why}")
@@ -261,8 +256,8 @@ def _number(value: float | None) -> str:
     return "none" if value is None else f"{value:.4g}"
 
 
-class _Few(logging.Filter):
-    """Lets the first records through, and one that says that there are more."""
+class _FirstRecords(logging.Filter):
+    """A log filter that passes the first records and one notice about the rest."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -276,9 +271,9 @@ class _Few(logging.Filter):
 
 
 @contextmanager
-def _few_errors() -> Iterator[None]:
-    """A scorer that fails may fail each time."""
-    few = _Few()
+def _limit_error_log() -> Iterator[None]:
+    """Limit the log of scorer errors, since a failing scorer may fail on each rollout."""
+    few = _FirstRecords()
     loggers = [
         logging.getLogger(f"openenv.rewards.{name}") for name in ("delayed", "external.limits")
     ]
@@ -292,8 +287,8 @@ def _few_errors() -> Iterator[None]:
 
 
 @contextmanager
-def _misuse(output: Path) -> Iterator[None]:
-    """Say what kept it from being done."""
+def _report_errors(output: Path) -> Iterator[None]:
+    """Convert errors that prevent scoring to `CommandError`."""
     from openenv.errors import OpenEnvError
 
     try:
@@ -305,10 +300,10 @@ def _misuse(output: Path) -> Iterator[None]:
         why = f"{output} is there already"
         raise CommandError(why, hint=hint, exit_code=MISUSED) from error
     except (OpenEnvError, OSError, ValueError) as error:
-        raise CommandError(plain(error), exit_code=MISUSED) from error
+        raise CommandError(describe_error(error), exit_code=MISUSED) from error
     except KeyboardInterrupt:
         say(f"what was scored is in {output}; --resume goes on with it")
         raise
     except Exception as error:  # whatever the scorer's own code raises when it is imported
-        why = f"nothing could be scored: {in_words(error)}"
+        why = f"nothing could be scored: {describe_user_error(error)}"
         raise CommandError(why, hint=DEBUG_HINT, exit_code=MISUSED) from error

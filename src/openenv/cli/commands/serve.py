@@ -31,8 +31,8 @@ from openenv.cli._console import (
     show_tracebacks,
     stderr,
 )
-from openenv.cli._failures import in_words
-from openenv.cli._wrapped import Wrapping
+from openenv.cli._failures import describe_user_error
+from openenv.cli._wrapped import MCPServeOptions
 from openenv.settings import use_api_key_file
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 
 class LogFormat(str, Enum):
-    """How a log may be written."""
+    """The formats of log lines."""
 
     TEXT = "text"
     JSON = "json"
@@ -59,65 +59,58 @@ ANY_ADDRESS = ("0.0.0.0", "::", "")
 Target = Annotated[
     str,
     typer.Argument(
-        help="A directory with an openenv.yaml, the name of an installed environment "
-        "package, a Python file, or module:attribute.",
+        help="Directory with an openenv.yaml, installed environment, Python file, or "
+        "module:attribute.",
         metavar="TARGET",
-        autocompletion=_completion.environments,
+        autocompletion=_completion.complete_environments,
     ),
 ]
 MCP = Annotated[
     list[str] | None,
     typer.Option(
         metavar="SERVER",
-        help="Serve an MCP server instead of a TARGET: a command line, the URL of a server of "
-        "Streamable HTTP, or the path of an mcp.json. It may be given several times.",
-        show_default=False,
+        help="Serve an MCP server instead of a TARGET: a command line, the URL of a "
+        "Streamable HTTP server, or the path of an mcp.json. Repeatable.",
     ),
 ]
 Reward = Annotated[
     str | None,
     typer.Option(
         metavar="MODULE:FUNCTION",
-        help="Of --mcp: what scores a call, by the call and the observation.",
-        show_default=False,
+        help="With --mcp: function of call and observation that returns the reward.",
     ),
 ]
 Done = Annotated[
     str | None,
     typer.Option(
         metavar="MODULE:FUNCTION",
-        help="Of --mcp: what says, by the same, whether the episode is over.",
-        show_default=False,
+        help="With --mcp: function of call and observation that returns whether the "
+        "episode is over.",
     ),
 ]
 Rubric = Annotated[
     str | None,
     typer.Option(
-        metavar="MODULE:NAME",
-        help="Of --mcp: the rubric that scores calls, or its class.",
-        show_default=False,
+        metavar="MODULE:NAME", help="With --mcp: rubric, or rubric class, that scores calls."
     ),
 ]
 ResetTool = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Of --mcp: the tool that begins an episode; by default one called reset. Without "
-        "one every episode has a fresh process.",
-        show_default=False,
+        help="With --mcp: tool that begins an episode; by default the tool reset. Without "
+        "such a tool every episode has a new process.",
     ),
 ]
 MaxSteps = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="Of --mcp: the number of calls after which an episode is truncated.",
-        show_default=False,
-    ),
+    int | None, typer.Option(min=1, help="With --mcp: truncate an episode after this many calls.")
 ]
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
 Port = Annotated[
-    int, typer.Option("--port", "-p", min=0, max=65535, help="Port; 0 takes a free one.")
+    int,
+    typer.Option(
+        "--port", "-p", min=0, max=65535, help="Port to listen on; 0 chooses a free port."
+    ),
 ]
 Reload = Annotated[
     bool, typer.Option("--reload", help="Restart when files change; implies --debug.")
@@ -126,77 +119,61 @@ WorkerCount = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Worker processes that hold the environments, so that one which crashes harms "
-        "no other and N do N cores' work. By default the server holds them itself.",
-        show_default=False,
+        help="Number of worker processes for environments: a crash affects one worker "
+        "only, and N workers use N cores. By default environments run in the server's "
+        "process.",
     ),
 ]
 Record = Annotated[
     Path | None,
     typer.Option(
         metavar="DIRECTORY",
-        help="Record every session there, for `openenv replay`. By default OPENENV_RECORD.",
-        show_default=False,
+        help="Record all sessions in this directory, for `openenv replay`. By default "
+        "OPENENV_RECORD.",
     ),
 ]
 RecordOnRequest = Annotated[
-    bool,
-    typer.Option(
-        "--record-on-request", help="Record only those sessions whose clients ask for it."
-    ),
+    bool, typer.Option("--record-on-request", help="Record only sessions whose clients request it.")
 ]
 Tasks = Annotated[
     str | None,
     typer.Option(
         metavar="SOURCE",
-        help="The tasks that `reset` may be told to begin: a .jsonl or .parquet file, a folder of "
-        "a data set, hf://datasets/ORG/NAME, or module:function.",
-        show_default=False,
+        help="Tasks that `reset` can begin: a .jsonl or .parquet file, a dataset folder, "
+        "hf://datasets/ORG/NAME, or module:function.",
     ),
 ]
 Web = Annotated[
     bool,
     typer.Option(
         "--web",
-        help="Serve a web page too, at /web/: play the environment, and watch its sessions. By "
-        "default where ENABLE_WEB_INTERFACE is set.",
+        help="Also serve a web page at /web/ to play the environment and watch sessions. "
+        "By default enabled by ENABLE_WEB_INTERFACE.",
     ),
 ]
 Debug = Annotated[
     bool,
     typer.Option(
         "--debug",
-        help="Send clients the text of every exception, not only its class and an incident id.",
+        help="Send clients the text of exceptions, not only the class and an incident id.",
     ),
 ]
 LogFormatOption = Annotated[
     LogFormat | None,
     typer.Option(
-        help="How the log is written: for people, or as JSON, an object a line.",
+        help="Format of the log: text, or JSON with an object per line.",
         show_default="OPENENV_LOG_FORMAT, else text",
     ),
 ]
 KeyFile = Annotated[
     Path | None,
-    typer.Option(
-        help="File of the keys that are accepted (TOML or JSON lines), for you alone to read.",
-        show_default=False,
-    ),
+    typer.Option(help="File of accepted keys (TOML or JSON lines), readable by its owner only."),
 ]
-Certificate = Annotated[
-    str | None,
-    typer.Option(help="Certificate (PEM): the server speaks TLS.", show_default=False),
-]
-PrivateKey = Annotated[
-    str | None,
-    typer.Option(help="The certificate's private key (PEM).", show_default=False),
-]
-PasswordFile = Annotated[
-    str | None,
-    typer.Option(help="File with the private key's password.", show_default=False),
-]
+Certificate = Annotated[str | None, typer.Option(help="TLS certificate (PEM); enables TLS.")]
+PrivateKey = Annotated[str | None, typer.Option(help="Private key of the certificate (PEM).")]
+PasswordFile = Annotated[str | None, typer.Option(help="File with the private key's password.")]
 AsJSON = Annotated[
-    bool, typer.Option("--json", help="Print the URL as JSON once the port is taken.")
+    bool, typer.Option("--json", help="Print the URL as JSON once the server listens.")
 ]
 
 
@@ -235,7 +212,7 @@ def serve(
         openenv serve echo --port 9000 --web
         openenv serve --mcp 'uvx mcp-server-time'  # an MCP server as an environment
     """
-    wrapping = Wrapping(mcp or (), reward, done, rubric, reset_tool, max_steps)
+    wrapping = MCPServeOptions(mcp or (), reward, done, rubric, reset_tool, max_steps)
     source = context.get_parameter_source("target")
     is_given = source is not None and source.name == "COMMANDLINE"
     wrapping.check(has_target=is_given, reload=reload)
@@ -291,10 +268,10 @@ def serve(
 def recording_of(
     directory: Path | None, on_request: bool = False, reload: bool = False
 ) -> RecordingOptions | None:
-    """Where sessions are to be recorded; None where nowhere.
+    """Return the recording options, or None without recording.
 
     Raises:
-        CommandError: Nothing can be recorded there.
+        CommandError: The directory is not writable, or the options contradict each other.
     """
     from openenv.server.recording import recording_options
 
@@ -342,7 +319,7 @@ def _reload(target: str, bound: socket.socket, host: str, tls: dict[str, Any]) -
 
 
 def _sources(target: str) -> Path:
-    """The directory whose files make up a target that has been loaded."""
+    """Return the directory of a loaded target's source files."""
     name = target.partition(":")[0]
     if Path(name).exists():
         return Path(name).resolve() if Path(name).is_dir() else Path(name).resolve().parent
@@ -354,10 +331,11 @@ def _sources(target: str) -> Path:
 
 
 def package_called(target: str) -> str:
-    """The package of the installed environment of this name: ``2048`` is ``game_2048_env``.
+    """Return the package of an installed environment by name: ``2048`` gives ``game_2048_env``.
 
-    A path, ``module:attribute``, a dotted name, and a name of no environment stay what they are. An
-    environment comes before another package of the name, as `chess_env` before ``chess``.
+    Paths, ``module:attribute``, dotted names and unknown names are returned unchanged. An
+    environment takes precedence over another package of the same name, as `chess_env` over
+    ``chess``.
     """
     from openenv.auto._discovery import get_discovery
 
@@ -368,10 +346,10 @@ def package_called(target: str) -> str:
 
 
 def _served_tasks(source: str) -> ServedTasks:
-    """The tasks of a source.
+    """Load the tasks to serve.
 
     Raises:
-        CommandError: They cannot be had.
+        CommandError: The tasks are not available.
     """
     from openenv._internal.packages import MissingPackage
     from openenv.errors import ConnectError
@@ -390,10 +368,10 @@ def load_application(
     debug: bool,
     tasks: ServedTasks | None = None,
 ) -> Any:
-    """Import what a target names, ready to be served.
+    """Import a target, and prepare it for serving.
 
     Raises:
-        CommandError: There is nothing of that name, or it cannot be served.
+        CommandError: The target does not exist, or cannot be served.
     """
     from openenv.errors import KeyFileError
     from openenv.manifest import ManifestError
@@ -425,7 +403,7 @@ def load_application(
         raise CommandError(str(error), hint=_other_targets(target)) from error
     except Exception as error:  # whatever the environment's own code raises
         raise CommandError(
-            f"{target} could not be loaded: {in_words(error)}",
+            f"{target} could not be loaded: {describe_user_error(error)}",
             hint=_missing_module(error, target) or DEBUG_HINT,
         ) from error
 
@@ -441,7 +419,9 @@ def _tls_options(*files: str | None) -> dict[str, Any]:
 
 
 def _missing_module(error: Exception, target: str) -> str | None:
-    """Say how to install what is missing: never by a module's name, which may be a stranger's."""
+    """Suggest how to install a missing module, never by the module's name, which may be a
+    stranger's.
+    """
     if not isinstance(error, ModuleNotFoundError) or error.name is None:
         return None
     place = Path(target.partition(":")[0])
@@ -513,7 +493,7 @@ def _no_port(error: OSError, host: str, port: int) -> CommandError:
 
 
 def _reachable(host: str) -> str:
-    """The name by which this machine reaches a server that listens on `host`."""
+    """Return a host name under which this machine reaches a server on `host`."""
     if host in ANY_ADDRESS:
         return "127.0.0.1"
     return f"[{host}]" if ":" in host else host
@@ -570,7 +550,7 @@ def _client_snippet(url: str) -> str:
 
 
 def _client() -> tuple[str, str]:
-    """The environment's own client, if importing the environment has defined one."""
+    """Return the environment's client class, if imported, or else `GenericEnvClient`."""
     from openenv.client import EnvClient
 
     for cls in EnvClient.__subclasses__():

@@ -1,4 +1,4 @@
-"""`openenv sft`: training data of episodes."""
+"""`openenv sft`: training data from episodes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from openenv.cli._console import FAILED, MISUSED, CommandError, did_you_mean, emit, plain, say
+from openenv.cli._console import (
+    FAILED,
+    MISUSED,
+    CommandError,
+    describe_error,
+    did_you_mean,
+    emit,
+    say,
+)
 
 __all__ = ["sft"]
 
@@ -18,51 +26,48 @@ def sft(
         typer.Argument(
             metavar="SOURCE...",
             help="Folders of `openenv collect` or `openenv eval`, or files of rollouts or "
-            "collected episodes.",
+            "episodes.",
         ),
     ],
     output: Annotated[
-        Path,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="A .parquet or .jsonl file.", show_default=False
-        ),
+        Path, typer.Option("--output", "-o", metavar="FILE", help="A .parquet or .jsonl file.")
     ],
     form: Annotated[
         str,
         typer.Option(
             metavar="FORM",
-            help="messages: a conversation a row; prompt-completion: a reply a row.",
+            help="Form of a row: messages (a conversation) or prompt-completion (a reply).",
         ),
     ] = "messages",
     min_reward: Annotated[
-        float | None, typer.Option(help="The least reward.", show_default="any")
+        float | None, typer.Option(help="Minimum reward.", show_default="any")
     ] = None,
     best_of: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="The best N episodes of each task.", show_default="all"
+            min=1, metavar="N", help="Keep the best N episodes of each task.", show_default="all"
         ),
     ] = None,
     max_refused: Annotated[
         int | None,
         typer.Option(
-            min=0, help="The most actions that may have been refused.", show_default="any"
+            min=0, help="Maximum number of refused actions in an episode.", show_default="any"
         ),
     ] = None,
     only_done: Annotated[
-        bool, typer.Option("--only-done", help="Only episodes that came to their end.")
+        bool, typer.Option("--only-done", help="Keep only finished episodes.")
     ] = False,
     duplicates: Annotated[
-        bool, typer.Option("--duplicates", help="Keep conversations that say the same.")
+        bool, typer.Option("--duplicates", help="Keep duplicate conversations.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print what became of the episodes as JSON.")
+        bool, typer.Option("--json", help="Print the counts of used and omitted episodes as JSON.")
     ] = False,
 ) -> None:
-    """Make training data of episodes, as TRL's SFTTrainer takes it.
+    """Convert episodes to training data for TRL's SFTTrainer.
 
-    It exits 0; 1 if a source cannot be read, or no row came of the episodes; 2 if it was misused.
+    The exit code is 0; 1 if a source cannot be read or the result has no rows; 2 for wrong usage.
 
     Examples:
         openenv sft episodes -o train.parquet
@@ -85,7 +90,7 @@ def sft(
             f"{output} is there already", hint="--force replaces it", exit_code=MISUSED
         ) from error
     except (OpenEnvError, OSError) as error:
-        raise CommandError(plain(error), exit_code=FAILED) from error
+        raise CommandError(describe_error(error), exit_code=FAILED) from error
     except ValueError as error:
         raise CommandError(str(error), exit_code=MISUSED) from error
     if as_json:

@@ -1,4 +1,4 @@
-"""`openenv skills`: what a coding assistant needs to know of OpenEnv."""
+"""`openenv skills`: instructions on OpenEnv for coding assistants."""
 
 from __future__ import annotations
 
@@ -30,28 +30,31 @@ def preview(context: typer.Context) -> None:
 @skills.command()
 def add(
     context: typer.Context,
-    claude: Annotated[bool, typer.Option("--claude", help="For Claude.")] = False,
-    codex: Annotated[bool, typer.Option("--codex", help="For Codex.")] = False,
-    cursor: Annotated[bool, typer.Option("--cursor", help="For Cursor.")] = False,
-    opencode: Annotated[bool, typer.Option("--opencode", help="For OpenCode.")] = False,
+    claude: Annotated[bool, typer.Option("--claude", help="Link the skill for Claude.")] = False,
+    codex: Annotated[bool, typer.Option("--codex", help="Link the skill for Codex.")] = False,
+    cursor: Annotated[bool, typer.Option("--cursor", help="Link the skill for Cursor.")] = False,
+    opencode: Annotated[
+        bool, typer.Option("--opencode", help="Link the skill for OpenCode.")
+    ] = False,
     everywhere: Annotated[
         bool,
         typer.Option(
-            "--global", "-g", help="In your home directory, for all projects, and not in this one."
+            "--global",
+            "-g",
+            help="Install into the home directory, for all projects, instead of this project.",
         ),
     ] = False,
     dest: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Into this directory of skills only.", show_default=False),
+        Path | None, typer.Option(metavar="DIR", help="Install only into this directory of skills.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing skill.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print what was written as JSON.")
+        bool, typer.Option("--json", help="Print the written paths as JSON.")
     ] = False,
 ) -> None:
     """Install the skill for coding assistants.
 
-    It is written into .agents/skills, and each assistant that is named gets a link to it.
+    The skill is written to .agents/skills; each selected assistant gets a link.
 
     Examples:
         openenv skills add --claude --cursor

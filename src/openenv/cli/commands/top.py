@@ -1,4 +1,4 @@
-"""`openenv top`: what servers are doing, live."""
+"""`openenv top`: a live view of servers' activity."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ import typer
 from openenv._internal.addresses import over_http
 from openenv._internal.net.keys import checked_key
 from openenv.cli._console import CommandError, emit, stderr, stdout
-from openenv.cli._readings import Change, Reading, Unreadable, changed, read
+from openenv.cli._readings import (
+    MetricsChange,
+    MetricsReading,
+    MetricsUnreadable,
+    compare_readings,
+    read_metrics,
+)
 from openenv.settings import api_key
 
 if TYPE_CHECKING:
@@ -23,22 +29,20 @@ if TYPE_CHECKING:
 
 __all__ = ["top"]
 
-View = dict[str, "Change | Unreadable"]
+View = dict[str, "MetricsChange | MetricsUnreadable"]
 
 
 def top(
-    urls: Annotated[list[str], typer.Argument(help="Servers: http://HOST:PORT.", metavar="URL...")],
+    urls: Annotated[
+        list[str], typer.Argument(help="Servers, as http://HOST:PORT.", metavar="URL...")
+    ],
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two readings.")] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Show one interval, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Show a single interval, and exit.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, a line for each interval.")
+        bool, typer.Option("--json", help="Print a line of JSON per interval.")
     ] = False,
     api_key_file: Annotated[
-        Path | None,
-        typer.Option(
-            help="A file that holds the key for servers that ask for one; else OPENENV_API_KEY.",
-            show_default=False,
-        ),
+        Path | None, typer.Option(help="File with the servers' key; by default OPENENV_API_KEY.")
     ] = None,
 ) -> None:
     """Watch servers: sessions, steps a second, latency, errors, traffic.
@@ -50,10 +54,10 @@ def top(
     key = _key(api_key_file)
     views = _views([over_http(url) for url in urls], key, interval)
     if as_json:
-        for view in _some(views, once):
+        for view in _limit_views(views, once):
             emit({url: _as_data(row) for url, row in view.items()})
     elif once:
-        stdout().print(_shown(next(views)))
+        stdout().print(_render_table(next(views)))
     else:
         _watch(views)
 
@@ -71,7 +75,7 @@ def _key(file: Path | None) -> str | None:
         ) from error
 
 
-def _some(views: Iterator[View], once: bool) -> Iterator[View]:
+def _limit_views(views: Iterator[View], once: bool) -> Iterator[View]:
     return itertools.islice(views, 1) if once else views
 
 
@@ -80,28 +84,28 @@ def _watch(views: Iterator[View]) -> None:
 
     if not stderr().is_terminal:
         for view in views:
-            stderr().print(_shown(view))
+            stderr().print(_render_table(view))
         return
     first = next(views)
-    with Live(_shown(first), console=stderr(), auto_refresh=False, screen=True) as live:
+    with Live(_render_table(first), console=stderr(), auto_refresh=False, screen=True) as live:
         for view in views:
-            live.update(_shown(view), refresh=True)
+            live.update(_render_table(view), refresh=True)
 
 
 # ------------------------------------------------------------------ reading
 
 
 def _views(urls: list[str], key: str | None, interval: float) -> Iterator[View]:
-    """What happened to each server, interval by interval.
+    """Yield the activity of all servers, interval by interval.
 
     Raises:
-        CommandError: None of them can be read to begin with.
+        CommandError: No server can be read at the start.
     """
 
-    def reading_of(url: str) -> Reading | Unreadable:
+    def reading_of(url: str) -> MetricsReading | MetricsUnreadable:
         try:
-            return read(url, key)
-        except Unreadable as why:
+            return read_metrics(url, key)
+        except MetricsUnreadable as why:
             return why
 
     with ThreadPoolExecutor(len(urls)) as readers:
@@ -114,16 +118,18 @@ def _views(urls: list[str], key: str | None, interval: float) -> Iterator[View]:
             before = after
 
 
-def _check_any(readings: list[Reading | Unreadable]) -> None:
-    failures = [one for one in readings if isinstance(one, Unreadable)]
+def _check_any(readings: list[MetricsReading | MetricsUnreadable]) -> None:
+    failures = [one for one in readings if isinstance(one, MetricsUnreadable)]
     if len(failures) == len(readings):
         raise CommandError("; ".join(map(str, failures)), hint=failures[0].hint)
 
 
-def _row(before: Reading | Unreadable, after: Reading | Unreadable) -> Change | Unreadable:
-    if isinstance(after, Unreadable):
+def _row(
+    before: MetricsReading | MetricsUnreadable, after: MetricsReading | MetricsUnreadable
+) -> MetricsChange | MetricsUnreadable:
+    if isinstance(after, MetricsUnreadable):
         return after
-    return changed(after if isinstance(before, Unreadable) else before, after)
+    return compare_readings(after if isinstance(before, MetricsUnreadable) else before, after)
 
 
 # ------------------------------------------------------------------ showing
@@ -131,17 +137,17 @@ def _row(before: Reading | Unreadable, after: Reading | Unreadable) -> Change | 
 COLUMNS = ("sessions", "queue", "steps/s", "p50", "p99", "in/s", "out/s")
 
 
-def _as_data(row: Change | Unreadable) -> dict[str, Any]:
-    return {"error": str(row)} if isinstance(row, Unreadable) else asdict(row)
+def _as_data(row: MetricsChange | MetricsUnreadable) -> dict[str, Any]:
+    return {"error": str(row)} if isinstance(row, MetricsUnreadable) else asdict(row)
 
 
-def _shown(view: View) -> Group:
-    """A table of the servers, and below it what went wrong at each."""
+def _render_table(view: View) -> Group:
+    """Render a table of the servers, with the errors below."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    rows = [row for row in view.values() if isinstance(row, Change)]
+    rows = [row for row in view.values() if isinstance(row, MetricsChange)]
     has_workers = any(row.workers_wanted for row in rows)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("server", overflow="fold")
@@ -151,7 +157,7 @@ def _shown(view: View) -> Group:
     wrong = []
     for url, row in view.items():
         name = url.partition("://")[2]
-        if isinstance(row, Unreadable):
+        if isinstance(row, MetricsUnreadable):
             table.add_row(name, "-")
             wrong.append(Text.assemble((f"{name}: ", "bold"), (str(row), "red")))
             continue
@@ -163,7 +169,7 @@ def _shown(view: View) -> Group:
     return Group(table, *wrong)
 
 
-def _cells(row: Change) -> list[str]:
+def _cells(row: MetricsChange) -> list[str]:
     return [
         f"{row.sessions}/{row.slots}",
         str(row.queue),
@@ -175,7 +181,7 @@ def _cells(row: Change) -> list[str]:
     ]
 
 
-def _workers(row: Change) -> str:
+def _workers(row: MetricsChange) -> str:
     died = f", {row.worker_deaths} died" if row.worker_deaths else ""
     return f"{row.workers_ready}/{row.workers_wanted}{died}" if row.workers_wanted else "-"
 

@@ -50,7 +50,7 @@ EVIDENCE = 6
 
 
 class ProviderChoice(str, Enum):
-    """What starts a package."""
+    """The providers that can start a package."""
 
     AUTO = "auto"
     DOCKER = "docker"
@@ -64,37 +64,34 @@ Target = Annotated[
     typer.Argument(
         metavar="[TARGET]",
         autocompletion=_completion.complete_environments,
-        help="A directory with an openenv.yaml, the name of an installed environment, the address "
-        "of a server, or docker://IMAGE, whose routes are looked at. By default the current "
-        "directory.",
-        show_default=False,
+        help="Directory with an openenv.yaml, installed environment, address of a server, "
+        "or docker://IMAGE; of the last two only the routes are checked. By default "
+        "the current directory.",
     ),
 ]
 Url = Annotated[
-    str | None,
-    typer.Option(metavar="URL", help="A server that runs: look at its routes.", show_default=False),
+    str | None, typer.Option(metavar="URL", help="Check the routes of a running server.")
 ]
 LevelOption = Annotated[
     str,
     typer.Option(
         "--level",
         metavar="static|runtime|semantic",
-        help="How deep to look: read the package, serve it, or ask what its reward means as well.",
+        help="Depth: read the package, also serve it, or also check the meaning of the reward.",
     ),
 ]
 SkipBuild = Annotated[
-    bool, typer.Option("--skip-build", help="Build no image; what needs one is skipped.")
+    bool, typer.Option("--skip-build", help="Build no image, and skip checks that need one.")
 ]
 Local = Annotated[
-    bool, typer.Option("--local", help="TARGET is a package, which is the default; not with --url.")
+    bool, typer.Option("--local", help="Treat TARGET as a package (the default); excludes --url.")
 ]
 Policy = Annotated[
     str | None,
     typer.Option(
         metavar="VERSION|FILE",
-        help="The severity policy: v1 (static), v2, v3, or a file of one's own. By default v1 for "
-        "the static level, v3 for the others.",
-        show_default=False,
+        help="Severity policy: v1 (static), v2, v3, or a file. By default v1 for the "
+        "static level, v3 for the others.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
@@ -102,56 +99,51 @@ Output = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Write the report, as JSON, there; and what was seen into FILE's .artifacts beside.",
-        show_default=False,
+        help="Write the report as JSON to this file, and the evidence to the directory "
+        ".artifacts beside it.",
     ),
 ]
 Timeout = Annotated[
-    float, typer.Option(min=0.1, metavar="SECONDS", help="Of --url: what each route may take.")
+    float, typer.Option(min=0.1, metavar="SECONDS", help="With --url: maximum seconds per route.")
 ]
 Learn = Annotated[
-    bool, typer.Option("--learn", help="Have a small learner train in it as well; takes minutes.")
+    bool, typer.Option("--learn", help="Also train a small learner, which takes minutes.")
 ]
 Report = Annotated[
     str | None,
     typer.Option(
         metavar="html,md",
-        help="Write pages for people: beside --output, or as validation.html and .md here.",
-        show_default=False,
+        help="Write reports for people: beside --output, or as validation.html and .md here.",
     ),
 ]
 Badge = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE.svg", help="Draw a badge for a README.", show_default=False),
+    Path | None, typer.Option(metavar="FILE.svg", help="Write a badge for a README to this file.")
 ]
 Provider = Annotated[
     ProviderChoice,
     typer.Option(
-        help="What starts the package: a container, or a process of this machine, which contains "
-        "nothing. By default a container where an engine is there."
+        help="Provider that starts the package: a container, or a process, which does not "
+        "isolate. By default a container if an engine is installed."
     ),
 ]
 
 
 Base = Annotated[
-    str | None,
-    typer.Option(metavar="IMAGE", help="As of `openenv build`: what images start from."),
+    str | None, typer.Option(metavar="IMAGE", help="Base image, as for `openenv build`.")
 ]
 Network = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="As of `openenv build`: the network of builds."),
+    str | None, typer.Option(metavar="NAME", help="Network of builds, as for `openenv build`.")
 ]
 CaFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="As of `openenv build`: certificates that builds trust."),
+    typer.Option(metavar="FILE", help="CA certificates of builds, as for `openenv build`."),
 ]
 OpenEnv = Annotated[
     Path | None,
     typer.Option(
         "--openenv",
         metavar="PATH|running|locked",
-        help="As of `openenv build`: the OpenEnv in the image.",
-        show_default=False,
+        help="OpenEnv in the image, as for `openenv build`.",
     ),
 ]
 
@@ -190,21 +182,23 @@ def validate(
     """
     address = _address(target, url, local)
     if address is not None:
-        _look_at_server(address, timeout, as_json, output)
+        _inspect_server(address, timeout, as_json, output)
         return
     if target is not None and parse_target(target).kind is TargetKind.IMAGE:
-        _look_at_image(target, local, timeout, as_json, output)
+        _inspect_image(target, local, timeout, as_json, output)
         return
     formats = _formats(report)
     check_openenv(openenv)
-    with _told():
+    with _report_errors():
         from openenv.validation.targets import find_package
 
         found = find_package(target or ".")
         if not skip_build:
             _check_lock(found, openenv)
-        wanted = _Wanted(level_of(level, learn), policy_of(policy), skip_build, provider, output)
-        validation = _validated(found, wanted, _settings(base, network, ca_file, openenv))
+        wanted = _ValidationOptions(
+            level_of(level, learn), policy_of(policy), skip_build, provider, output
+        )
+        validation = _run_validation(found, wanted, _settings(base, network, ca_file, openenv))
         page = _page(validation)
         _write(page, validation, output, formats, badge)
     if as_json:
@@ -232,10 +226,10 @@ def _address(target: str | None, url: str | None, local: bool) -> str | None:
 
 
 def level_of(name: str, learn: bool) -> Level:
-    """The level of a name.
+    """Return the level with this name.
 
     Raises:
-        CommandError: There is none.
+        CommandError: The level does not exist.
     """
     from openenv.validation.types import Level
 
@@ -249,10 +243,10 @@ def level_of(name: str, learn: bool) -> Level:
 
 
 def policy_of(told: str | None) -> SeverityPolicy | None:
-    """The policy of a version or a file; None where nobody named one.
+    """Load a severity policy by version or file; None for the default.
 
     Raises:
-        PolicyError: There is none.
+        PolicyError: The policy does not exist.
     """
     from openenv.validation.policy import load_policy, read_policy
 
@@ -271,7 +265,7 @@ def _formats(told: str | None) -> list[str]:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _report_errors() -> Iterator[None]:
     """Say what went wrong, by the exit codes of RFC 008."""
     from openenv.errors import OpenEnvError
     from openenv.validation.signature import SignatureError, UnsupportedPackageError
@@ -297,8 +291,8 @@ def _told() -> Iterator[None]:
 # ------------------------------------------------------------------ a package
 
 
-class _Wanted(NamedTuple):
-    """What was asked for."""
+class _ValidationOptions(NamedTuple):
+    """The options of a validation."""
 
     level: Level
     policy: SeverityPolicy | None
@@ -308,7 +302,7 @@ class _Wanted(NamedTuple):
 
 
 def _check_lock(package: Path, openenv: Path | None) -> None:
-    """Compare the OpenEnv that is locked with the one that runs, before minutes of building."""
+    """Compare the locked OpenEnv with the running one before a long build."""
     from openenv.images import BuildError, read_plan
 
     try:
@@ -332,7 +326,7 @@ def _settings(
     return BuildSettings(base, options, LockOptions(openenv, ca_file=ca_file))
 
 
-def _validated(target: Path, wanted: _Wanted, build: BuildSettings) -> Validation:
+def _run_validation(target: Path, wanted: _ValidationOptions, build: BuildSettings) -> Validation:
     from openenv.cli._progress import display
     from openenv.validation.artifacts import artifacts_directory
     from openenv.validation.providers.choice import choose_provider
@@ -361,7 +355,7 @@ def _validated(target: Path, wanted: _Wanted, build: BuildSettings) -> Validatio
 
 
 class _Progress:
-    """Shows how far a validation is, once it is known how many checks there are."""
+    """Shows the progress of a validation once the number of checks is known."""
 
     def __init__(self, shown: Display) -> None:
         self._shown = shown
@@ -427,7 +421,7 @@ def _show(page: Page) -> None:
     console.print(
         Text(f"  policy {page.report.policy_version}, levels: {', '.join(page.levels)}{run_by}")
     )
-    for alike in _alike(page.report.results):
+    for alike in _group_alike(page.report.results):
         _show_results(console, alike)
     shown = [
         f"{one.property.value} {format_score(one.value)}"
@@ -445,7 +439,7 @@ def _show(page: Page) -> None:
 
 
 def _why_it_warns(results: Sequence[CheckResult]) -> Iterator[str]:
-    """Say which checks keep a verdict from being a pass; none of them makes it a fail."""
+    """Name the checks that turn a pass into a warning."""
     for status, why in (
         ("fail", "did not pass"),
         ("skip", "could not be made, and so show nothing"),
@@ -456,8 +450,8 @@ def _why_it_warns(results: Sequence[CheckResult]) -> Iterator[str]:
             yield f"it warns because {checks} {why}: {', '.join(ids)}"
 
 
-def _alike(results: Sequence[CheckResult]) -> list[list[CheckResult]]:
-    """Results in their order; those that give the same reason together, where the first is."""
+def _group_alike(results: Sequence[CheckResult]) -> list[list[CheckResult]]:
+    """Group results with the same reason, in the order of the first of each group."""
     groups: dict[object, list[CheckResult]] = {}
     for result in results:
         has_reason = result.status.value != "pass" and result.evidence
@@ -494,7 +488,7 @@ def _show_results(console: Console, alike: Sequence[CheckResult]) -> None:
 
 
 def _places(result: CheckResult, key: str) -> list[ManifestProblem]:
-    """What the check of the manifest has found, with where it stands."""
+    """Return the manifest problems of the check, with places."""
     from openenv.manifest import ManifestProblem
 
     if result.check_id != "static.manifest":
@@ -505,7 +499,7 @@ def _places(result: CheckResult, key: str) -> list[ManifestProblem]:
 # ------------------------------------------------------------------ a server
 
 
-def _look_at_server(url: str, timeout_s: float, as_json: bool, output: Path | None) -> None:
+def _inspect_server(url: str, timeout_s: float, as_json: bool, output: Path | None) -> None:
     import json
 
     from openenv.cli._info import check_answers
@@ -526,18 +520,18 @@ def _look_at_server(url: str, timeout_s: float, as_json: bool, output: Path | No
         raise typer.Exit(FAILED)
 
 
-def _look_at_image(
+def _inspect_image(
     target: str, local: bool, timeout_s: float, as_json: bool, output: Path | None
 ) -> None:
-    """Start an image's server, and look at its routes: its package is not at hand to be read."""
-    from openenv.cli._info import served
+    """Start an image's server and check the routes, since the package's files are absent."""
+    from openenv.cli._info import serve_temporarily
     from openenv.errors import OpenEnvError
 
     if local:
         raise CommandError(f"--local expects a package, and {target} is an image")
     try:
-        with served(target) as url:
-            _look_at_server(url, timeout_s, as_json, output)
+        with serve_temporarily(target) as url:
+            _inspect_server(url, timeout_s, as_json, output)
     except OpenEnvError as error:
         raise CommandError(str(error), exit_code=INTERNAL) from error
 

@@ -1,4 +1,4 @@
-"""The learner of `openenv demo`. Meant for tests/cli/test_blackjack.py."""
+"""The learner of `openenv demo`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from openenv.cli import blackjack
-from openenv.cli.blackjack import Choose, Episode, Key, SoftmaxPolicy, Step
-from openspiel_env import OpenSpielEnv
+from openspiel_env import OpenSpielEnv, blackjack
+from openspiel_env.blackjack import Choose, Episode, Key, SoftmaxPolicy, Step
 from openspiel_env.server.openspiel_environment import OpenSpielEnvironment
 
 HIT, STAND = 0, 1

@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from openspiel_env import OpenSpielAction, OpenSpielEnv
+    from .client import OpenSpielEnv
+    from .models import OpenSpielAction
 
 __all__ = [
     "OPTIMUM",
@@ -248,7 +249,7 @@ def random_choice(key: Key, legal: Sequence[int], rng: Random) -> int:
 
 @cache
 def _action(action_id: int) -> OpenSpielAction:
-    from openspiel_env import OpenSpielAction
+    from .models import OpenSpielAction
 
     return OpenSpielAction(action_id=action_id, game_name="blackjack")
 
