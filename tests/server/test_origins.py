@@ -16,6 +16,8 @@ from support.servers import NotAdopted, serving
 from support.ws import Raw
 
 from openenv._internal.net.peers import is_loopback
+from openenv.errors import NotPermittedError, WrongHostError
+from openenv.server.origins import Pages
 
 EVIL = "https://evil.example"
 
@@ -106,7 +108,17 @@ def test_a_made_up_name_reaches_no_server_on_loopback(way: str) -> None:
     app = app_of()
     with serving(NotAdopted(app) if way == "asgi" else app, ws=WAYS[way]) as url:
         port = url.rpartition(":")[2]
-        for host in ("evil@localhost", f"localhost@evil.example:{port}"):
+        for host in (
+            "evil@localhost",
+            f"localhost@evil.example:{port}",
+            "[::1]evil.example",
+            "[::1].evil.example:80",
+            "localhost/evil.example",
+            "localhost:80:evil.example",
+            "localhost, evil.example",
+            "evil.example/.localhost",
+            "evil@a.localhost",
+        ):
             assert httpx.get(url + "/health", headers={"Host": host}).status_code == 421, host
         for host in (f"evil.example:{port}", "evil.example", "localhost.evil.example", "local"):
             answer = httpx.get(url + "/health", headers={"Host": host, "Origin": f"http://{host}"})
@@ -115,6 +127,19 @@ def test_a_made_up_name_reaches_no_server_on_loopback(way: str) -> None:
             with connected(url) as connection:
                 status, _ = Raw(connection).handshake(Host=host, Origin=f"http://{host}")
                 assert status == 421, host
+
+
+def test_of_two_names_and_two_origins_none_counts() -> None:
+    """A browser sends one of each: the last one counted, whatever the first was."""
+    own, other = b"localhost:8000", b"evil.example"
+    for hosts in ((own, other), (other, own)):
+        with pytest.raises(WrongHostError):
+            Pages().check([(b"host", host) for host in hosts], ("127.0.0.1", 8000))
+    for origins in ((own, other), (other, own)):
+        headers = [(b"host", own), *((b"origin", b"http://" + one) for one in origins)]
+        with pytest.raises(NotPermittedError):
+            Pages().check(headers, ("127.0.0.1", 8000))
+    Pages().check([(b"host", own), (b"host", own)], ("127.0.0.1", 8000))
 
 
 @pytest.mark.parametrize(

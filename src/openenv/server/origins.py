@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import functools
 import ipaddress
+import re
 import socket
 from collections.abc import Iterable
-from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -75,9 +75,12 @@ class Pages:
         origin = host = forwarded = ""
         for name, value in headers:
             if name == b"host":
-                host = value.decode("latin-1").lower()
+                text = value.decode("latin-1").lower()
+                # Two of them are no request of a browser's (RFC 9112, 3.2; RFC 6454, 7.3).
+                host = text if host in ("", text) else f"{host}, {text}"
             elif name == b"origin":
-                origin = value.decode("latin-1").lower()
+                text = value.decode("latin-1").lower()
+                origin = text if origin in ("", text) else f"{origin}, {text}"
             elif name == b"x-forwarded-host":  # no page can send it elsewhere unasked
                 forwarded = value.decode("latin-1").lower()
         if origin and _place(origin) not in {_place(own) for own in (host, forwarded) if own}:
@@ -102,17 +105,21 @@ class Pages:
         )
 
 
+# The host and the port of an origin, or of a `Host` header, and nothing else.
+_PLACE = re.compile(
+    r"(?:[a-z][a-z0-9+.-]*://)?(?P<name>\[[0-9a-z:.%]+\]|[^\s@:/\\?#,\[\]]+)"
+    r"(?::(?P<port>\d{0,5}))?/?"
+)
+
+
 @functools.lru_cache(maxsize=256)
 def _place(url: str) -> tuple[str, int | None]:
     """The host and the port that an origin, or a `Host` header, names; None is the usual port."""
-    try:
-        parts = urlsplit(url if "://" in url else f"//{url}")
-        name, port = parts.hostname or "", parts.port
-    except ValueError:
-        return url, None
-    if "@" in parts.netloc:  # neither has a user (RFC 9110, 4.2.4; RFC 6454, 6.2)
-        return url, None
-    return name.rstrip("."), None if port in (80, 443) else port
+    found = _PLACE.fullmatch(url)
+    if found is None:  # such as one with a user, which neither has (RFC 9110, 4.2.4; RFC 6454, 6.2)
+        return f'"{url}"', None  # which is no name
+    port = int(found["port"] or 0)
+    return found["name"].strip("[]").rstrip("."), None if port in (0, 80, 443) else port
 
 
 def _is_loopback(server: tuple[str, int | None] | None) -> bool:
