@@ -21,7 +21,7 @@ from openenv.spaces import space_of
 from openenv.testing import check_environment
 from openenv.wrappers import AdapterError, MissingPackage, from_gymnasium
 
-CORRIDOR = "python:adapters.games:Corridor"
+CORRIDOR = "python:wrappers.games:Corridor"
 
 
 def test_steps_are_those_of_gymnasium() -> None:
@@ -52,7 +52,7 @@ def test_a_limit_on_steps_truncates() -> None:
 
 
 def test_what_is_terminated_and_truncated_at_once_is_terminated() -> None:
-    with driving("python:adapters.games:Steering") as env:
+    with driving("python:wrappers.games:Steering") as env:
         env.reset()
         result = env.step({"action": [0.5, -0.5]})
     assert result.done
@@ -106,7 +106,7 @@ def test_an_action_outside_the_space_is_refused_and_changes_nothing() -> None:
         assert "action" in refusal(env, {"action": 0})
         assert env.state()["step_count"] == 0
         assert env.step({"action": 2}).observation["observation"]["place"].tolist() == [1]
-    with driving("python:adapters.games:Steering") as env:
+    with driving("python:wrappers.games:Steering") as env:
         env.reset()
         assert "Box(-1.0, 1.0, (2,), float32)" in refusal(env, {"action": [3, 0]})
         assert "(2,)" in refusal(env, {"action": [1, 0, 0]})

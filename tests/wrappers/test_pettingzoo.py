@@ -12,8 +12,8 @@ from openenv.server.loading import TargetError, load_target
 from openenv.testing import check_environment
 from openenv.wrappers import AdapterError, MissingPackage, from_pettingzoo
 
-TURNS = "pettingzoo:adapters.games"
-AT_ONCE = "pettingzoo:adapters.games?parallel=true"
+TURNS = "pettingzoo:wrappers.games"
+AT_ONCE = "pettingzoo:wrappers.games?parallel=true"
 
 
 def test_agents_take_turns_to_the_end() -> None:
@@ -92,7 +92,7 @@ def test_an_action_of_one_who_is_out_is_refused() -> None:
 
 @pytest.mark.filterwarnings("ignore:The base environment:UserWarning")
 def test_agents_with_different_spaces_take_turns() -> None:
-    with driving("pettingzoo:adapters.games:parallel_env?parallel=false") as env:
+    with driving("pettingzoo:wrappers.games:parallel_env?parallel=false") as env:
         assert env.reset().observation["agent"] == "a"
         assert "action" in refusal(env, {"action": [0, 0]})
         assert env.step({"action": 1}).observation["agent"] == "b"
@@ -101,7 +101,7 @@ def test_agents_with_different_spaces_take_turns() -> None:
 
 
 def test_render_is_by_the_render_mode() -> None:
-    with driving("pettingzoo:adapters.games:Nim?render_mode=ansi") as env:
+    with driving("pettingzoo:wrappers.games:Nim?render_mode=ansi") as env:
         env.reset()
         env.step({"action": 1})
         assert env.render() == "|||"

@@ -116,7 +116,7 @@ def test_python_refuses_what_is_no_environment(source: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["python:adapters.games", "python:no_module_here:A", "python:sys:B"]
+    "target", ["python:wrappers.games", "python:no_module_here:A", "python:sys:B"]
 )
 def test_what_is_not_there_is_an_error_of_the_target(target: str) -> None:
     with pytest.raises(TargetError):
