@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from openenv.hub.client import Hub as Hub
     from openenv.hub.client import HubCommit as HubCommit
     from openenv.hub.client import SpaceRevision as SpaceRevision
+    from openenv.hub.client import SpaceSettings as SpaceSettings
     from openenv.hub.client import SpaceStage as SpaceStage
     from openenv.hub.errors import AccessError as AccessError
     from openenv.hub.errors import HubError as HubError
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from openenv.hub.errors import SecretsFoundError as SecretsFoundError
     from openenv.hub.errors import StructureError as StructureError
     from openenv.hub.names import full_space_name as full_space_name
-    from openenv.hub.publishing import SpaceSettings as SpaceSettings
     from openenv.hub.publishing import check_secrets as check_secrets
     from openenv.hub.publishing import publish as publish
     from openenv.hub.publishing import wait_until_running as wait_until_running

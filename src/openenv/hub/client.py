@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -25,7 +26,15 @@ from openenv.hub.errors import (
 )
 from openenv.settings import hub_endpoint
 
-__all__ = ["HubCommit", "SpaceInfo", "Hub", "Progress", "SpaceRevision", "SpaceStage"]
+__all__ = [
+    "HubCommit",
+    "SpaceInfo",
+    "Hub",
+    "Progress",
+    "SpaceRevision",
+    "SpaceStage",
+    "SpaceSettings",
+]
 
 T = TypeVar("T")
 Progress = Callable[[int, str], None]
@@ -78,6 +87,24 @@ class HubCommit(NamedTuple):
     sha: str
     pull_request: str | None
     is_new: bool = True
+
+
+@dataclass(frozen=True)
+class SpaceSettings:
+    """The configuration of a Space.
+
+    Attributes:
+        private: Hide the Space from everyone but the owner or the owner's organization.
+        hardware: Hardware such as ``cpu-basic``; None for the current hardware, or the Hub's
+            default.
+        variables: Public environment variables.
+        secrets: Environment variables that only the Space's server can read.
+    """
+
+    private: bool = False
+    hardware: str | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 class _HubAttempt(NamedTuple):
@@ -193,15 +220,7 @@ class Hub:
 
     # -------------------------------------------------------------- making and changing
 
-    def create(
-        self,
-        space: str,
-        *,
-        private: bool,
-        hardware: str | None,
-        variables: Mapping[str, str],
-        secrets: Mapping[str, str],
-    ) -> None:
+    def create(self, space: str, settings: SpaceSettings) -> None:
         """Create a Space that is built from a Dockerfile.
 
         Raises:
@@ -215,31 +234,22 @@ class Hub:
                 space,
                 repo_type="space",
                 space_sdk="docker",
-                private=private or None,
-                space_hardware=hardware,
-                space_variables=_pairs(variables) or None,
-                space_secrets=_pairs(secrets) or None,
+                **_space_options(settings),
             ),
         )
 
-    def configure(
-        self,
-        space: str,
-        *,
-        hardware: str | None,
-        variables: Mapping[str, str],
-        secrets: Mapping[str, str],
-    ) -> None:
+    def configure(self, space: str, settings: SpaceSettings) -> None:
         """Set missing or different variables, secrets and hardware of an existing Space."""
-        if variables:
+        if settings.variables:
             known = self._ask(
                 f"the variables of {space}", lambda: self._api.get_space_variables(space)
             )
-            for name, value in variables.items():
+            for name, value in settings.variables.items():
                 if name not in known or known[name].value != value:
                     self._set(space, "variable", self._api.add_space_variable, name, value)
-        for name, value in secrets.items():
+        for name, value in settings.secrets.items():
             self._set(space, "secret", self._api.add_space_secret, name, value)
+        hardware = settings.hardware
         if hardware is not None and self.stage(space).hardware != hardware:
             self._ask(
                 f"the hardware {hardware} for {space}",
@@ -337,16 +347,7 @@ class Hub:
             and any(fnmatchcase(path, pattern) for pattern in patterns)
         ]
 
-    def duplicate(
-        self,
-        source: str,
-        target: str,
-        *,
-        private: bool,
-        hardware: str,
-        variables: Mapping[str, str],
-        secrets: Mapping[str, str],
-    ) -> None:
+    def duplicate(self, source: str, target: str, settings: SpaceSettings) -> None:
         """Copy a Space and the history to another name.
 
         Raises:
@@ -359,10 +360,7 @@ class Hub:
                 source,
                 target,
                 repo_type="space",
-                private=private or None,
-                space_hardware=hardware,
-                space_variables=_pairs(variables) or None,
-                space_secrets=_pairs(secrets) or None,
+                **_space_options(settings),
             ),
         )
 
@@ -532,6 +530,15 @@ def _wait_s(response: Any, tries: int) -> float | None:
     told = response.headers.get("Retry-After", "")
     wait_s = float(told) if told.isdecimal() else 2.0 ** (tries - 1)
     return wait_s if wait_s <= LONGEST_WAIT_S else None
+
+
+def _space_options(settings: SpaceSettings) -> dict[str, Any]:
+    return {
+        "private": settings.private or None,
+        "space_hardware": settings.hardware,
+        "space_variables": _pairs(settings.variables) or None,
+        "space_secrets": _pairs(settings.secrets) or None,
+    }
 
 
 def _pairs(values: Mapping[str, str]) -> list[dict[str, str]]:

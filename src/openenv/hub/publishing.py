@@ -4,35 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
-from openenv.hub.client import Hub, HubCommit, Progress, SpaceStage
+from openenv.hub.client import Hub, HubCommit, Progress, SpaceSettings, SpaceStage
 from openenv.hub.errors import HubError, RepositoryNotFoundError, SecretsFoundError
 from openenv.hub.secrets import SecretFinding, find_secrets, find_secrets_in_text, split_allowed
 from openenv.hub.staging import StagedSpace
 
-__all__ = ["SpaceSettings", "check_secrets", "publish", "wait_until_running"]
+__all__ = ["check_secrets", "publish", "wait_until_running"]
 
 LOOK_EVERY_S = 2.0
 FIRST_LOOKS_S = 0.2
-
-
-@dataclass(frozen=True)
-class SpaceSettings:
-    """The configuration of a Space.
-
-    Attributes:
-        private: Hide the Space from everyone but the owner or the owner's organization.
-        hardware: Hardware such as ``cpu-basic``; None for the current hardware, or the Hub's
-            default.
-        variables: Public environment variables.
-        secrets: Environment variables that only the Space's server can read.
-    """
-
-    private: bool = False
-    hardware: str | None = None
-    variables: Mapping[str, str] = field(default_factory=dict)
-    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def check_secrets(
@@ -110,29 +91,18 @@ def publish(
     there = hub.find(space)
     if there is None and create_pr:
         raise RepositoryNotFoundError(
-            f"there is no Space {space} that a pull request could be made to",
-            hint="push it without --create-pr first",
+            f"there is no Space {space} for a pull request",
+            hint="push without --create-pr first",
         )
     if there is None:
-        hub.create(
-            space,
-            private=settings.private,
-            hardware=settings.hardware,
-            variables=settings.variables,
-            secrets=settings.secrets,
-        )
+        hub.create(space, settings)
     elif not create_pr:
         if settings.private and not there.private:
             raise HubError(
-                f"{space} is there, and is public; --private is for one that is made",
+                f"{space} exists and is public; --private applies to a new Space only",
                 hint=f"make it private at {hub.page(space)}/settings, and push again",
             )
-        hub.configure(
-            space,
-            hardware=settings.hardware,
-            variables=settings.variables,
-            secrets=settings.secrets,
-        )
+        hub.configure(space, settings)
     commit = hub.upload(
         space,
         staged.folder,

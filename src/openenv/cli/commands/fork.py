@@ -55,7 +55,7 @@ def fork(
     Examples:
         openenv fork openenv/echo_env --repo-id my_echo --private
     """
-    from openenv.hub import Hub, SecretsFoundError, full_space_name
+    from openenv.hub import Hub, SecretsFoundError, SpaceSettings, full_space_name
     from openenv.hub.names import parse_space_reference
     from openenv.hub.secrets import SecretFinding, find_secrets_in_text
 
@@ -71,7 +71,7 @@ def fork(
         for name, value in variables.items():
             if found := find_secrets_in_text(f"{name}={value}", "variables.env"):
                 raise SecretsFoundError([SecretFinding(f"--env-var {name}", 0, found[0].kind)])
-        hub = Hub(on_wait=lambda s: say(f"the Hub wants to be asked again in {s:g} s"))
+        hub = Hub(on_wait=lambda s: say(f"the Hub is busy; next attempt in {s:g} s"))
         user = hub.user()
         try:
             target = full_space_name(repo_id, source.partition("/")[2], lambda: user)
@@ -79,14 +79,7 @@ def fork(
             raise CommandError(
                 str(error), hint="write OWNER/NAME, or NAME", exit_code=MISUSED
             ) from None
-        hub.duplicate(
-            source,
-            target,
-            private=private,
-            hardware=hardware,
-            variables=variables,
-            secrets=secrets,
-        )
+        hub.duplicate(source, target, SpaceSettings(private, hardware, variables, secrets))
         if as_json:
             emit({"source": source, "space": target, "url": hub.page(target), "hardware": hardware})
             return
