@@ -69,6 +69,18 @@ class DoctorFinding(NamedTuple):
     cure: str | None = None
 
 
+def _ok(area: str, name: str, detail: str) -> DoctorFinding:
+    return DoctorFinding(area, name, FindingStatus.OK, detail)
+
+
+def _missing(area: str, name: str, detail: str, cure: str | None = None) -> DoctorFinding:
+    return DoctorFinding(area, name, FindingStatus.MISSING, detail, cure)
+
+
+def _broken(area: str, name: str, detail: str, cure: str | None = None) -> DoctorFinding:
+    return DoctorFinding(area, name, FindingStatus.BROKEN, detail, cure)
+
+
 class DoctorCheck(NamedTuple):
     """A check of an area or of a single capability."""
 
@@ -90,7 +102,7 @@ def run_checks(on_done: Callable[[int], None] = lambda done: None) -> list[Docto
             results[check] = list(check.look())
         except Exception as error:
             why = redact(f"it cannot be told: {type(error).__name__}: {error}")
-            results[check] = [DoctorFinding(check.area, check.name, FindingStatus.BROKEN, why)]
+            results[check] = [_broken(check.area, check.name, why)]
 
     threads = [  # daemons, so that a hanging check does not block the program's exit
         threading.Thread(target=run, args=[check], daemon=True) for check in CHECKS
@@ -105,9 +117,7 @@ def run_checks(on_done: Callable[[int], None] = lambda done: None) -> list[Docto
     return [
         finding
         for check in CHECKS
-        for finding in results.get(
-            check, [DoctorFinding(check.area, check.name, FindingStatus.BROKEN, late)]
-        )
+        for finding in results.get(check, [_broken(check.area, check.name, late)])
     ]
 
 
@@ -141,14 +151,12 @@ def _check_program(area: str, name: str, *arguments: str, cure: str) -> DoctorFi
     on_path = shutil.which(name)
     found = on_path or shutil.which(name, path=os.path.dirname(sys.executable))
     if found is None:
-        return DoctorFinding(area, name, FindingStatus.MISSING, "not installed", cure)
+        return _missing(area, name, "not installed", cure)
     answer = _run_program(found, *arguments)
     if answer.failure is not None:
-        return DoctorFinding(
-            area, name, FindingStatus.BROKEN, answer.failure, shlex.join((name, *arguments))
-        )
+        return _broken(area, name, answer.failure, shlex.join((name, *arguments)))
     where = "" if on_path else f", at {found}, which is not on PATH"
-    return DoctorFinding(area, name, FindingStatus.OK, answer.text.partition("\n")[0] + where)
+    return _ok(area, name, answer.text.partition("\n")[0] + where)
 
 
 # ------------------------------------------------------------------ Python and this package
@@ -157,35 +165,22 @@ def _check_program(area: str, name: str, *arguments: str, cure: str) -> DoctorFi
 def _python() -> Iterator[DoctorFinding]:
     version = f"{platform.python_version()} ({platform.python_implementation()})"
     where = f"{platform.system()} {platform.machine()}, {sys.executable}"
-    yield DoctorFinding("Python", "python", FindingStatus.OK, f"{version}, {where}")
-    yield DoctorFinding(
-        "Python",
-        "openenv",
-        FindingStatus.OK,
-        f"{openenv.__version__}, {Path(openenv.__file__).parent}",
-    )
+    yield _ok("Python", "python", f"{version}, {where}")
+    yield _ok("Python", "openenv", f"{openenv.__version__}, {Path(openenv.__file__).parent}")
     try:
         importlib.metadata.version("openenv")
     except importlib.metadata.PackageNotFoundError:
-        yield DoctorFinding(
-            "Python",
-            "extras",
-            FindingStatus.MISSING,
-            "openenv runs from its sources",
-            "pip install -e .",
-        )
+        yield _missing("Python", "extras", "openenv runs from its sources", "pip install -e .")
         return
     for extra, packages in _extras().items():
         absent = [one for one in packages if not _is_installed(one)]
         name = f"openenv[{extra}]"
         if absent:
             cure = f"pip install 'openenv[{extra}]'"
-            yield DoctorFinding(
-                "Python", name, FindingStatus.MISSING, f"without {', '.join(absent)}", cure
-            )
+            yield _missing("Python", name, f"without {', '.join(absent)}", cure)
         else:
             there = ", ".join(f"{one} {importlib.metadata.version(one)}" for one in packages)
-            yield DoctorFinding("Python", name, FindingStatus.OK, there)
+            yield _ok("Python", name, there)
 
 
 def _extras() -> dict[str, list[str]]:
@@ -221,14 +216,14 @@ def _podman() -> Iterator[DoctorFinding]:
 def _docker() -> Iterator[DoctorFinding]:
     if shutil.which("docker") is None:
         cure = "see https://docs.docker.com/engine/install"
-        yield DoctorFinding("Containers", "docker", FindingStatus.MISSING, "not installed", cure)
+        yield _missing("Containers", "docker", "not installed", cure)
         return
     answer = _run_program("docker", "version", "--format", "{{.Server.Version}}")
     if answer.failure is None:
-        yield DoctorFinding("Containers", "docker", FindingStatus.OK, answer.text)
+        yield _ok("Containers", "docker", answer.text)
     else:
         cure = "sudo systemctl start docker"
-        yield DoctorFinding("Containers", "docker", FindingStatus.BROKEN, answer.failure, cure)
+        yield _broken("Containers", "docker", answer.failure, cure)
 
 
 def _sandboxes() -> Iterator[DoctorFinding]:
@@ -237,7 +232,7 @@ def _sandboxes() -> Iterator[DoctorFinding]:
     for offer in kinds_of_this_machine():
         if offer.why_not is None:
             guarantee = f"guarantees: {offer.guarantee}"
-            yield DoctorFinding("Sandboxes", offer.kind, FindingStatus.OK, guarantee)
+            yield _ok("Sandboxes", offer.kind, guarantee)
             continue
         # "here: " marks an installed sandbox that fails; otherwise program or kernel lack support.
         is_broken = "here: " in offer.why_not
@@ -261,28 +256,24 @@ def _sandboxes() -> Iterator[DoctorFinding]:
 
 def _gpus() -> Iterator[DoctorFinding]:
     if shutil.which("nvidia-smi") is None:
-        yield DoctorFinding(
-            "GPUs", "nvidia", FindingStatus.MISSING, "no nvidia-smi; only training wants one"
-        )
+        yield _missing("GPUs", "nvidia", "no nvidia-smi; only training wants one")
         return
     fields = "--query-gpu=name,memory.total,driver_version"
     answer = _run_program("nvidia-smi", fields, "--format=csv,noheader")
     if answer.failure is not None or not answer.text:
         detail = answer.failure or "nvidia-smi names no GPU"
-        yield DoctorFinding("GPUs", "nvidia", FindingStatus.BROKEN, detail, "nvidia-smi")
+        yield _broken("GPUs", "nvidia", detail, "nvidia-smi")
         return
     for number, line in enumerate(answer.text.splitlines()):
         name, memory, driver = [one.strip() for one in f"{line},,".split(",")[:3]]
-        yield DoctorFinding(
-            "GPUs", f"nvidia {number}", FindingStatus.OK, f"{name}, {memory}, driver {driver}"
-        )
+        yield _ok("GPUs", f"nvidia {number}", f"{name}, {memory}, driver {driver}")
 
 
 def _kubernetes() -> Iterator[DoctorFinding]:
     if importlib.util.find_spec("kubernetes") is None:
         cure = "pip install 'openenv[kubernetes]'"
         detail = "its Python client is not installed"
-        yield DoctorFinding("Clusters", "kubernetes", FindingStatus.MISSING, detail, cure)
+        yield _missing("Clusters", "kubernetes", detail, cure)
         return
     from openenv.errors import ProviderError
     from openenv.providers._clusters import Cluster, ClusterError
@@ -291,32 +282,26 @@ def _kubernetes() -> Iterator[DoctorFinding]:
         cluster = Cluster()
     except ProviderError:
         cure = "export KUBECONFIG=FILE"
-        yield DoctorFinding(
-            "Clusters", "kubernetes", FindingStatus.MISSING, "no cluster is known", cure
-        )
+        yield _missing("Clusters", "kubernetes", "no cluster is known", cure)
         return
     try:
         cluster.find("Pod", "default", "openenv-doctor")  # there is none
     except ClusterError as error:
         if error.status != 403:  # the user may not read this namespace
             detail = redact(str(error))
-            yield DoctorFinding(
-                "Clusters", "kubernetes", FindingStatus.BROKEN, detail, "kubectl cluster-info"
-            )
+            yield _broken("Clusters", "kubernetes", detail, "kubectl cluster-info")
             return
-    yield DoctorFinding("Clusters", "kubernetes", FindingStatus.OK, "the API server answers")
+    yield _ok("Clusters", "kubernetes", "the API server answers")
 
 
 def _ray() -> Iterator[DoctorFinding]:
     if not _is_installed("ray"):
         cure = "pip install 'openenv[ray]'"
-        yield DoctorFinding("Clusters", "ray", FindingStatus.MISSING, "not installed", cure)
+        yield _missing("Clusters", "ray", "not installed", cure)
         return
     address = os.environ.get("RAY_ADDRESS")
     where = "one is started when it is needed" if address is None else f"cluster {address}"
-    yield DoctorFinding(
-        "Clusters", "ray", FindingStatus.OK, f"{importlib.metadata.version('ray')}, {where}"
-    )
+    yield _ok("Clusters", "ray", f"{importlib.metadata.version('ray')}, {where}")
 
 
 # ------------------------------------------------------------------ the Hub, and programs
@@ -325,18 +310,14 @@ def _ray() -> Iterator[DoctorFinding]:
 def _hub() -> Iterator[DoctorFinding]:
     if importlib.util.find_spec("huggingface_hub") is None:
         cure = "pip install 'openenv[hf]'"
-        yield DoctorFinding(
-            "Hub", "login", FindingStatus.MISSING, "huggingface_hub is not installed", cure
-        )
+        yield _missing("Hub", "login", "huggingface_hub is not installed", cure)
         return
     from huggingface_hub import constants, get_token
     from huggingface_hub.utils import build_hf_headers, get_session
 
     token = get_token()
     if token is None:
-        yield DoctorFinding(
-            "Hub", "login", FindingStatus.MISSING, "there is no token", "hf auth login"
-        )
+        yield _missing("Hub", "login", "there is no token", "hf auth login")
         return
     where = f"{constants.ENDPOINT}/api/whoami-v2"
     try:
@@ -346,13 +327,13 @@ def _hub() -> Iterator[DoctorFinding]:
     except Exception as error:  # depends on the library's HTTP client
         why = redact(f"{type(error).__name__}: {error}".removesuffix(": "))
         detail = f"there is a token; {constants.ENDPOINT} cannot be reached ({why})"
-        yield DoctorFinding("Hub", "login", FindingStatus.MISSING, detail)
+        yield _missing("Hub", "login", detail)
         return
     if answer.status_code == 200:
-        yield DoctorFinding("Hub", "login", FindingStatus.OK, f"as {answer.json().get('name')}")
+        yield _ok("Hub", "login", f"as {answer.json().get('name')}")
     else:
         detail = f"{constants.ENDPOINT} refuses the token (status {answer.status_code})"
-        yield DoctorFinding("Hub", "login", FindingStatus.BROKEN, detail, "hf auth login")
+        yield _broken("Hub", "login", detail, "hf auth login")
 
 
 def _programs() -> Iterator[DoctorFinding]:
@@ -377,35 +358,29 @@ def _files() -> DoctorFinding:
     is_few = soft != resource.RLIM_INFINITY and soft < FEW_FILES
     if not is_few:
         shown = "no limit" if soft == resource.RLIM_INFINITY else f"{soft:,}"
-        return DoctorFinding("Room", "open files", FindingStatus.OK, shown)
+        return _ok("Room", "open files", shown)
     more = 65536 if hard == resource.RLIM_INFINITY else min(65536, hard)
     detail = f"{soft:,} are too few for thousands of sessions"
-    return DoctorFinding("Room", "open files", FindingStatus.MISSING, detail, f"ulimit -n {more}")
+    return _missing("Room", "open files", detail, f"ulimit -n {more}")
 
 
 def _disk() -> DoctorFinding:
     free = shutil.disk_usage(tempfile.gettempdir()).free / 1e9
     detail = f"{free:,.1f} GB free in {tempfile.gettempdir()}"
     if free >= LITTLE_DISK_GB:
-        return DoctorFinding("Room", "disk", FindingStatus.OK, detail)
+        return _ok("Room", "disk", detail)
     cure = "export TMPDIR=DIRECTORY"
-    return DoctorFinding(
-        "Room", "disk", FindingStatus.MISSING, f"{detail}: images may not fit", cure
-    )
+    return _missing("Room", "disk", f"{detail}: images may not fit", cure)
 
 
 def _memory() -> DoctorFinding:
     free = _available_gb()
     if free is None:
-        return DoctorFinding(
-            "Room", "memory", FindingStatus.OK, "it cannot be told how much is free"
-        )
+        return _ok("Room", "memory", "it cannot be told how much is free")
     detail = f"{free:,.1f} GB free"
     if free >= LITTLE_MEMORY_GB:
-        return DoctorFinding("Room", "memory", FindingStatus.OK, detail)
-    return DoctorFinding(
-        "Room", "memory", FindingStatus.MISSING, f"{detail}: environments may be killed"
-    )
+        return _ok("Room", "memory", detail)
+    return _missing("Room", "memory", f"{detail}: environments may be killed")
 
 
 def _available_gb() -> float | None:
@@ -431,10 +406,8 @@ def _port() -> DoctorFinding:
             probe.bind(("127.0.0.1", PORT))
         except OSError:
             cure = "openenv serve --port 0"
-            return DoctorFinding(
-                "Room", f"port {PORT}", FindingStatus.MISSING, "it is in use", cure
-            )
-    return DoctorFinding("Room", f"port {PORT}", FindingStatus.OK, "free")
+            return _missing("Room", f"port {PORT}", "it is in use", cure)
+    return _ok("Room", f"port {PORT}", "free")
 
 
 CHECKS = (
