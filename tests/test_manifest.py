@@ -188,9 +188,9 @@ def test_a_name_that_stands_twice_is_an_error_with_both_lines() -> None:
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (b"name: x\nport: \xff\xfe", "line 2, column 7: it is no UTF-8: byte 14 is 0xff"),
+        (b"name: x\nport: \xff\xfe", "line 2, column 7: it is not UTF-8: byte 14 is 0xff"),
         (b"#" * (MAX_BYTES + 1), "larger than 128 KiB"),
-        ("name: x\n".encode("utf-16"), "it is no UTF-8"),
+        ("name: x\n".encode("utf-16"), "it is not UTF-8"),
     ],
 )
 def test_what_is_no_text_is_refused(data: bytes, says: str, tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_validate_shows_each_error_with_its_line_and_a_caret(tmp_path: Path) -> 
     assert "openenv.yaml:2:7: port: " in done.stdout
     assert "2 | port: 99999\n            |       ^^^^^" in done.stdout
     assert "openenv.yaml:4:6: app: 'a b' does not fit" in done.stdout
-    assert "warning: openenv.yaml:3:1: notes: is no field" in done.stdout
+    assert "warning: openenv.yaml:3:1: notes: is not a field" in done.stdout
     told = run_openenv("validate", "--level", "static", "--skip-build", "--json", ".", cwd=tmp_path)
     (result,) = (
         r for r in json.loads(told.stdout)["results"] if r["check_id"] == "static.manifest"

@@ -641,7 +641,7 @@ def test_a_person_at_a_terminal_is_asked_and_told_which_commit(
 
 
 def test_what_the_hub_does_not_have_is_said(hub: HubServer) -> None:
-    with pytest.raises(RepositoryNotFoundError, match="it is not there"):
+    with pytest.raises(RepositoryNotFoundError, match="it does not exist"):
         AutoEnv.from_env("owner/nothing", trust_remote_code=True)
     with pytest.raises(RepositoryNotFoundError, match="the revision v9 of owner/parrot-env"):
         AutoEnv.from_env("owner/parrot-env@v9", trust_remote_code=True)

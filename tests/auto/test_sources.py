@@ -198,7 +198,7 @@ def test_two_packages_of_one_name_are_told_apart(checkout: Path, tmp_path: Path)
 
 
 def test_a_directory_that_is_none_says_which_was_meant(checkout: Path) -> None:
-    with pytest.raises(NoEnvironmentError, match=r"is no directory.*Did you mean .*macaw_env"):
+    with pytest.raises(NoEnvironmentError, match=r"is not a directory.*Did you mean .*macaw_env"):
         AutoEnv.from_env(checkout.with_name("macau_env"))
     with pytest.raises(NoEnvironmentError, match=r"has no openenv\.yaml"):
         AutoEnv.from_env(checkout / "server")

@@ -286,10 +286,10 @@ def test_more_failures_than_may_be_exit_with_1_and_name_the_cause(tmp_path: Path
         (["openspiel:catch", "--llm-port", "9"], "--llm-endpoint"),
         (["openspiel:catch", "--policy", "random", "--provider", "openai"], "excludes"),
         (["openspiel:catch", "--policy", "randon"], "did you mean 'random'"),
-        (["openspiel:catch", "--dataset-config", "{"], "no JSON"),
+        (["openspiel:catch", "--dataset-config", "{"], "not valid JSON"),
         (["openspiel:catch", "--dataset-config", "[]"], "expected an object"),
         (["echo", "--dataset-config", "{}"], "--dataset-config"),
-        (["openspiel:catch", "--error-budget", "few"], "no number"),
+        (["openspiel:catch", "--error-budget", "few"], "not a number"),
     ],
     ids=lambda value: "-".join(value)[:40] if isinstance(value, list) else "",
 )

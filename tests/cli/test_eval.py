@@ -178,7 +178,7 @@ def refused(*arguments: str) -> CommandError:
         (("--compare", "a.jsonl", "b.jsonl"), "no task in common"),
         (("blackjack_env", "--resume"), "--output-dir FOLDER"),
         (("blackjack_env", "--policy", "rondom"), "did you mean 'random'?"),
-        (("blackjack_env", "--error-budget", "some"), "is no number"),
+        (("blackjack_env", "--error-budget", "some"), "is not a number"),
     ],
 )
 def test_misuse_is_told_and_nothing_played(

@@ -133,7 +133,7 @@ def test_another_kind_of_server_is_told_apart(tmp_path: Path) -> None:
     with openenv_running(*arguments, cwd=tmp_path, log=tmp_path / "log") as server:
         done = run_openenv("info", server.first_line()["url"], cwd=tmp_path)
     assert done.returncode == 1
-    assert "is no server of an environment: /metadata gave 404" in done.stderr
+    assert "is not an OpenEnv server: /metadata gave 404" in done.stderr
 
 
 HOSTILE = "evil\x1b]0;pwned\x07\x1b[2J\x9b1m\u202e [link=http://x]y[/link]"

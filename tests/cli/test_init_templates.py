@@ -321,7 +321,10 @@ def test_what_cannot_be_wrapped_says_why(what: str, words: str, odd: Path) -> No
     [
         (("my_env", "-t", "mpc"), "hint: did you mean mcp?"),
         (("my_env", "-t", "package"), "hint: add --wraps MODULE:CLASS"),
-        (("my_env", "-t", "mcp", "--wraps", "a:B"), "--wraps means nothing to the template mcp"),
+        (
+            ("my_env", "-t", "mcp", "--wraps", "a:B"),
+            "--wraps cannot be combined with the template mcp",
+        ),
         (("my_env", "-t", "gym", "--from-gymnasium", "X"), "exclude each other"),
         ((), "Missing argument 'NAME'"),
     ],

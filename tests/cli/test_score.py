@@ -285,7 +285,7 @@ def test_a_recording_is_scored(here: Path) -> None:
         (["--with", "scorers:length", "--output", "played.jsonl", "--force"], "another file"),
         (["--with", "scorers:length", "--resume", "--force"], "exclude"),
         (["--with", "scorers:length", "--tasks", "nowhere.jsonl"], "nowhere.jsonl"),
-        (["--with", "scorers:length", "--split", "test"], "without tasks"),
+        (["--with", "scorers:length", "--split", "test"], "requires tasks"),
         (["--with", "scorers:length", "--output", "x.parquet"], "write a .jsonl"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else None,

@@ -95,7 +95,7 @@ def test_what_is_there_is_replaced_by_force_only(add: Any, tmp_path: Path) -> No
     skill.write_text("of my own")
     refused = add("--claude")
     assert refused.returncode == 1
-    assert "is there already\nhint: --force replaces it" in refused.stderr
+    assert "already exists\nhint: --force replaces it" in refused.stderr
     assert skill.read_text() == "of my own"
     assert not (tmp_path / "project" / ".claude").exists()
     assert add("--claude", "--force").returncode == 0

@@ -90,7 +90,7 @@ def test_the_ends_of_lines_stay_as_they_are() -> None:
 
 @pytest.mark.parametrize(
     ("matter", "said"),
-    [("title: [a", r"line 3.*no YAML"), ("- a", "is a list"), ("just words", "is a str")],
+    [("title: [a", r"line 3.*invalid YAML"), ("- a", "is a list"), ("just words", "is a str")],
 )
 def test_front_matter_that_cannot_be_read_is_said(matter: str, said: str) -> None:
     with pytest.raises(StructureError, match=said):

@@ -112,7 +112,7 @@ def test_a_secret_is_named_by_its_place_in_the_directory(echo: Path) -> None:
 
 
 def test_a_directory_that_is_no_environment_says_what_it_lacks(echo: Path) -> None:
-    with pytest.raises(StructureError, match="no directory"):
+    with pytest.raises(StructureError, match="not a directory"):
         check_structure(echo / "nothing")
     for name in ("client.py", "server/Dockerfile", "server/app.py"):
         (echo / name).unlink()
@@ -131,7 +131,7 @@ def test_a_directory_that_is_no_environment_says_what_it_lacks(echo: Path) -> No
         with pytest.raises(StructureError, match=said):
             check_structure(echo)
     (echo / "openenv.yaml").unlink()
-    with pytest.raises(StructureError, match="no environment") as caught:
+    with pytest.raises(StructureError, match="not an environment") as caught:
         check_structure(echo)
     assert not caught.value.is_environment
 

@@ -65,14 +65,14 @@ def test_a_secret_in_the_context_is_left_out_and_said(tmp_path: Path) -> None:
     ("arguments", "code", "words"),
     [
         (("nowhere",), 1, "has no openenv.yaml"),
-        ((ECHO, "--build-arg", "A"), 2, "--build-arg A is no NAME=VALUE"),
+        ((ECHO, "--build-arg", "A"), 2, "--build-arg A is not of the form NAME=VALUE"),
         ((ECHO, "-t", "No Name"), 2, "'No Name' cannot be the name of an image"),
-        ((ECHO, "-f", "nowhere"), 1, "the Dockerfile nowhere is not there"),
-        ((ECHO, "-c", "nowhere"), 1, "is no directory"),
-        ((ECHO, "--ca-file", "nowhere"), 2, "--ca-file nowhere is not there"),
+        ((ECHO, "-f", "nowhere"), 1, "the Dockerfile nowhere does not exist"),
+        ((ECHO, "-c", "nowhere"), 1, "is not a directory"),
+        ((ECHO, "--ca-file", "nowhere"), 2, "--ca-file nowhere does not exist"),
         ((ECHO, "--push", "https://x.example"), 2, "hint: --push x.example"),
         ((ECHO, "--push", "x", "--offline"), 2, "exclude each other"),
-        ((ECHO, "--push-without-tls"), 2, "wants --push"),
+        ((ECHO, "--push-without-tls"), 2, "requires --push"),
         ((ECHO, "--engine", "lxc"), 2, "lxc"),
     ],
 )
@@ -89,7 +89,7 @@ def test_an_option_of_the_lock_means_nothing_to_a_dockerfile_without(tmp_path: P
     (tmp_path / "Own").write_text("FROM x\nRUN pip install .")
     done = run_openenv("build", ECHO, "-f", "Own", "--wheels", ".", cwd=tmp_path)
     assert done.returncode == 2
-    assert "--wheels means nothing to a Dockerfile that installs by itself" in done.stderr
+    assert "--wheels has no effect on a Dockerfile that ignores the lock" in done.stderr
     assert "is not this checkout's OpenEnv" in done.stderr
 
 

@@ -199,7 +199,7 @@ def test_the_openenv_of_an_image_is_the_one_that_is_named_or_runs(
     assert chosen(LockOptions()) == vendored
     assert chosen(LockOptions(LOCKED)) is None
     vendored.unlink()
-    with pytest.raises(BuildError, match="which is not there"):
+    with pytest.raises(BuildError, match="which does not exist"):
         chosen(LockOptions())
 
 

@@ -108,7 +108,7 @@ def test_labels_say_what_it_is_and_where_it_came_from(
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (lambda e: (e / "openenv.yaml").unlink(), "has no openenv.yaml, so it is no environment"),
+        (lambda e: (e / "openenv.yaml").unlink(), "has no openenv.yaml, so it is not an environment"),
         (lambda e: (e / "openenv.yaml").write_text("- a"), "must hold a mapping"),
         (lambda e: (e / "pyproject.toml").write_text("[a"), "pyproject.toml cannot be read"),
     ],
@@ -122,9 +122,9 @@ def test_what_cannot_be_read_is_named(spoil: object, words: str, environment: Pa
 def test_a_dockerfile_or_context_that_is_not_there_is_named(
     environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(BuildError, match="the Dockerfile nowhere is not there"):
+    with pytest.raises(BuildError, match="the Dockerfile nowhere does not exist"):
         plan(environment, dockerfile=Path("nowhere"))
-    with pytest.raises(BuildError, match="is no directory"):
+    with pytest.raises(BuildError, match="is not a directory"):
         plan(environment, context=environment / "nowhere")
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "today")
     with pytest.raises(BuildError, match="SOURCE_DATE_EPOCH is 'today'"):

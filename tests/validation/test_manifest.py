@@ -109,7 +109,7 @@ def test_a_section_on_execution_makes_the_second_schema(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("oracle_tol", "orcle_tol", "reward.orcle_tolerance: is no field; did you mean oracle_"),
+        ("oracle_tol", "orcle_tol", "reward.orcle_tolerance: is not a field; did you mean oracle_"),
         ("floor_margin: 0.5", "", "reward.floor_margin: is missing"),
         ("[0.0, 1.0]", "[1.0, 0.0]", "reward.range: expected [lowest, highest]"),
         ("[0.0, 1.0]", "[0.0, .inf]", "reward.range: expected [lowest, highest]"),
@@ -131,7 +131,7 @@ def test_a_section_on_execution_makes_the_second_schema(tmp_path: Path) -> None:
             "  execution: {probe_path: ../x}\n  types:",
             "execution.probe_path: '../x' must be a path within",
         ),
-        ("  types:", "  speed: 1\n  types:", "speed: is no field; there are reward, judge"),
+        ("  types:", "  speed: 1\n  types:", "speed: is not a field; there are reward, judge"),
     ],
 )
 def test_a_wrong_field_is_named(old: str, new: str, says: str, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ class NoEnvironmentError(OpenEnvError, ValueError):
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        why = f"has no {MANIFEST}" if directory.is_dir() else "is no directory"
+        why = f"has no {MANIFEST}" if directory.is_dir() else "is not a directory"
         beside = directory.parent.glob(f"*/{MANIFEST}") if directory.parent.is_dir() else ()
         names = [path.parent.name for path in beside]
         close = difflib.get_close_matches(directory.name, names, n=1)

@@ -399,7 +399,7 @@ def _dict(space: Any, path: str, model: _ModelSource) -> tuple[Code, dict[str, A
     for key, inner in space.spaces.items():
         if not (isinstance(key, str) and key.isidentifier()):
             raise CommandError(
-                f"{path} has the key {key!r}, which is no name of a field",
+                f"{path} has the key {key!r}, which is not a valid field name",
                 hint="`openenv serve gymnasium:ID` serves it, without a package",
             )
         annotation = _inner(inner, f"{path}.{key}", model)

@@ -167,9 +167,9 @@ def _check(url: str, page: FetchedPage) -> None:
     if page.failure is not None:
         raise ConnectError(_no_answer(url, page.failure))
     if page.status in (401, 403):
-        raise ConnectError(f"{url} wants a key (status {page.status}): set OPENENV_API_KEY")
+        raise ConnectError(f"{url} requires a key (status {page.status}): set OPENENV_API_KEY")
     if not page.object:
-        raise ConnectError(f"{url} is no server of an environment: {page.path} gave {page.status}")
+        raise ConnectError(f"{url} is not an OpenEnv server: {page.path} gave {page.status}")
 
 
 def _count_tasks(url: str) -> dict[str, int]:

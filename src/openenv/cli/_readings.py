@@ -123,7 +123,7 @@ def _describe_refusal(url: str, status: int) -> MetricsUnreadable:
         )
     if status in (401, 403):
         return MetricsUnreadable(
-            f"{url} wants a key (status {status})",
+            f"{url} requires a key (status {status})",
             "pass it: --api-key-file FILE, or OPENENV_API_KEY",
         )
     return MetricsUnreadable(f"{url} answered with status {status}")

@@ -80,7 +80,7 @@ def parse_pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
         name, sign, value = one.partition("=")
         if not (name and sign):
             raise CommandError(
-                f"{option} {redact(one)} is no NAME=VALUE",
+                f"{option} {redact(one)} is not of the form NAME=VALUE",
                 hint=f"write {option} {name or 'NAME'}=VALUE",
                 exit_code=MISUSED,
             )

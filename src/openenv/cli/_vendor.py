@@ -119,7 +119,7 @@ def read_source(told: str) -> VendoredSource:
 def _of_file(told: str, path: Path) -> VendoredSource:
     if path.suffix != ".py" or not path.stem.isidentifier():
         raise CommandError(
-            f"{told} is no module of Python", hint="name a .py file", exit_code=MISUSED
+            f"{told} is not a Python module", hint="name a .py file", exit_code=MISUSED
         )
     files = {path.name: path, **_licences_in(path.parent)}
     return VendoredSource(told, files, "vendor")
@@ -197,7 +197,7 @@ def _of_distribution(name: str) -> VendoredSource:
     except (metadata.PackageNotFoundError, ValueError):
         known = {one.name for one in metadata.distributions()}
         raise CommandError(
-            f"{name} is no directory, no file, and no package that is installed",
+            f"{name} is neither a directory, a file nor an installed package",
             hint=did_you_mean(name, known),
             exit_code=MISUSED,
         ) from None

@@ -108,7 +108,7 @@ def _import_named(option: str, text: str | None) -> Any:
     module, _, name = text.partition(":")
     if not module or not name:
         raise CommandError(
-            f"--{option} {text!r} names nothing",
+            f"--{option} {text!r} is not of the form module:name",
             hint=f"expected module:name, such as --{option} scores:{option}",
             exit_code=MISUSED,
         )

@@ -94,7 +94,7 @@ def _class(target: str) -> tuple[str, str, Any]:
         known = [one for one, value in vars(found).items() if isinstance(value, type)]
         close = difflib.get_close_matches(name, known, n=3)
         raise CommandError(
-            f"{module} has no class {name}" if cls is None else f"{target} is no class",
+            f"{module} has no class {name}" if cls is None else f"{target} is not a class",
             hint=f"did you mean {' or '.join(close)}?" if close else None,
             exit_code=MISUSED,
         )

@@ -435,7 +435,7 @@ class Hub:
             return RepositoryNotFoundError(f"{what}: there is none", status=status)
         if isinstance(error, self._errors.RepositoryNotFoundError) and self._may_ask():
             return RepositoryNotFoundError(
-                f"{what}: it is not there, or this token may not see it",
+                f"{what}: it does not exist, or this token may not see it",
                 hint="is the name spelt right? If it is private: log in as one who may see it, "
                 "by hf auth login",
                 status=status,

@@ -90,7 +90,7 @@ class FrontMatter:
             content, root = read_yaml(self._yaml)
         except UnreadableYAML as error:
             raise StructureError(
-                f"README.md, line {error.line + 2}: the front matter is no YAML: {error.why}",
+                f"README.md, line {error.line + 2}: the front matter is invalid YAML: {error.why}",
                 hint="it stands between the first two lines of `---`",
             ) from error
         self.values = {} if content is None else content

@@ -63,5 +63,5 @@ def full_space_name(told: str | None, name: str, user: Callable[[], str]) -> str
     short = name if told is None else told
     full = short if "/" in short else f"{user()}/{short}"
     if not _SPACE.fullmatch(full):
-        raise ValueError(f"{short!r} is no name of a Space")
+        raise ValueError(f"{short!r} is not a valid name of a Space")
     return full

@@ -65,7 +65,7 @@ def check_structure(environment: Path) -> dict[str, Any]:
     """
     if not environment.is_dir():
         raise StructureError(
-            f"{environment} is no directory",
+            f"{environment} is not a directory",
             hint="name the directory of an environment",
             is_environment=False,
         )
@@ -75,7 +75,7 @@ def check_structure(environment: Path) -> dict[str, Any]:
         raise StructureError(str(error), hint="openenv validate says more") from error
     if manifest is None:
         raise StructureError(
-            f"{environment} has no {MANIFEST}, so it is no environment",
+            f"{environment} has no {MANIFEST}, so it is not an environment",
             hint="name the directory of one, or make one: openenv init my_env",
             is_environment=False,
         )
@@ -238,7 +238,7 @@ def read_text(file: Path) -> str:
     try:
         return file.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
-        raise StructureError(f"{file.name} is no text in UTF-8: {error.reason}") from error
+        raise StructureError(f"{file.name} is not UTF-8 text: {error.reason}") from error
 
 
 def write_text(file: Path, text: str) -> None:

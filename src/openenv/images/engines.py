@@ -571,7 +571,7 @@ def _failure(step: str, lines: list[str], request: BuildRequest, code: int) -> B
         return EngineError(f"the build was ended by {signal.Signals(-code).name}", log=lines)
     if any("no space left on device" in line.lower() for line in lines):
         return EngineError(
-            "there is no room left for the build",
+            "no disk space is left for the build",
             hint="`df -h` shows where; an engine's own store can be emptied by `podman system "
             "prune`, or `docker system prune`",
             log=lines,
@@ -580,7 +580,7 @@ def _failure(step: str, lines: list[str], request: BuildRequest, code: int) -> B
     if (base or not step) and any(_NO_BASE.search(line) for line in lines):
         name = base or ", ".join(request.bases)
         return BuildError(
-            f"the base image {name} could not be had",
+            f"the base image {name} is not available",
             hint="choose one that this machine has, or can reach: --base IMAGE",
             log=lines[-3:],
         )

@@ -130,7 +130,7 @@ def openenv_source(
     if declared is not None:
         if not declared.exists():
             raise BuildError(
-                f"[tool.uv.sources] takes openenv from {declared}, which is not there",
+                f"[tool.uv.sources] takes openenv from {declared}, which does not exist",
                 hint="--openenv running takes the one that runs",
             )
         return declared

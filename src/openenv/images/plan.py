@@ -110,7 +110,7 @@ def read_plan(
         raise BuildError(str(error)) from error
     if manifest is None:
         raise BuildError(
-            f"{environment} has no {MANIFEST}, so it is no environment",
+            f"{environment} has no {MANIFEST}, so it is not an environment",
             hint="name the directory of one: openenv build DIRECTORY",
         )
     package = package_name(manifest) or environment.name.replace("-", "_")
@@ -125,7 +125,7 @@ def read_plan(
         given.setdefault("ENV_NAME", package)
     root = (context or environment).resolve()
     if not root.is_dir():
-        raise BuildError(f"{root} is no directory, so it cannot be the context of a build")
+        raise BuildError(f"{root} is not a directory, so it cannot be the context of a build")
     own = Path(f"{dockerfile or environment / found.source}.dockerignore")
     epoch_s = _epoch(environment)
     given["SOURCE_DATE_EPOCH"] = given.get("SOURCE_DATE_EPOCH", str(epoch_s))
@@ -160,7 +160,9 @@ def _dockerfile(environment: Path, told: Path | None, default: str) -> Dockerfil
             if (environment / place).is_file():
                 return Dockerfile((environment / place).read_text(encoding="utf-8"), place)
     except (OSError, UnicodeDecodeError) as error:
-        why = "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
+        why = (
+            "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
+        )
         raise BuildError(
             f"the Dockerfile {told or environment} {why}",
             hint=f"without --dockerfile it is {' or '.join(PLACES)} of the environment, or ours",

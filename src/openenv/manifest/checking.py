@@ -93,7 +93,7 @@ def _unknown(document: ManifestDocument) -> Iterator[ManifestProblem]:
         if name not in known:
             close = difflib.get_close_matches(str(name), known, n=1)
             meant = f"did you mean {close[0]}?" if close else "it is ignored"
-            yield document.problem((name,), f"{name}: is no field; {meant}", at_key=True)
+            yield document.problem((name,), f"{name}: is not a field; {meant}", at_key=True)
 
 
 def _numbers(document: ManifestDocument) -> Iterator[ManifestProblem]:

@@ -68,7 +68,9 @@ def describe_error(error: Any, model: type[BaseModel], whole: str = MANIFEST) ->
         return f"{path}: is missing"
     if kind == "extra_forbidden":
         known = _names_beside(error["loc"], model)
-        return f"{path}: is no field{suggest_name(str(error['loc'][-1]), known) if known else ''}"
+        return (
+            f"{path}: is not a field{suggest_name(str(error['loc'][-1]), known) if known else ''}"
+        )
     if kind == "value_error":
         return f"{path or whole}: {error['ctx']['error']}"
     if kind == "string_pattern_mismatch" and (wanted := _description(error["loc"], model)):

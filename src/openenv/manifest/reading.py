@@ -137,7 +137,7 @@ def read_text(path: Path) -> str:
         return data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         before = data[: error.start].decode("utf-8", "replace")
-        why = f"it is no UTF-8: byte {error.start} is {data[error.start]:#04x}"
+        why = f"it is not UTF-8: byte {error.start} is {data[error.start]:#04x}"
         line = before.count("\n")
         raise _unreadable(path, before, why, line, len(before.rpartition("\n")[2])) from error
 

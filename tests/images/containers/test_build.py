@@ -275,7 +275,7 @@ def test_a_base_that_is_not_there_is_named(small: Path) -> None:
     assert "the base image localhost/no-such-base:1 is not on this machine" in done.stderr
     assert "hint: podman pull localhost/no-such-base:1" in done.stderr
     done = build(small, *arguments, code=1)
-    assert "the base image localhost/no-such-base:1 could not be had" in done.stderr
+    assert "the base image localhost/no-such-base:1 is not available" in done.stderr
     assert "--base IMAGE" in done.stderr
 
 

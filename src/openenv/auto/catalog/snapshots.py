@@ -34,7 +34,7 @@ def load_catalog(path: Path | str) -> CatalogSnapshot:
     except OSError as error:
         raise CatalogError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise CatalogError(f"{path} is no JSON: {error}") from error
+        raise CatalogError(f"{path} is not valid JSON: {error}") from error
     version = content.get("profile_version") if isinstance(content, dict) else None
     if version != PROFILE_VERSION:
         raise CatalogError(

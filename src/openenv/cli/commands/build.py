@@ -319,13 +319,15 @@ def _check(tags: Sequence[str] | None, push: str | None, plain: bool, offline: b
     if push is not None and offline:
         raise CommandError("--push and --offline exclude each other", exit_code=MISUSED)
     if plain and push is None:
-        raise CommandError("--push-without-tls wants --push", exit_code=MISUSED)
+        raise CommandError("--push-without-tls requires --push", exit_code=MISUSED)
 
 
 def _check_files(**paths: Path | None) -> None:
     for name, path in paths.items():
         if path is not None and not path.exists():
-            raise CommandError(f"--{name.replace('_', '-')} {path} is not there", exit_code=MISUSED)
+            raise CommandError(
+                f"--{name.replace('_', '-')} {path} does not exist", exit_code=MISUSED
+            )
 
 
 def check_openenv(told: Path | None) -> None:
@@ -338,7 +340,7 @@ def check_openenv(told: Path | None) -> None:
 
     if told not in (None, RUNNING, LOCKED) and not told.exists():
         raise CommandError(
-            f"--openenv {told} is not there",
+            f"--openenv {told} does not exist",
             hint="name a wheel or a checkout of OpenEnv, or say running or locked",
             exit_code=MISUSED,
         )
@@ -348,7 +350,7 @@ def _check_unlocked(locking: LockOptions) -> None:
     for name in ("openenv", "index_url", "wheels"):
         if getattr(locking, name) is not None:
             raise CommandError(
-                f"--{name.replace('_', '-')} means nothing to a Dockerfile that installs by itself",
+                f"--{name.replace('_', '-')} has no effect on a Dockerfile that ignores the lock",
                 hint="have it install .openenv/requirements.lock, as that of `openenv init` does",
                 exit_code=MISUSED,
             )

@@ -273,7 +273,7 @@ class Teacher:
 
         if self.provider not in PROVIDERS:
             raise CommandError(
-                f"--provider {self.provider!r} is none of {', '.join(PROVIDERS)}",
+                f"--provider {self.provider!r} must be one of {', '.join(PROVIDERS)}",
                 hint=did_you_mean(self.provider, PROVIDERS),
                 exit_code=MISUSED,
             )
@@ -353,7 +353,7 @@ def _config(text: str | None) -> dict[str, Any] | None:
     try:
         found = read_json(text)
     except ValueError as error:
-        why = f"--dataset-config is no JSON: {error}"
+        why = f"--dataset-config is not valid JSON: {error}"
         raise CommandError(why, exit_code=MISUSED) from error
     if not isinstance(found, dict):
         why = f"--dataset-config is {found!r:.100}; expected an object"

@@ -236,7 +236,7 @@ def deploy(
             exit_code=MISUSED,
         )
     if image is None:
-        raise CommandError("--kubernetes wants --image", exit_code=MISUSED)
+        raise CommandError("--kubernetes requires --image", exit_code=MISUSED)
     _refuse_options_of(SPACE, "--kubernetes", cli)
     try:
         options = KubernetesOptions(

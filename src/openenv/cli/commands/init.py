@@ -166,7 +166,7 @@ def _choose_template(template: str | None, wraps: str | None, from_gymnasium: st
         raise CommandError(f"{other} and --from-gymnasium exclude each other", exit_code=MISUSED)
     if wraps is not None and template not in (None, "package"):
         raise CommandError(
-            f"--wraps means nothing to the template {template}",
+            f"--wraps cannot be combined with the template {template}",
             hint="leave --template out, or say --template package",
             exit_code=MISUSED,
         )

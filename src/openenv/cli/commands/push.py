@@ -176,9 +176,9 @@ def push(
     if interface and no_interface:
         raise CommandError("--interface and --no-interface exclude each other", exit_code=MISUSED)
     if exclude is not None and not exclude.is_file():
-        raise CommandError(f"--exclude {exclude} is not there", exit_code=MISUSED)
+        raise CommandError(f"--exclude {exclude} does not exist", exit_code=MISUSED)
     if not environment.is_dir():
-        raise CommandError(f"{environment} is no directory", exit_code=MISUSED)
+        raise CommandError(f"{environment} is not a directory", exit_code=MISUSED)
     check_openenv(openenv)
     if registry is not None:
         _refuse(
@@ -216,7 +216,7 @@ def push(
 
     if openenv not in (None, LOCKED):
         raise CommandError(
-            f"--openenv {openenv} wants --registry: a Space installs what the environment names",
+            f"--openenv {openenv} requires --registry: a Space installs what the environment names",
             exit_code=MISUSED,
         )
     if create_pr:

@@ -299,7 +299,9 @@ def parse_error_budget(text: str) -> float:
         return int(text) if text.isdigit() else float(text)
     except ValueError:
         raise CommandError(
-            f"--error-budget {text!r} is no number", hint="0.1 is a share, 10 a count", exit_code=2
+            f"--error-budget {text!r} is not a number",
+            hint="0.1 is a share, 10 a count",
+            exit_code=2,
         ) from None
 
 
@@ -322,7 +324,7 @@ def report_errors(output: Path | None, env: str | None = None) -> Iterator[None]
         yield
     except FileExistsError as error:
         hint = f"go on with it: --output {output} --resume; or name another file"
-        raise CommandError(f"{output} is there already", hint=hint, exit_code=MISUSED) from error
+        raise CommandError(f"{output} already exists", hint=hint, exit_code=MISUSED) from error
     except RolloutsFailed as error:
         again = None if output is None else f"once that is mended: --output {output} --resume"
         raise CommandError(str(error), hint=again, exit_code=FAILED) from error

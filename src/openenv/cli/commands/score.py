@@ -165,7 +165,7 @@ def _tasks(source: str | None, split: str | None) -> Callable[[str], Task | None
     """Return a function that finds a task by id."""
     if source is None:
         if split is not None:
-            why = f"--split {split} means nothing without tasks"
+            why = f"--split {split} requires tasks"
             raise CommandError(why, hint="--tasks SOURCE", exit_code=MISUSED)
         return None
     from openenv.tasks import load_tasks
@@ -297,7 +297,7 @@ def _report_errors(output: Path) -> Iterator[None]:
         raise
     except FileExistsError as error:
         hint = "--resume goes on with it, --force replaces it, --output names another one"
-        why = f"{output} is there already"
+        why = f"{output} already exists"
         raise CommandError(why, hint=hint, exit_code=MISUSED) from error
     except (OpenEnvError, OSError, ValueError) as error:
         raise CommandError(describe_error(error), exit_code=MISUSED) from error

@@ -78,7 +78,7 @@ def sft(
 
     if form not in FORMS:
         raise CommandError(
-            f"--form {form!r} is none of {', '.join(FORMS)}",
+            f"--form {form!r} must be one of {', '.join(FORMS)}",
             hint=did_you_mean(form, FORMS),
             exit_code=MISUSED,
         )
@@ -87,7 +87,7 @@ def sft(
         done = write_sft(*sources, output=output, form=form, filters=filters, replace=force)
     except FileExistsError as error:
         raise CommandError(
-            f"{output} is there already", hint="--force replaces it", exit_code=MISUSED
+            f"{output} already exists", hint="--force replaces it", exit_code=MISUSED
         ) from error
     except (OpenEnvError, OSError) as error:
         raise CommandError(describe_error(error), exit_code=FAILED) from error

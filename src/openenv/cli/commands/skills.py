@@ -93,4 +93,4 @@ def add(
 def _check_free(places: list[Path]) -> None:
     for place in places:
         if place.exists() or place.is_symlink():
-            raise CommandError(f"{place} is there already", hint="--force replaces it")
+            raise CommandError(f"{place} already exists", hint="--force replaces it")

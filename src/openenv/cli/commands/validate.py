@@ -220,7 +220,7 @@ def _address(target: str | None, url: str | None, local: bool) -> str | None:
         return target
     if url is not None and parse_target(url).kind is not TargetKind.SERVER:
         raise CommandError(
-            f"--url {url} is no address", hint=f"write --url http://{url}", exit_code=FAILED
+            f"--url {url} is not an address", hint=f"write --url http://{url}", exit_code=FAILED
         )
     return url
 
