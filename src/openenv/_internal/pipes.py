@@ -1,24 +1,183 @@
-"""Pipes to other programs, read and written from an event loop that waits for neither."""
+"""Programs that are spoken to by their standard streams, from an event loop.
+
+`PipedProcess` owns a program: it has a process group of its own, its last lines on standard error
+are kept, and it is killed with the whole group when this program ends. Its id is not given free
+before `kill`: an end is looked at with `waitid` and WNOWAIT, so a signal reaches no other process.
+`read_pipe` and `write_all` read and write a pipe without blocking the loop.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import os
+import signal
+import subprocess  # nosec B404  # without a shell
+import time
+import weakref
+from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["reader_of", "write_all"]
+from openenv._internal.redaction import redact
+
+__all__ = ["CHUNK_BYTES", "LATE_S", "PipedProcess", "read_pipe", "write_all"]
+
+CHUNK_BYTES = 2**16
+LATE_S = 1.0  # how long after its output has ended an end, and the last words, may take
+TICK_S = 0.01
+
+_running: weakref.WeakSet[PipedProcess] = weakref.WeakSet()
 
 
-async def reader_of(
-    pipe: Any, limit: int, stack: contextlib.ExitStack | contextlib.AsyncExitStack
-) -> asyncio.StreamReader:
-    """A reader of a pipe, on the loop that runs.
+class PipedProcess:
+    """A program in a process group of its own, with a pipe for each of its standard streams.
+
+    It is used from one event loop at a time, and may be spawned again after `kill`.
 
     Args:
-        pipe: A file of the pipe's end.
-        limit: The most bytes that a line may have.
-        stack: What closes it.
+        kept_lines: Number of lines of its standard error that are kept.
+        kept_characters: Number of characters that are kept of such a line.
+    """
+
+    def __init__(self, kept_lines: int, kept_characters: int) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._exit_code: int | None = None
+        self._maker = os.getpid()
+        self._kept_characters = kept_characters
+        self._said: deque[str] = deque(maxlen=kept_lines)
+        self._listening: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, which is that of the group; None while nothing runs."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code, negative for a signal; None before the end."""
+        return self._exit_code if self._process is None else _code_of(self._process)
+
+    def is_running(self) -> bool:
+        """Whether the program was started and has not ended."""
+        return self._process is not None and _code_of(self._process) is None
+
+    # ------------------------------------------------------------------ its life
+
+    def _spawn(
+        self, command: Sequence[str], cwd: str | None, env: Mapping[str, str] | None
+    ) -> subprocess.Popen[bytes]:
+        """Start the program.
+
+        Raises:
+            OSError: There is no such program or directory.
+        """
+        self._said.clear()
+        self._exit_code = None
+        self._process = subprocess.Popen(  # nosec B603  # what the operator names, without a shell
+            command,
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=cwd,
+            env=env,
+            start_new_session=True,
+        )
+        _running.add(self)
+        return self._process
+
+    def _signal(self, by: signal.Signals) -> None:
+        # While the process has not been waited for, its id, and so its group's, is nobody else's.
+        if self._process is not None:
+            with contextlib.suppress(OSError):
+                os.killpg(self._process.pid, by)
+
+    async def _ends_within(self, seconds: float) -> bool:
+        """Wait for the end for so many seconds; return whether it came."""
+        deadline = time.monotonic() + seconds
+        while self.is_running():
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(TICK_S)
+        return True
+
+    def kill(self) -> None:
+        """End the program at once, and all that it has started in its group. Safe to repeat."""
+        process = self._process
+        if process is None:
+            return
+        self._signal(signal.SIGKILL)
+        self._process = None
+        if process.stdin is not None:
+            process.stdin.close()  # the others are their transports' to close
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._exit_code = process.wait(LATE_S)
+        _running.discard(self)
+
+    def kill_if_ours(self) -> None:
+        """End the program, unless this process was forked from the one that started it."""
+        if self._maker == os.getpid():
+            self.kill()
+
+    # ------------------------------------------------------------------ its standard error
+
+    async def _listen(self, stderr: asyncio.StreamReader) -> None:
+        """Keep the last lines of standard error, until its end."""
+        tail = b""
+        while chunk := await stderr.read(CHUNK_BYTES):
+            *lines, tail = (tail + chunk).split(b"\n")
+            tail = tail[-self._kept_characters :]
+            for line in lines:
+                self._note(line.decode(errors="replace"))
+        if tail:
+            self._note(tail.decode(errors="replace"))
+
+    def _note(self, line: str) -> None:
+        self._said.append(line.rstrip()[: self._kept_characters])
+
+    async def _hear_last_words(self) -> None:
+        """Wait for the end of standard error, which a child that escaped may hold open."""
+        if self._listening is not None:
+            await asyncio.wait([self._listening], timeout=LATE_S)
+
+    def _said_so_far(self) -> str:
+        """The kept lines, without secrets."""
+        return redact("\n".join(self._said))
+
+
+@atexit.register
+def _kill_all() -> None:
+    for process in list(_running):
+        process.kill_if_ours()
+
+
+def _code_of(process: subprocess.Popen[bytes]) -> int | None:
+    """Return the exit code without waiting for the process, whose id so stays its own."""
+    try:
+        how = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return process.poll()
+    except AttributeError:  # macOS has it since Python 3.13
+        return process.poll()
+    if how is None:
+        return None
+    return how.si_status if how.si_code == os.CLD_EXITED else -how.si_status
+
+
+# ------------------------------------------------------------------ pipes
+
+
+async def read_pipe(
+    pipe: Any, limit: int, stack: contextlib.ExitStack | contextlib.AsyncExitStack
+) -> asyncio.StreamReader:
+    """Return a reader of a pipe, on the running loop.
+
+    Args:
+        pipe: The file of the pipe's end.
+        limit: Maximum number of bytes of a line.
+        stack: Closes the reader's transport.
     """
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit, loop=loop)
@@ -30,10 +189,10 @@ async def reader_of(
 
 
 async def write_all(pipe: int, data: bytes) -> None:
-    """Write all of `data` to a pipe, which is set not to block.
+    """Write all of `data` to a pipe, which is set to non-blocking.
 
     Raises:
-        OSError: Nobody reads it any more.
+        OSError: The other end is closed.
     """
     os.set_blocking(pipe, False)
     rest = memoryview(data)

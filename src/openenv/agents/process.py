@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextlib
+import math
 import os
 import signal
 import subprocess
-import time
-import weakref
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from openenv._internal.pipes import reader_of, write_all
+from openenv._internal.pipes import CHUNK_BYTES, LATE_S, PipedProcess, read_pipe, write_all
 from openenv._internal.redaction import redact
 from openenv._internal.timeouts import Expired, within
 from openenv.agents.errors import (
@@ -28,15 +25,10 @@ __all__ = ["HarnessProcess"]
 
 KEPT_LINES, KEPT_CHARACTERS = 50, 1000  # of what it writes to standard error, and of a line
 MAX_LINE_BYTES = 16 * 2**20
-CHUNK_BYTES = 2**16
-LATE_S = 0.5  # how long after its output has ended its end, and its last words, may take
-TICK_S = 0.01
 LOOK_S = 0.2  # how often it is looked whether a silent one still runs
 
-_running: weakref.WeakSet[HarnessProcess] = weakref.WeakSet()
 
-
-class HarnessProcess:
+class HarnessProcess(PipedProcess):
     """A process in a group of its own, which is spoken to by lines of UTF-8.
 
     It may be started again once it was stopped. It is used from one event loop at a time; what this
@@ -61,38 +53,20 @@ class HarnessProcess:
         *,
         max_line_bytes: int = MAX_LINE_BYTES,
     ) -> None:
+        super().__init__(KEPT_LINES, KEPT_CHARACTERS)
         self.command = list(command)
         self.cwd = cwd
         self.startup_timeout_s = startup_timeout_s
         self.terminate_grace_s = terminate_grace_s
         self.max_line_bytes = max_line_bytes
         self._env_vars = None if env_vars is None else dict(env_vars)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._maker = os.getpid()
         self._stdout: asyncio.StreamReader | None = None
         self._pipes: contextlib.ExitStack | None = None
-        self._listening: asyncio.Task[None] | None = None
-        self._said: deque[str] = deque(maxlen=KEPT_LINES)
-        self._exit_code: int | None = None
-
-    @property
-    def pid(self) -> int | None:
-        """Its process id, which is that of its group; None while there is none."""
-        return None if self._process is None else self._process.pid
-
-    @property
-    def exit_code(self) -> int | None:
-        """How it ended; that of a signal is negative, None is not yet."""
-        return self._exit_code if self._process is None else _ended(self._process)
-
-    def is_running(self) -> bool:
-        """Whether it was started and has not ended."""
-        return self._process is not None and _ended(self._process) is None
 
     def drain_stderr(self) -> str:
         """The last lines that it wrote to standard error, without secrets, and forget them."""
-        said, text = self._said, redact("\n".join(self._said))
-        said.clear()
+        text = self._said_so_far()
+        self._said.clear()
         return text
 
     # ------------------------------------------------------------------ its life
@@ -109,10 +83,7 @@ class HarnessProcess:
                 ready in time. Nothing of it is left.
         """
         await self.stop()
-        self._said.clear()
-        self._exit_code = None
-        process = self._process = self._spawned()
-        _running.add(self)
+        process = self._spawned()
         try:
             await self._connect(process)
             if ready_check is not None:
@@ -130,16 +101,7 @@ class HarnessProcess:
     def _spawned(self) -> subprocess.Popen[bytes]:
         program = self.command[0]
         try:
-            return subprocess.Popen(  # nosec B603  # what the operator names, without a shell
-                self.command,
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                cwd=self.cwd,
-                env=self._env_vars,
-                start_new_session=True,
-            )
+            return self._spawn(self.command, self.cwd, self._env_vars)
         except OSError as error:
             if not os.path.isdir(self.cwd):
                 cure = "make the directory, or name another as working_directory"
@@ -157,8 +119,8 @@ class HarnessProcess:
     async def _connect(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin and process.stdout and process.stderr
         pipes = self._pipes = contextlib.ExitStack()
-        self._stdout = await reader_of(process.stdout, self.max_line_bytes, pipes)
-        stderr = await reader_of(process.stderr, CHUNK_BYTES, pipes)
+        self._stdout = await read_pipe(process.stdout, self.max_line_bytes, pipes)
+        stderr = await read_pipe(process.stderr, CHUNK_BYTES, pipes)
         self._listening = asyncio.ensure_future(self._listen(stderr))
 
     async def _ready(self, ready_check: Callable[[str], bool]) -> None:
@@ -186,42 +148,12 @@ class HarnessProcess:
             await self._ends_within(self.terminate_grace_s)
         finally:
             self.kill()
+            with contextlib.suppress(asyncio.CancelledError, RuntimeError):
+                await self._hear_last_words()
             listening, self._listening = self._listening, None
             if listening is not None:
-                # Its last words are still in the pipe; a child that escaped may hold it open.
-                with contextlib.suppress(asyncio.CancelledError, RuntimeError):
-                    await asyncio.wait([listening], timeout=LATE_S)
                 listening.cancel()
             self._disconnect()
-
-    def _signal(self, by: signal.Signals) -> None:
-        # While the process has not been waited for, its id, and so its group's, is nobody else's.
-        if self._process is not None:
-            with contextlib.suppress(OSError):
-                os.killpg(self._process.pid, by)
-
-    async def _ends_within(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while self.is_running() and time.monotonic() < deadline:  # noqa: ASYNC110 - it has no event
-            await asyncio.sleep(TICK_S)
-
-    def kill(self) -> None:
-        """End it at once, and all that it has started in its group. Safe to repeat."""
-        process = self._process
-        if process is None:
-            return
-        self._signal(signal.SIGKILL)
-        self._process = None
-        if process.stdin is not None:
-            process.stdin.close()  # the others are their transports' to close
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._exit_code = process.wait(LATE_S)
-        _running.discard(self)
-
-    def kill_if_ours(self) -> None:
-        """End it, unless this process was forked from the one that started it."""
-        if self._maker == os.getpid():
-            self.kill()
 
     def _disconnect(self) -> None:
         pipes, self._pipes, self._stdout = self._pipes, None, None
@@ -306,46 +238,15 @@ class HarnessProcess:
         Raises:
             HarnessNotRunningError: It was not started.
         """
-        process = self._process
-        if process is None:
+        if self._process is None:
             raise HarnessNotRunningError("the harness is not running")
-        while (code := _ended(process)) is None:  # noqa: ASYNC110 - it has no event
-            await asyncio.sleep(TICK_S)
-        if self._listening is not None:  # for its last words
-            await asyncio.wait([self._listening], timeout=LATE_S)
-        return code
+        await self._ends_within(math.inf)
+        await self._hear_last_words()
+        code = self.exit_code
+        return -signal.SIGKILL if code is None else code  # killed, and not gone yet
 
     async def _how_it_ended(self) -> str:
         """How it ended; or that it lives, and has closed a pipe."""
-        try:
-            return how_it_ended(await within(LATE_S, self.wait()))
-        except Expired:
+        if not await self._ends_within(LATE_S):
             return "it has closed its output, and still runs"
-
-    async def _listen(self, stderr: asyncio.StreamReader) -> None:
-        tail = b""
-        while chunk := await stderr.read(CHUNK_BYTES):
-            *lines, tail = (tail + chunk).split(b"\n")
-            tail = tail[-KEPT_CHARACTERS:]
-            self._said.extend(line.decode(errors="replace")[:KEPT_CHARACTERS] for line in lines)
-        if tail:
-            self._said.append(tail.decode(errors="replace"))
-
-
-@atexit.register
-def _kill_all() -> None:
-    for process in list(_running):
-        process.kill_if_ours()
-
-
-def _ended(process: subprocess.Popen[bytes]) -> int | None:
-    """How a process ended, which is not waited for: its id stays its own; None while it runs."""
-    try:
-        how = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return process.poll()
-    except AttributeError:  # macOS has it since Python 3.13
-        return process.poll()
-    if how is None:
-        return None
-    return how.si_status if how.si_code == os.CLD_EXITED else -how.si_status
+        return how_it_ended(await self.wait())

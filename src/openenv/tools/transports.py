@@ -7,17 +7,12 @@ versions of the official SDK take them.
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextlib
 import importlib
 import inspect
 import logging
-import os
 import signal
 import subprocess
-import time
-import weakref
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -25,7 +20,7 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from openenv._internal.net.proxies import direct_mounts
-from openenv._internal.pipes import reader_of, write_all
+from openenv._internal.pipes import LATE_S, PipedProcess, read_pipe, write_all
 from openenv._internal.redaction import redact
 from openenv.errors import how_it_ended
 from openenv.tools.connections import (
@@ -45,9 +40,6 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 KEPT_LINES, KEPT_CHARACTERS = 20, 500  # of what a process says beside the protocol, and of a line
 # What a process has to end in once its input is closed, and then once it was asked to.
 EOF_GRACE_S, TERM_GRACE_S = 1.0, 2.0
-LATE_S = 1.0  # how long after its output has ended a process may live on and be said to have ended
-TICK_S = 0.01
-CHUNK_BYTES = 65536
 EVENTS = "text/event-stream"
 ENDS_OF_EVENTS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 ENCODINGS = ("identity", "gzip", "deflate")  # that unpack to 1000 times what was read at most
@@ -56,10 +48,8 @@ INTERNAL_ERROR = -32603  # of JSON-RPC
 # Codes of JSON-RPC by which a server says that it knows no handshake.
 NO_HANDSHAKE = (-32022, -32601)
 
-_running: weakref.WeakSet[ServerProcess] = weakref.WeakSet()
 
-
-class ServerProcess:
+class ServerProcess(PipedProcess):
     """An MCP server that runs as a process while this is entered; it may be entered again.
 
     Args:
@@ -68,35 +58,24 @@ class ServerProcess:
     """
 
     def __init__(self, program: Program, name: str) -> None:
+        super().__init__(KEPT_LINES, KEPT_CHARACTERS)
         self._program = program
         self._name = name
-        self._process: subprocess.Popen[bytes] | None = None
-        self._exit_code: int | None = None
         self._fell_silent = self._is_left = False
         self._excess: str | None = None
-        self._maker = os.getpid()
-        self._said: deque[str] = deque(maxlen=KEPT_LINES)
-        self._listening: asyncio.Task[None] | None = None
         self._open: contextlib.AsyncExitStack | None = None
-
-    @property
-    def pid(self) -> int | None:
-        """Its process id, while it runs."""
-        return None if self._process is None else self._process.pid
 
     @property
     def last_words(self) -> str:
         """The last lines that it wrote beside the protocol, without secrets."""
-        return redact("\n".join(self._said))
+        return self._said_so_far()
 
     async def __aenter__(self) -> tuple[Any, Any]:
         import anyio
 
-        self._said.clear()
         self._fell_silent = self._is_left = False
         self._excess = None
-        process = self._process = self._started()
-        _running.add(self)
+        process = self._started()
         assert process.stdin and process.stdout and process.stderr
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(self.kill)
@@ -105,7 +84,7 @@ class ServerProcess:
             for stream in (to_client, received, sent, to_server):
                 stack.push_async_callback(stream.aclose)
             stdout, stderr = [
-                await reader_of(pipe, MAX_MESSAGE_BYTES, stack)
+                await read_pipe(pipe, MAX_MESSAGE_BYTES, stack)
                 for pipe in (process.stdout, process.stderr)
             ]
             sending = self._send(to_server, process.stdin.fileno(), to_client)
@@ -131,16 +110,8 @@ class ServerProcess:
         from mcp.client.stdio import get_default_environment
 
         try:
-            return subprocess.Popen(  # nosec B603  # what the operator names, without a shell
-                self._program.command,
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                cwd=self._program.cwd,
-                env={**get_default_environment(), **self._program.env},
-                start_new_session=True,
-            )
+            env = {**get_default_environment(), **self._program.env}
+            return self._spawn(self._program.command, self._program.cwd, env)
         except OSError as error:
             why = error.strerror or str(error)
             raise ConnectionBroken(redact(f"{error.filename}: {why}")) from None
@@ -151,32 +122,8 @@ class ServerProcess:
             return self._excess
         if not self._fell_silent or not await self._ends_within(LATE_S):
             return None
-        if self._listening is not None:  # for its last words
-            await asyncio.wait([self._listening], timeout=LATE_S)
-        return how_it_ended(self._code())
-
-    def _code(self) -> int | None:
-        return self._exit_code if self._process is None else self._process.wait()
-
-    def _has_ended(self) -> bool:
-        """Whether it has ended. Its id is nobody else's yet."""
-        if self._process is None:
-            return True
-        try:
-            how = os.WEXITED | os.WNOHANG | os.WNOWAIT
-            return os.waitid(os.P_PID, self._process.pid, how) is not None
-        except ChildProcessError:
-            return True
-        except AttributeError:  # macOS has it since Python 3.13
-            return self._process.poll() is not None
-
-    async def _ends_within(self, seconds: float) -> bool:
-        deadline = time.monotonic() + seconds
-        while not self._has_ended():
-            if time.monotonic() > deadline:
-                return False
-            await asyncio.sleep(TICK_S)
-        return True
+        await self._hear_last_words()
+        return how_it_ended(self.exit_code)
 
     async def _wind_down(self, received: Any, sent: Any, sending: asyncio.Task[None]) -> None:
         """Have the process end by itself; what it still writes is read."""
@@ -187,27 +134,8 @@ class ServerProcess:
         assert self._process is not None and self._process.stdin is not None
         self._process.stdin.close()
         if self._excess is None and not await self._ends_within(EOF_GRACE_S):
-            with contextlib.suppress(OSError):
-                os.killpg(self._process.pid, signal.SIGTERM)
+            self._signal(signal.SIGTERM)
             await self._ends_within(TERM_GRACE_S)
-
-    def kill(self) -> None:
-        """End the process at once, and all that it has started in its group."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        with contextlib.suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
-        if process.stdin is not None:
-            process.stdin.close()  # the others are their transports' to close
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._exit_code = process.wait(LATE_S)
-        _running.discard(self)
-
-    def kill_if_ours(self) -> None:
-        """End it, unless this process was forked from the one that started it."""
-        if self._maker == os.getpid():
-            self.kill()
 
     # ------------------------------------------------------------------ what it says
 
@@ -242,27 +170,10 @@ class ServerProcess:
         except OSError:  # it takes no more; whoever waits for an answer is told so
             await to_client.aclose()
 
-    async def _listen(self, stderr: asyncio.StreamReader) -> None:
-        tail = b""
-        while chunk := await stderr.read(CHUNK_BYTES):
-            *lines, tail = (tail + chunk).split(b"\n")
-            tail = tail[-KEPT_CHARACTERS:]
-            for line in lines:
-                self._note(line.decode(errors="replace"))
-        if tail:
-            self._note(tail.decode(errors="replace"))
-
     def _note(self, line: str) -> None:
-        line = line.rstrip()[:KEPT_CHARACTERS]
-        self._said.append(line)
+        super()._note(line)
         if logger.isEnabledFor(logging.DEBUG):
-            logger.debug("%s: %s", self._name, redact(line))
-
-
-@atexit.register
-def _kill_all() -> None:
-    for process in list(_running):
-        process.kill_if_ours()
+            logger.debug("%s: %s", self._name, redact(self._said[-1]))
 
 
 # ------------------------------------------------------------------ pipes
