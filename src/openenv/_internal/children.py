@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from openenv._internal.backoff import backoff_s
 from openenv._internal.forkserver import CODE, Request, receive, send
 from openenv.settings import without_keys
 
@@ -413,8 +414,9 @@ def _started() -> _ForkServer:
 def _pause(error: OSError) -> None:
     """Start no fork server for a while, since one has just failed to start."""
     global _failures, _next_at
-    pause_s = min(FIRST_PAUSE_S * 2**_failures, LONGEST_PAUSE_S)
-    _failures, _next_at = min(_failures + 1, 16), time.monotonic() + pause_s
+    _failures += 1
+    pause_s = backoff_s(_failures, FIRST_PAUSE_S, LONGEST_PAUSE_S)
+    _next_at = time.monotonic() + pause_s
     logger.warning(
         "no fork server: %s. Processes are started one by one, which takes longer; it is tried "
         "again in %g s",

@@ -1,13 +1,14 @@
-"""Going on with sessions on another socket, after one broke."""
+"""Resumption of a broken connection: its sessions go on over another transport."""
 
 from __future__ import annotations
 
-import random
+import contextlib
 import time
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from openenv._internal.backoff import backoff_s
 from openenv._internal.lazy import lazy_module
+from openenv._internal.timeouts import Expired, within
 from openenv.client.transports.base import Transport, TransportClosed
 from openenv.errors import (
     AuthenticationError,
@@ -22,6 +23,8 @@ from openenv.protocol.v1 import Multiplexer
 if TYPE_CHECKING:
     import asyncio
     import logging
+
+    from openenv.client.connection import Endpoint
 else:
     asyncio = lazy_module("asyncio")
     logging = lazy_module("logging")
@@ -30,31 +33,39 @@ __all__ = ["CannotResume", "greeted", "is_worth_resuming", "resume"]
 
 HELLO_LIMIT_S = 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 5.0
+# A packet that was lost as the network was away is sent again after ever longer pauses: another
+# attempt may be quicker than waiting for that.
+FIRST_ATTEMPT_S, LONGEST_ATTEMPT_S = 1.0, 16.0
 WORTH_SAYING_S = 1.0
 
 
-# Close codes of RFC 6455 that tell of an accident; with any other, a side has ended it on purpose.
+# Close codes of RFC 6455 that tell of an accident; any other is a side that closed on purpose.
 ACCIDENTS = (None, 1006, 1011, 1013, 1014)
 
 
 class CannotResume(Exception):
-    """What the connection carried is gone; the text says why."""
+    """The sessions of a broken connection are gone; the text says why."""
 
 
 class _AnotherProcess(Exception):
-    """The server that answered is not the one that has the sessions."""
+    """A process answered that does not have the sessions."""
 
 
-def is_worth_resuming(multiplexer: Multiplexer, error: TransportClosed) -> bool:
-    """Whether the server may still have the sessions of a connection that `error` has ended."""
-    return multiplexer.is_resumable and error.code in ACCIDENTS
+class _Resumable(Protocol):
+    @property
+    def is_resumable(self) -> bool: ...
+
+
+def is_worth_resuming(protocol: _Resumable, error: TransportClosed) -> bool:
+    """Return whether the server may still have the sessions of a connection that broke."""
+    return protocol.is_resumable and error.code in ACCIDENTS
 
 
 async def greeted(transport: Transport) -> str | bytes | bytearray:
-    """Wait for the hello on a connection of version 1.
+    """Wait for the server's hello on a transport of version 1.
 
     Raises:
-        ConnectError: None came.
+        ConnectError: No hello came within 10 s.
     """
     try:
         return await transport.receive(HELLO_LIMIT_S)
@@ -64,27 +75,31 @@ async def greeted(transport: Transport) -> str | bytes | bytearray:
 
 
 async def resume(
-    open_transport: Callable[[], Transport],
-    multiplexer: Multiplexer,
-    broken_at: float,
-    why_gone: Callable[[], Awaitable[str | None]],
+    endpoint: Endpoint, multiplexer: Multiplexer, broken_at: float, hurry: asyncio.Event
 ) -> Transport:
-    """Connect anew and go on, trying again until the server's time of grace is over.
+    """Connect to the server again and resume the sessions, until the server's grace is over.
 
     Args:
-        open_transport: Makes a transport, not yet connected.
-        multiplexer: What the connection carried.
-        broken_at: When it broke, by the monotonic clock.
-        why_gone: Says why there is no use in trying, where that is known.
+        endpoint: The server.
+        multiplexer: The rules and the sessions of the broken connection.
+        broken_at: When the connection broke, by the monotonic clock.
+        hurry: Set by a call: the next attempt is made at once.
+
+    Returns:
+        The transport, greeted, over which the missing frames have been sent.
 
     Raises:
         CannotResume: The server has ended the sessions, or did not answer in time.
     """
     patience_s = multiplexer.hello.grace_s
-    pause_s, told = FIRST_PAUSE_S, False
+    failures, attempt_s, told = 1, FIRST_ATTEMPT_S, False
     while True:
+        hurry.clear()
         try:
-            return await _resumed(open_transport, multiplexer)
+            return await within(attempt_s, _resumed(endpoint.open_transport(), multiplexer))
+        except Expired:
+            why: Exception = ConnectError(f"no answer within {attempt_s:g} s")
+            attempt_s = min(2 * attempt_s, LONGEST_ATTEMPT_S)
         except (
             ServerError,
             ProtocolError,
@@ -96,14 +111,15 @@ async def resume(
         except _AnotherProcess as error:
             if not multiplexer.hello.siblings:
                 raise CannotResume("the server has been restarted") from error
-            why: Exception = error
-            pause_s = FIRST_PAUSE_S  # the system may choose the right one next
+            why = error
+            failures = 1  # the system may choose the right one next
         except (ConnectError, TransportClosed) as error:
             why = error
-        gone = await why_gone() or _ended(multiplexer, why)
+        gone = await endpoint.why_gone() or _ended(multiplexer, why)
         if gone is not None:
             raise CannotResume(gone) from why
         broken_s = time.monotonic() - broken_at
+        pause_s = backoff_s(failures, FIRST_PAUSE_S, LONGEST_PAUSE_S, jitter=0.5)
         if broken_s + pause_s > patience_s:
             raise CannotResume(f"for {broken_s:.0f} s it could not be resumed ({why})") from why
         if broken_s > WORTH_SAYING_S and not told:
@@ -113,23 +129,21 @@ async def resume(
                 patience_s,
                 why,
             )
-        jitter = random.uniform(0.5, 1.0)  # nosec B311  # so that not all come at once
-        await asyncio.sleep(pause_s * jitter)
-        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        with contextlib.suppress(Expired):
+            await within(pause_s, hurry.wait())
+        failures += 1
 
 
 def _ended(multiplexer: Multiplexer, why: Exception) -> str | None:
-    """Say that the server has ended, where that is sure: nobody listens at its own address."""
+    """Return that the server has ended if that is sure: its own address refuses connections."""
     if multiplexer.is_direct and isinstance(why.__cause__, ConnectionRefusedError):
         return "the server has ended: nothing listens at its address any more"
     return None
 
 
-async def _resumed(open_transport: Callable[[], Transport], multiplexer: Multiplexer) -> Transport:
-    transport = open_transport()
-    transport.seek(multiplexer.route)
-    await transport.connect()
+async def _resumed(transport: Transport, multiplexer: Multiplexer) -> Transport:
     try:
+        await transport.connect(multiplexer.route)
         if transport.subprotocol != multiplexer.codec.name:
             raise ProtocolError("the server does not speak version 1 any more")
         request = multiplexer.resume(await greeted(transport))

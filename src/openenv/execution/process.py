@@ -20,6 +20,7 @@ import threading
 import time
 from typing import Any, ClassVar
 
+from openenv._internal.backoff import backoff_s
 from openenv._internal.children import Child, run_module, wait_for_all
 from openenv.errors import EnvironmentCrashed, EnvironmentFactoryError, how_it_ended, words
 from openenv.execution.commands import CloseEnvironment, Encode, OpenEnvironment
@@ -429,8 +430,7 @@ class Workers(Executors):
         if born is not None and time.monotonic() - born > SHORT_LIFE_S:
             self._short_lives = 0
         self._short_lives += 1
-        doubled = min(self._short_lives - 2, 20)
-        pause = min(FIRST_PAUSE_S * 2**doubled, LONGEST_PAUSE_S) if doubled >= 0 else 0.0
+        pause = backoff_s(self._short_lives - 1, FIRST_PAUSE_S, LONGEST_PAUSE_S)
         worker.replaces = None
         self._crew[self._crew.index(worker)] = WorkerProcess(self, pause, worker)
 

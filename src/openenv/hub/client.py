@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from openenv._internal.backoff import backoff_s
 from openenv._internal.packages import needs
 from openenv._internal.redaction import register_secret
 from openenv.hub.errors import (
@@ -528,7 +529,7 @@ def _is_of_quota(said: str) -> bool:
 def _wait_s(response: Any, tries: int) -> float | None:
     """Return the seconds before the next attempt, or None if the Hub asks for too long a wait."""
     told = response.headers.get("Retry-After", "")
-    wait_s = float(told) if told.isdecimal() else 2.0 ** (tries - 1)
+    wait_s = float(told) if told.isdecimal() else backoff_s(tries, 1.0)
     return wait_s if wait_s <= LONGEST_WAIT_S else None
 
 

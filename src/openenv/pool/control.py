@@ -13,6 +13,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from openenv._internal.backoff import backoff_s
+
 __all__ = ["LONGEST_RETRY_S", "RETRY_S", "Load", "Scaler", "Starts", "Window"]
 
 RETRY_S, LONGEST_RETRY_S = 0.5, 30.0
@@ -107,8 +109,7 @@ class Starts:
         self._window.narrow(now)
         if now >= self._retry_at:
             self.failures += 1
-            pause = RETRY_S * 2 ** min(self.failures - 1, 10)
-            self._retry_at = now + min(pause, LONGEST_RETRY_S)
+            self._retry_at = now + backoff_s(self.failures, RETRY_S, LONGEST_RETRY_S)
 
 
 @dataclass(frozen=True)

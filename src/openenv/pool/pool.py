@@ -29,13 +29,15 @@ from typing import Any, Generic, Literal, TypeVar, cast
 
 from typing_extensions import Self
 
+from openenv._internal.backoff import backoff_s
 from openenv._internal.bars import bar
 from openenv.client import background
 from openenv.client.client import EnvClient
-from openenv.client.connections import Gate
+from openenv.client.connection import connect_transport
 from openenv.client.generic import GenericEnvClient
 from openenv.client.hybrid import Pending, launch
 from openenv.client.launch import Launch
+from openenv.client.session_group import ServerEndpoint
 from openenv.client.transports.base import Transport
 from openenv.client.transports.websocket import (
     WebSocketOptions,
@@ -238,51 +240,56 @@ async def _elsewhere(
         raise
 
 
-class _Gate:
+class _MemberEndpoint:
     """One server of a pool, for some environments of a `VectorEnv`."""
 
-    def __init__(self, entrance: _Entrance, member: Member, leases: list[_Lease]) -> None:
-        self._entrance = entrance
+    def __init__(self, provider: _PoolEndpoints, member: Member, leases: list[_Lease]) -> None:
+        self._provider = provider
         self._member = member
         self._leases = leases
         self._open = 0
-        self._connected: list[tuple[asyncio.AbstractEventLoop, Transport]] = []
+        self._transports: list[
+            tuple[asyncio.AbstractEventLoop, weakref.ref[WebSocketTransport]]
+        ] = []
         leases[0].cut = self._cut
 
     def _cut(self, why: str) -> None:
-        for loop, transport in self._connected:
-            with contextlib.suppress(RuntimeError):  # that loop has ended
-                loop.call_soon_threadsafe(transport.abort)
+        for loop, reference in self._transports:
+            transport = reference()
+            if transport is not None:
+                with contextlib.suppress(RuntimeError):  # that loop has ended
+                    loop.call_soon_threadsafe(transport.abort)
 
     async def connect(self) -> Transport:
-        transport = self.open_transport()
         try:
-            await transport.connect()
+            transport = await connect_transport(self.open_transport())
         except BaseException:
             if not self._open:
-                await _elsewhere(self._entrance.pool.release_all(self._leases))
+                await _elsewhere(self._provider.pool.release_all(self._leases))
             raise
         self._open += 1
-        self._connected.append((asyncio.get_running_loop(), transport))
         return transport
 
     def open_transport(self) -> Transport:
-        return WebSocketTransport(websocket_url(self._member.server.url), self._entrance.options)
+        url = websocket_url(self._member.server.url)
+        transport = WebSocketTransport(url, self._provider.options)
+        self._transports.append((asyncio.get_running_loop(), weakref.ref(transport)))
+        return transport
 
     async def why_gone(self) -> str | None:
         return await self._leases[0].why_gone()
 
     async def has_another(self) -> bool:
-        return await _elsewhere(self._entrance.pool.is_lost(self._member))
+        return await _elsewhere(self._provider.pool.is_lost(self._member))
 
     async def leave(self) -> None:
         self._open -= 1
         if self._open <= 0:
-            await _elsewhere(self._entrance.pool.release_all(self._leases))
+            await _elsewhere(self._provider.pool.release_all(self._leases))
 
 
-class _Entrance:
-    """Where the connections of a `VectorEnv` come from: the servers of a pool."""
+class _PoolEndpoints:
+    """The servers of a pool, for the environments of a `VectorEnv`."""
 
     def __init__(self, pool: _Pool, plain: Any, options: WebSocketOptions, wait_s: float) -> None:
         self.pool = pool
@@ -291,19 +298,19 @@ class _Entrance:
         self.note_queue = plain.note_queue
         self._wait_s = wait_s
 
-    async def gates(self, sessions: int, connections: int) -> list[tuple[Gate, int]]:
+    async def endpoints(self, sessions: int, connections: int) -> list[tuple[ServerEndpoint, int]]:
         leases = [_Lease(self.pool, self._wait_s, None) for _ in range(sessions)]
         await _elsewhere(self.pool.acquire_all(leases), lambda: self.pool.release_all(leases))
         groups: dict[Member, list[_Lease]] = {}
         for lease in leases:
             assert lease.latest is not None
             groups.setdefault(lease.latest, []).append(lease)
-        found: list[tuple[Gate, int]] = []
+        found: list[tuple[ServerEndpoint, int]] = []
         for member, held in groups.items():
             share = SESSIONS_A_CONNECTION if member.version else 1
             for i in range(0, len(held), share):
                 part = held[i : i + share]
-                found.append((_Gate(self, member, part), len(part)))
+                found.append((_MemberEndpoint(self, member, part), len(part)))
         return found
 
 
@@ -657,10 +664,10 @@ class _Pool:
 
     async def _join_given(self, url: str, number: int) -> None:
         """Have a server that others have started take part, as soon as it answers."""
-        server, pause = Given(url, self._given_key), RETRY_S
+        server, failures = Given(url, self._given_key), 0
         while (member := await self._met_if_there(server, number)) is None:
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_RETRY_S)
+            failures += 1
+            await asyncio.sleep(backoff_s(failures, RETRY_S, LONGEST_RETRY_S))
         self._join(member)
 
     async def _met_if_there(self, server: Server, number: int) -> Member | None:
@@ -1057,7 +1064,7 @@ class EnvPool(Generic[C]):
         given = {"client": self._client, **options}
         envs = VectorEnv("http://pool.invalid", num_envs, **given)
         wait = self._wait_s if wait_s is None else wait_s
-        envs._enter_by(_Entrance(self._pool, envs._entrance, envs._options, wait))
+        envs.connect_by(_PoolEndpoints(self._pool, envs._endpoint, envs._options, wait))
         return envs
 
     def stats(self) -> PoolStats:

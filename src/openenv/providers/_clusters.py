@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
+from openenv._internal.backoff import backoff_s
 from openenv._internal.json import read_json
 from openenv._internal.net.proxies import is_from_environment, proxy_for
 from openenv._internal.packages import needs
@@ -34,7 +35,7 @@ SILENCE_S = 30.0
 CONNECT_S = 4.0
 FIRST_ANSWER_S = 10.0
 UNREACHABLE_S = 8.0
-TRIES = 5
+TRIES, FIRST_PAUSE_S = 5, 0.2
 BUSY = (429, 503, 504)
 MANAGER = "openenv"
 PLACES = {
@@ -328,14 +329,14 @@ class Cluster:
     ) -> bytes:
         """What the API server answers; one that is busy is asked again."""
         url = self._configuration.host + path + (f"?{urlencode(query)}" if query else "")
-        pause, began = 0.2, time.monotonic()
+        began = time.monotonic()
         for left in reversed(range(TRIES)):
+            pause = backoff_s(TRIES - left, FIRST_PAUSE_S)
             try:
                 status, data, wait = self._once(method, url, body, kind)
             except OSError as error:
                 if left and time.monotonic() - began < UNREACHABLE_S:
                     time.sleep(pause)
-                    pause *= 2
                     continue
                 host = self._configuration.host
                 text = redact(f"the API server of the cluster does not answer at {host}: {error}")
@@ -345,7 +346,6 @@ class Cluster:
             reason, words = _words(status, data)
             if left and _may_pass(method, status, reason, words):
                 time.sleep(min(wait or pause, 10.0))
-                pause *= 2
                 continue
             if method == "POST" and reason == "AlreadyExists" and left < TRIES - 1:
                 raise _Twice

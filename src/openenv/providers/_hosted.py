@@ -7,6 +7,7 @@ The server is started in it by a command, and writes its log, its number and its
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import logging
 import os
@@ -19,6 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from openenv._internal.backoff import backoff_s
 from openenv._internal.net.keys import forget_key, note_key
 from openenv._internal.redaction import redact, register_secrets_of
 from openenv._internal.yaml import UnreadableYAML, read_yaml
@@ -96,8 +98,8 @@ def retried(
         until: When to give up, by `time.monotonic`.
         tries: How often to ask where `until` is None.
     """
-    pause = FIRST_PAUSE_S
-    for asked in range(1, 2**31):
+    for asked in itertools.count(1):
+        pause = backoff_s(asked, FIRST_PAUSE_S, LAST_PAUSE_S)
         try:
             return work()
         except Refused as error:
@@ -105,7 +107,6 @@ def retried(
             if is_last or not (is_repeatable or error.nothing_was_done):
                 raise
         time.sleep(pause)
-        pause = min(pause * 2, LAST_PAUSE_S)
     raise AssertionError("unreachable")
 
 

@@ -1,4 +1,4 @@
-"""A language model that scores."""
+"""A rubric that asks a language model for the score."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol
 
+from openenv._internal.backoff import backoff_s
 from openenv._internal.json import read_json
 from openenv.errors import Unscored
 from openenv.rewards.llm._per_loop import PerLoop
@@ -29,7 +30,7 @@ PASSING = (408, 409, 429)  # with these, and from 500 on, the same request may s
 
 
 class Judge(Protocol):
-    """What judges: the part of an `LLMClient` that answers questions."""
+    """The interface of a judge: the part of `LLMClient` that answers questions."""
 
     async def complete(self, prompt: str) -> str:
         """Answer a question."""
@@ -37,36 +38,38 @@ class Judge(Protocol):
 
 
 class LLMJudge(Rubric):
-    """Asks a language model for the score of a step.
+    """A rubric that asks a language model for the score of a step.
 
         LLMJudge("Rate this answer from 0 to 1: {action.text}\\nReply with the number.", client)
 
-    It keeps nothing of an episode, so that environments may share one.
+    It has no state of an episode, so environments may share an instance.
 
     Args:
-        prompt_template: The question. ``{action}`` and ``{observation}`` stand for what is scored,
-            and may go on as in `str.format`: ``{observation.text}``, ``{action!r}``. Other braces
-            stand for themselves, unless all of the template is as `str.format` takes it: then
-            ``{{`` and ``}}`` are a brace each.
-        client: What is asked: an `LLMClient`, or anything with its `complete`.
-        score_pattern: A regular expression, of which the first match is the score, in its first
-            group if it has one. By default `find_score` finds it.
-        default_score: The score where a reply tells none. By default there is none then, and
-            `Unscored` is raised; the public package's default is 0.
-        normalize: Whether a score is brought to the range from 0 to 1: what is told as ``7/10`` or
-            ``70%`` becomes 0.7, and what lies outside is moved to the nearer end.
-        timeout_s: Seconds for one reply; None for no limit.
-        retries: How often it is asked again where it fails, or does not reply in time. That a
-            reply tells no score is no failure of this kind.
-        backoff_s: Seconds before it is asked again; twice as many each further time.
-        max_concurrency: How many questions may be open at a time, in one event loop; None for any
-            number.
-        cache_size: How many scores are kept, by the text of the question, for when it is to be
-            asked again; by default none is.
+        prompt_template: The question. ``{action}`` and ``{observation}`` stand for the step, and
+            may
+            be extended as in `str.format`: ``{observation.text}``, ``{action!r}``. Other braces
+                stand
+            for themselves, unless the whole template is valid for `str.format`: then ``{{`` and
+            ``}}`` stand for a brace each.
+        client: The model: an `LLMClient`, or any object with its `complete`.
+        score_pattern: A regular expression whose first match is the score, in its first group if it
+            has one. By default `find_score` finds the score.
+        default_score: The score for a reply without a score. By default `Unscored` is raised then;
+            the public package's default is 0.
+        normalize: Bring scores into the range from 0 to 1: ``7/10`` or ``70%`` becomes 0.7, and a
+            number outside is moved to the nearer end.
+        timeout_s: Time limit in seconds for one reply; None for no limit.
+        retries: Number of further attempts after a failure or timeout. A reply without a score is
+            not retried.
+        backoff_s: Seconds before the first retry; doubled for each further one.
+        max_concurrency: Maximum number of concurrent questions in one event loop; None for no
+            limit.
+        cache_size: Number of scores to cache, by the text of the question; 0 by default.
 
     Raises:
-        ValueError: The template has a field that seems to be misspelt, `max_concurrency` is less
-            than 1, or `retries` or `cache_size` less than 0.
+        ValueError: The template has a field that looks misspelled, `max_concurrency` is less than
+            1,
+            or `retries` or `cache_size` is less than 0.
         re.error: The pattern is no regular expression.
     """
 
@@ -108,10 +111,10 @@ class LLMJudge(Rubric):
         return contextlib.nullcontext() if limit is None else asyncio.Semaphore(limit)
 
     async def forward(self, action: Any, observation: Any) -> float:
-        """Ask for the score of a step.
+        """Ask the model for the score of a step.
 
         Raises:
-            Unscored: The judge failed, or its reply tells no score.
+            Unscored: The model failed, or its reply has no score.
         """
         prompt = render(self.prompt_template, action=action, observation=observation)
         # Environments on several threads may share this, and forget what another has just seen.
@@ -136,7 +139,7 @@ class LLMJudge(Rubric):
             except Exception as error:
                 if asked > self.retries or not _may_pass(error):
                     raise self._failed(error, asked) from error
-            await asyncio.sleep(self.backoff_s * 2 ** (asked - 1))
+            await asyncio.sleep(backoff_s(asked, self.backoff_s))
 
     def _failed(self, error: Exception, asked: int) -> Unscored:
         logger.error("the judge failed", exc_info=error)
@@ -188,7 +191,7 @@ class LLMJudge(Rubric):
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether asking again may help."""
+    """Return whether the same request may succeed later."""
     status = error.status if isinstance(error, LLMError) else None
     return status is None or status in PASSING or status >= 500
 
@@ -210,7 +213,7 @@ NAMED = re.compile(r"\{([A-Za-z_]\w*)[}.\[!:]")
 
 
 def _template(template: str) -> str:
-    """The template, if none of its fields is misspelt."""
+    """Return the template if no field is misspelled."""
     for name in NAMED.findall(template):
         close = difflib.get_close_matches(name, FIELDS, n=1, cutoff=0.8)
         if name not in FIELDS and close:
@@ -219,7 +222,7 @@ def _template(template: str) -> str:
 
 
 def render(template: str, **values: Any) -> str:
-    """Put values into a template; what they hold is not looked at."""
+    """Fill values into a template; braces within the values are left alone."""
     if _is_format(template):
         return template.format(**values)
     return FIELD.sub(lambda field: field[0].format(**values), template)
@@ -254,12 +257,11 @@ AT_FIRST = re.compile(rf"{SCORE}(?=\s*[,;:]|\s+[-–—])")  # noqa: RUF001  # d
 
 
 class Found(NamedTuple):
-    """The score that a reply tells.
+    """A score found in a reply.
 
     Attributes:
         value: The number.
-        out_of: Of how many, where the reply says so, and 1 elsewhere: 10 for ``7/10``, and 100
-            for ``70%``.
+        out_of: The maximum, if the reply says so: 10 for ``7/10``, 100 for ``70%``; otherwise 1.
     """
 
     value: float
@@ -267,21 +269,19 @@ class Found(NamedTuple):
 
 
 def find_score(reply: str) -> Found | None:
-    """The score that a judge's reply tells, if it tells one and no other.
+    """Return the score in a judge's reply, or None if there is no unambiguous score.
 
-    That is, the first of these that there is:
+    The first of these that applies:
 
-    - of JSON, the number, or what stands under ``score``;
-    - what follows ``Score:``, ``Rating =`` or ``the grade is``: on a last line of its own, or
-      after ``final``, ``overall`` or ``total``, or anywhere, if it is the same wherever it stands;
+    - if the reply is JSON, the number, or the value of ``score``;
+    - the number after ``Score:``, ``Rating =`` or ``the grade is``: on a last line of its own, or
+      after
+      ``final``, ``overall`` or ``total``, or anywhere, if all such numbers are the same;
     - a first or last line that is a number, or a decimal number, fraction or percentage at the
-      beginning, before a comma or a dash; if both, they must be the same;
-    - a number, if the reply has no other.
+      beginning, before a comma or a dash; if both exist, they must be the same;
+    - the only number in the reply.
 
-    Numbers may have a sign, and be told as ``7/10``, ``7 out of 10`` or ``70%``.
-
-    Returns:
-        The score; None where there is none, or more than one that it could be.
+    Numbers may have a sign, and may be written as ``7/10``, ``7 out of 10`` or ``70%``.
     """
     plain = re.sub(r"\*\*|__|`(?:``(?:json)?)?", "", reply.replace("\u2212", "-"))
     with contextlib.suppress(ValueError):
@@ -313,13 +313,13 @@ def _in_json(data: Any) -> Found | None:
 
 
 def _at_first(text: str) -> re.Match[str] | None:
-    """What a reply begins with, unless it may be the number of a point, or count something."""
+    """Return the score that a reply begins with, unless it may number a point or count things."""
     first = AT_FIRST.match(text)
     return None if first is None or re.fullmatch(r"\d+", first[0].strip()) else first
 
 
 def _only(matches: Iterable[re.Match[str]]) -> Found | None:
-    """The score, if all say the same."""
+    """Return the score if all matches agree."""
     told = {_found(match) for match in matches}
     return told.pop() if len(told) == 1 else None
 

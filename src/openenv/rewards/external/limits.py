@@ -1,4 +1,16 @@
-"""Limits to what a scorer may take: time, attempts, calls at a time; and scores that are kept."""
+"""Limits on a scorer: time, attempts, concurrent calls; and a cache of its scores.
+
+Invariants:
+
+- A call holds one slot of `ScoringSlots` from start to end. A thread cannot be killed, so a call
+  that exceeded its time limit keeps its slot until its thread returns; if all slots are held by
+  such
+  calls, waiters fail at once instead of waiting forever.
+- With a cache, equal episodes that arrive together are scored once: the first caller leads, the
+  others wait for its future (`_running`). If the leader is cancelled, a waiter takes over.
+- Slots and futures are shared by threads and event loops; every change is made under a lock, and
+  nothing is awaited while a lock is held.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +18,13 @@ import asyncio
 import concurrent.futures
 import logging
 import os
-import random
 import threading
 import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from openenv._internal.backoff import backoff_s
 from openenv.errors import OpenEnvError, Unscored
 from openenv.reward import Score
 from openenv.rewards.delayed import Trajectory, TrajectoryScorer, failed
@@ -43,16 +55,16 @@ END_GRACE_S = 1.0  # for a coroutine that was cancelled
 
 
 class _Abandoned(Exception):
-    """Who was scoring was cancelled; somebody else has to."""
+    """Raised in waiters when the caller that was scoring for all of them was cancelled."""
 
 
 def is_temporary(error: BaseException) -> bool:
-    """Whether it is worth to ask again after an error.
+    """Return whether the same call may succeed if it is repeated after this error.
 
-    So it is after `Temporary`, after a time limit, a connection that broke or was refused, and
-    after an answer of HTTP that says that a server is busy: that is told by ``status_code``, which
-    the clients of OpenAI and Anthropic, and httpx, give their errors, or by the ``status`` of an
-    `LLMError`.
+    True for `Temporary`, a timeout, a refused or broken connection, and an HTTP status that says
+    that a
+    server is busy. The status is read from ``status_code``, as set by the clients of OpenAI and
+    Anthropic and by httpx, or from the ``status`` of an `LLMError`. Causes are searched too.
     """
     seen: BaseException | None = error
     for _ in range(LONGEST_CHAIN):
@@ -72,9 +84,9 @@ def is_temporary(error: BaseException) -> bool:
 
 
 class Slots:
-    """Places for calls, shared by all threads and event loops.
+    """A semaphore for calls that is shared by all threads and event loops.
 
-    A call that is overdue goes on to hold its place until it is really over.
+    A call that exceeds its time limit keeps its slot until it really ends.
     """
 
     def __init__(self, count: int) -> None:
@@ -87,10 +99,10 @@ class Slots:
         self._lock = threading.Lock()
 
     async def acquire(self) -> None:
-        """Wait for a place.
+        """Wait for a free slot.
 
         Raises:
-            Unscored: All are held by calls whose time is over.
+            Unscored: All slots are held by calls that exceeded their time limit.
         """
         with self._lock:
             if self._free:
@@ -108,7 +120,7 @@ class Slots:
             raise
 
     def release(self) -> None:
-        """Give a place to who has waited longest."""
+        """Give a slot to the longest waiting call."""
         with self._lock:
             while self._waiting:
                 place = self._waiting.popleft()
@@ -118,7 +130,8 @@ class Slots:
             self._free += 1
 
     def be_overdue(self) -> None:
-        """Note that a call which holds a place is overdue; where all are, nobody waits any more."""
+        """Record that a call exceeded its time limit; if all slots are overdue, fail the waiters.
+        """
         with self._lock:
             self._overdue += 1
             stuck = []
@@ -129,7 +142,7 @@ class Slots:
                 place.set_exception(self._stuck())
 
     def be_over(self) -> None:
-        """Note that an overdue call is over after all."""
+        """Record that an overdue call has ended after all."""
         with self._lock:
             self._overdue -= 1
         self.release()
@@ -140,7 +153,7 @@ class Slots:
 
 
 class Bounded:
-    """A scorer within limits; see `bounded`."""
+    """A scorer with limits; made by `bounded`."""
 
     def __init__(
         self,
@@ -168,14 +181,14 @@ class Bounded:
 
     @property
     def is_batch(self) -> bool:
-        """It scores several episodes in one call."""
+        """Whether the scorer takes several episodes in one call."""
         return hasattr(self.scorer, "score_many")
 
     async def __call__(self, trajectory: Trajectory[Any, Any]) -> Score:
         """Score an episode.
 
         Raises:
-            Unscored: It could not be scored: in time, or after all attempts.
+            Unscored: No score after all attempts, or not in time.
         """
         key = self._key(trajectory)
         if key is None:
@@ -183,10 +196,11 @@ class Bounded:
         return await self._once(key, trajectory)
 
     async def score_many(self, trajectories: Sequence[Trajectory[Any, Any]]) -> list[Score]:
-        """Score several episodes: in one call, where the scorer takes several.
+        """Score several episodes, in one call if the scorer has ``score_many``.
 
         Returns:
-            A score for each, in their order. One that could not be had says why.
+            One score per episode, in order. An episode that could not be scored has the reason in
+            `Score.unscored`.
         """
         if not self.is_batch:
             return list(await asyncio.gather(*(self._told(one) for one in trajectories)))
@@ -201,7 +215,7 @@ class Bounded:
         return [score for score in scores if score is not None]
 
     def _key(self, trajectory: Trajectory[Any, Any]) -> str | None:
-        """What its score is kept under; None where none is kept."""
+        """Return the cache key of an episode, or None if its score is not cached."""
         if self.cache is None:
             return None
         try:
@@ -211,9 +225,7 @@ class Bounded:
             return None
 
     def _kept(self, key: str) -> Score | None:
-        """The score that is kept under a key. A cache that fails costs no more than scoring it
-        again.
-        """
+        """Return the cached score of a key. A failing cache counts as a miss."""
         try:
             return self.cache.get(key) if self.cache is not None else None
         except Exception:
@@ -228,7 +240,7 @@ class Bounded:
             logger.warning("a score could not be kept", exc_info=True)
 
     async def _told(self, trajectory: Trajectory[Any, Any]) -> Score:
-        """The score, or why there is none."""
+        """Return the score, with the reason if there is none."""
         try:
             return await self(trajectory)
         except Exception as error:
@@ -240,7 +252,7 @@ class Bounded:
     # ------------------------------------------------------------------ once for all who ask
 
     async def _once(self, key: str, trajectory: Trajectory[Any, Any]) -> Score:
-        """What is kept under a key, or else is found now, once for all who ask meanwhile."""
+        """Return the cached score or compute it, once for all concurrent callers."""
         while (found := self._kept(key)) is None:
             with self._lock:
                 running = self._running.get(key)
@@ -299,7 +311,7 @@ class Bounded:
         return found
 
     async def _tried(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
-        """Attempt it as often as may be, and wait longer each time."""
+        """Make up to `retries` + 1 attempts, with growing pauses between them."""
         for number in range(self.retries + 1):
             try:
                 return await attempt()
@@ -314,7 +326,7 @@ class Bounded:
         raise AssertionError("the last attempt returns or raises")
 
     async def _limited(self, function: Callable[[Any], Any], argument: Any) -> Any:
-        """Call it, in a place of its own and for so long at most."""
+        """Call a function in a slot, within the time limit."""
         if is_coroutine_function(function):
             return await self._placed(lambda: asyncio.ensure_future(function(argument)))
         outcome = await self._placed(lambda: on_thread(function, argument))
@@ -323,9 +335,7 @@ class Bounded:
         return await self._placed(lambda: asyncio.ensure_future(outcome), outcome)
 
     async def _placed(self, begin: Callable[[], _Work], coroutine: Any = None) -> Any:
-        """Begin work in a place of its own, and wait for it; `coroutine` is to be closed where
-        there is no place.
-        """
+        """Start work in a slot and wait for it; close `coroutine` if there is no slot."""
         try:
             await self._slots.acquire()
         except BaseException:
@@ -340,10 +350,11 @@ class Bounded:
         return await self._waited_for(work)
 
     async def _waited_for(self, work: _Work) -> Any:
-        """Wait for work that holds a place; when it is over, so is that.
+        """Wait for work that holds a slot, and release the slot when the work ends.
 
-        A coroutine is cancelled when its time is over. A thread cannot be ended: it is left behind,
-        and holds its place until it is over.
+        A coroutine is cancelled when its time is up. A thread cannot be ended: it is left running
+        and holds
+        its slot until it returns.
         """
         is_thread = isinstance(work, concurrent.futures.Future)
         waited, is_late = asyncio.wrap_future(work), False
@@ -367,7 +378,7 @@ class Bounded:
         raise Unscored("scoring was cancelled")
 
     def _leave(self, work: _Work, *, is_overdue: bool) -> None:
-        """Give its place away once it is over."""
+        """Release the slot of abandoned work once the work ends."""
         if is_overdue:
             self._slots.be_overdue()
 
@@ -385,13 +396,13 @@ def _words(error: Exception, attempts: int) -> str:
 
 
 def _pause(number: int, retry_after_s: float | None) -> float:
-    """Seconds to wait after attempt `number`, from 0.
+    """Return the seconds to wait after attempt `number`, which counts from 0.
 
-    Drawn from 0 to the backoff ("full jitter": Brooker, Exponential Backoff And Jitter, AWS
-    Architecture Blog, 2015), so that many who were refused do not come again all at once.
+    The pause is drawn between 0 and the backoff ("full jitter": Brooker, Exponential Backoff And
+    Jitter, AWS Architecture Blog, 2015), so that many refused callers do not return at the same
+    time.
     """
-    longest = min(LONGEST_BACKOFF_S, BACKOFF_S * 2**number)
-    drawn = random.uniform(0, longest)  # nosec B311  # no secret
+    drawn = backoff_s(number + 1, BACKOFF_S, LONGEST_BACKOFF_S, jitter=1.0)
     return max(drawn, min(retry_after_s or 0.0, LONGEST_BACKOFF_S))
 
 
@@ -427,33 +438,38 @@ def bounded(
     identity: str | None = None,
     retry_on: Callable[[BaseException], bool] = is_temporary,
 ) -> Bounded:
-    """Put limits to what a scorer may take.
+    """Limit the time, attempts and concurrency of a scorer, and cache its scores.
 
         env.trajectory_scorer = bounded(http_scorer(URL), timeout_s=10, cache="scores")
 
-    What comes of it is a scorer too, a coroutine function, for any number of threads and event
-    loops. A plain scorer is called on threads of their own, so that it blocks nobody. An episode
-    that is not scored in time, or after the last attempt, is `Unscored` and says why; never 0.
+    The result is a scorer too: a coroutine function for any number of threads and event loops. A
+    plain
+    scorer is called on threads, so that it does not block the event loop. An episode that is not
+    scored
+    in time or after the last attempt is `Unscored`, with the reason, and never 0.
 
     Args:
-        scorer: What scores.
-        timeout_s: Seconds for one attempt, without the wait for a place; None for no limit. A
-            coroutine is cancelled then. A thread cannot be ended: it goes on, and holds its place.
-        retries: How often it is asked again after an error that passes; each time it waits longer,
-            from up to 0.5 to up to 30 s, or as long as a server asks it to, up to 30 s.
-        concurrency: Calls at a time, of this scorer, in the process; fewer, if its
-            ``max_concurrency`` is lower. Where all are overdue and cannot be ended, others do not
-            wait for them, but are unscored at once.
-        cache: Where scores are kept: a directory; how many of them in memory; or a `ScoreCache`.
-            Equal episodes are then scored once, those that come at the same time too. What could
-            not be scored is not kept.
-        identity: What the scores of this scorer are kept under; by default `identity_of` tells.
-            Give another one when it begins to score in another way: another model of a judge, say.
-        retry_on: Whether it is worth to ask again after an error.
+        scorer: The scorer to limit.
+        timeout_s: Time limit in seconds for one attempt, without the wait for a slot; None for no
+            limit. A coroutine is cancelled; a thread cannot be ended and keeps its slot.
+        retries: Number of further attempts after a temporary error. Pauses grow from up to 0.5 s to
+            up
+            to 30 s; a server's ``Retry-After`` is obeyed up to 30 s.
+        concurrency: Maximum number of concurrent calls of this scorer in the process; fewer if its
+            ``max_concurrency`` is lower. If all of them exceeded their time limit, further calls
+            are
+            unscored at once.
+        cache: A directory, a number of scores to keep in memory, or a `ScoreCache`. Equal episodes
+            are
+            then scored once, also if they arrive together. Failures are not cached.
+        identity: Text that identifies the scorer in the cache; by default `identity_of` derives it.
+            Change it when the scorer starts to score differently: with another model of a judge,
+            say.
+        retry_on: Decides whether an error is worth another attempt.
 
     Raises:
-        ValueError: A limit is out of range; or scores are to be kept on disk of a scorer of which
-            nobody can tell what identifies it.
+        ValueError: A limit is out of range; or a cache on disk is given for a scorer without an
+            identity.
     """
     if timeout_s is not None and not timeout_s > 0:
         raise ValueError(f"timeout_s must be above 0, not {timeout_s}")
