@@ -39,7 +39,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "envs")]
 
 from openenv import Action, Environment, Observation, State  # noqa: E402
 from openenv.client import background  # noqa: E402
-from openenv.rollouts.batched import BatchPlayer, EpisodeStart  # noqa: E402
+from openenv.rollouts.batched import BatchPlayer  # noqa: E402
+from openenv.rollouts.episode_sessions import EpisodeStart  # noqa: E402
 from openenv.rollouts.tokens import Chat, TokenRollout  # noqa: E402
 
 END = "\x03"
@@ -160,10 +161,7 @@ def in_waves(
         wave: Sequence[TokenRollout], its: Sequence[EpisodeStart]
     ) -> list[TokenRollout]:
         goes_on = await asyncio.gather(
-            *(
-                one.begin(start.messages, start.arguments)
-                for one, start in zip(wave, its, strict=True)
-            )
+            *(one.begin(start) for one, start in zip(wave, its, strict=True))
         )
         return [one for one, goes in zip(wave, goes_on, strict=True) if goes]
 

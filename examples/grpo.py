@@ -33,8 +33,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from openenv import EnvPool, GenericEnvClient, ProcessProvider
 from openenv.client import background
 from openenv.integrations.transformers import sampler
-from openenv.rollouts.batched import BatchPlayer, EpisodeStart
-from openenv.rollouts.episode_sessions import EpisodeSessions
+from openenv.rollouts.batched import BatchPlayer
+from openenv.rollouts.episode_sessions import EpisodeSessions, EpisodeStart
 from openenv.rollouts.meter import StepCost
 from openenv.rollouts.tokens import Chat, TokenRollout
 
@@ -154,7 +154,7 @@ class Table:
             rollout = TokenRollout(seat, self._chat, max_turns=self._game.turns)
             start = self._game.start(number)
             reply_to = self._game.player(chance)
-            goes_on = await rollout.begin(start.messages, start.arguments)
+            goes_on = await rollout.begin(start)
             while goes_on:
                 reply = reply_to(rollout.messages[-1]["content"])
                 goes_on = await rollout.take(

@@ -16,7 +16,8 @@ from support.servers import serving
 
 from openenv import create_app
 from openenv.errors import CapacityError
-from openenv.rollouts.batched import BatchPlayer, EpisodeStart, _Timing
+from openenv.rollouts.batched import BatchPlayer, _Timing
+from openenv.rollouts.episode_sessions import EpisodeStart
 from openenv.rollouts.failures import EnvironmentsFailing, FailureStreak, TaskNotTaken
 from openenv.rollouts.meter import Meter
 from openenv.rollouts.tokens import Chat

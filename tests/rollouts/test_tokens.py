@@ -13,8 +13,8 @@ from support.servers import serving
 
 from openenv import GenericEnvClient, create_app
 from openenv.errors import CapacityError
-from openenv.rollouts.batched import BatchPlayer, EpisodeStart
-from openenv.rollouts.episode_sessions import ActionOutcome
+from openenv.rollouts.batched import BatchPlayer
+from openenv.rollouts.episode_sessions import ActionOutcome, EpisodeStart
 from openenv.rollouts.failures import EnvironmentsFailing
 from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.tokens import Chat, TokenRollout

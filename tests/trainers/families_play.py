@@ -23,7 +23,8 @@ from transformers import PreTrainedTokenizerFast
 
 from openenv import Action, Environment, Observation, State
 from openenv.reward import RewardSpec
-from openenv.rollouts.batched import BatchPlayer, EpisodeStart
+from openenv.rollouts.batched import BatchPlayer
+from openenv.rollouts.episode_sessions import EpisodeStart
 from openenv.rollouts.formats import regions_in
 from openenv.rollouts.replies import opens_thought
 from openenv.rollouts.templates import TemplateError

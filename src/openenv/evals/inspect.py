@@ -23,13 +23,11 @@ from typing import Any
 
 from openenv._internal.packages import needs
 from openenv.reward import Score
-from openenv.rollouts.engine import ignorable_arguments, reset_arguments
-from openenv.rollouts.episode_sessions import EpisodeSession, EpisodeSessions
+from openenv.rollouts.episode_sessions import EpisodeSession, EpisodeSessions, EpisodeStart
 from openenv.rollouts.interfaces import AgentTool
 from openenv.rollouts.jobs import derived_seed
 from openenv.tasks.load import load_tasks
 from openenv.tasks.task import Task
-from openenv.types import StepResult
 
 with needs("openenv.evals.inspect", "pip install 'openenv[inspect]'"):
     import inspect_ai  # pyright: ignore[reportMissingImports]
@@ -178,18 +176,16 @@ class _InspectEpisode:
     async def run(self, seed: int, instructions: str) -> None:
         """Play the episode; store the score even if a limit of Inspect AI ends the episode."""
         state = self._state
-        arguments = reset_arguments(self._task, True)
-        arguments.setdefault("seed", derived_seed(seed, self._task.id))
-        first = await self._seat.reset(
-            may_ignore=frozenset(ignorable_arguments(self._task)), **arguments
-        )
+        start = EpisodeStart.of_task(self._task, seed=derived_seed(seed, self._task.id))
+        first = await self._seat.begin(start)
+        has_begun = not self._seat.is_over
         if instructions:
             state.messages.insert(0, ChatMessageSystem(content=instructions))
-        state.messages.append(ChatMessageUser(content=self._seat.seen(first)))
+        state.messages.append(ChatMessageUser(content=first))
         try:
             await self._play()
         finally:
-            state.store.set(STORED, self._told(first))
+            state.store.set(STORED, self._told(has_begun=has_begun))
         state.completed = True
 
     async def _play(self) -> None:
@@ -220,10 +216,10 @@ class _InspectEpisode:
         parameters = ToolParams.model_validate(_inlined(tool.as_tool()["inputSchema"]))
         return ToolDef(execute, tool.name, described, parameters, parallel=False)
 
-    def _told(self, first: StepResult[Any]) -> dict[str, Any]:
+    def _told(self, *, has_begun: bool) -> dict[str, Any]:
         """Return what the log keeps for the scorer."""
         score = Score(unscored="the episode was over before it began")
-        if not first.done:
+        if has_begun:
             score = self._seat.score("earned")
         last = self._seat.last
         return {

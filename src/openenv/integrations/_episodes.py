@@ -12,13 +12,17 @@ from openenv.errors import Unscored
 from openenv.integrations.trl.environments import TASK_COLUMN, Columns, episode_arguments
 from openenv.reward import Score
 from openenv.rollouts.endings import NO_REWARD
-from openenv.rollouts.episode_sessions import EpisodeSession, EpisodeSessions, Unfinished
+from openenv.rollouts.episode_sessions import (
+    EpisodeSession,
+    EpisodeSessions,
+    EpisodeStart,
+    Unfinished,
+)
 from openenv.rollouts.tokens import TokenRollout
 
 __all__ = [
     "Generate",
     "run_on_shared_loop",
-    "begin_episode",
     "check_scored",
     "play",
     "session_reward",
@@ -85,13 +89,6 @@ async def run_on_shared_loop(work: Coroutine[Any, Any, T]) -> T:
     return await background.submit(work).awaited()
 
 
-async def begin_episode(
-    seat: EpisodeSession, arguments: Mapping[str, Any], may_ignore: frozenset[str] = frozenset()
-) -> str:
-    """Begin an episode; return the first observation as text. Raises what `reset` does."""
-    return seat.seen(await seat.reset(may_ignore=may_ignore, **arguments))
-
-
 def row_arguments(
     row: Mapping[str, Any], columns: Columns | None
 ) -> tuple[dict[str, Any], frozenset[str]]:
@@ -141,9 +138,7 @@ whether it was cut off by a limit; None where nobody tells, and the last token d
 async def play(
     rollout: TokenRollout,
     generate: Generate,
-    messages: Sequence[Mapping[str, Any]],
-    arguments: Mapping[str, Any],
-    may_ignore: frozenset[str] = frozenset(),
+    start: EpisodeStart,
     max_prompt: int | None = None,
 ) -> Score:
     """Play an episode to the end; the model is asked on the running loop.
@@ -151,9 +146,7 @@ async def play(
     Args:
         rollout: In a seat of the shared loop.
         generate: The model.
-        messages: The task.
-        arguments: Of the environment's reset.
-        may_ignore: Which of them may have no meaning to it.
+        start: The task, and the arguments of the reset.
         max_prompt: How many tokens there may be before the first reply.
 
     Raises:
@@ -161,7 +154,7 @@ async def play(
         Unscored: It has failed, or has no reward.
         ValueError: The first observation does not leave room for the prompt.
     """
-    goes_on = await run_on_shared_loop(rollout.begin(messages, arguments, may_ignore))
+    goes_on = await run_on_shared_loop(rollout.begin(start))
     if max_prompt is not None and len(rollout.prompt_ids) > max_prompt:
         raise ValueError(
             f"the prompt has {len(rollout.prompt_ids)} tokens with what the environment shows "

@@ -14,21 +14,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from openenv._internal.json import read_json
 from openenv._internal.packages import needs
 from openenv.integrations._episodes import (
-    begin_episode,
     run_on_shared_loop,
     session_reward,
     shared_sessions,
 )
-from openenv.rollouts.engine import ignorable_arguments, reset_arguments
 from openenv.rollouts.episode_sessions import (
     ActionOutcome,
     EpisodeSession,
     EpisodeSessions,
+    EpisodeStart,
     Unfinished,
 )
 from openenv.rollouts.jobs import as_task
@@ -89,17 +89,19 @@ async def rollout(
         Unscored: The episode has no reward.
     """
     seats = await asyncio.to_thread(shared_sessions, environment, retries, equal_beginnings)
-    messages, arguments, may_ignore = _episode(task, prompt, reset or {})
+    start = _start(task, prompt, reset or {})
     seat = await run_on_shared_loop(seats.take())
     try:
-        first = await run_on_shared_loop(begin_episode(seat, arguments, may_ignore))
+        first = await run_on_shared_loop(seat.begin(start))
         words = describe_tools(seats.interface) if acts == "words" else ""
         trajectory = art.Trajectory(
-            messages_and_choices=opening_messages(messages, first, words),
+            messages_and_choices=opening_messages(start.messages, first, words),
             tools=[tool.as_function() for tool in seats.interface.tools]
             if acts == "tools"
             else None,
-            metadata={name: one for name, one in arguments.items() if isinstance(one, int | str)},
+            metadata={
+                name: one for name, one in start.arguments.items() if isinstance(one, int | str)
+            },
         )
         asked = {"model": model.get_inference_name(), **(request or {})}
         if trajectory.tools:
@@ -120,24 +122,14 @@ async def rollout(
     return trajectory.finish()
 
 
-def _episode(
+def _start(
     given: Any, prompt: str | Sequence[Mapping[str, Any]], reset: Mapping[str, Any]
-) -> tuple[list[Mapping[str, Any]], dict[str, Any], frozenset[str]]:
-    """Return the first messages, the reset arguments, and those that may be ignored."""
-    said: list[Mapping[str, Any]] = []
-    if isinstance(prompt, str):
-        said.append({"role": "system", "content": prompt})
-    else:
-        said += prompt
-    if given is None:
-        return said, dict(reset), frozenset()
-    task = as_task(given, 1)
-    if isinstance(task.prompt, list):
-        said += task.prompt
-    elif task.prompt:
-        said.append({"role": "user", "content": task.prompt})
-    arguments = {**reset_arguments(task, is_scored_there=True), **reset}
-    return said, arguments, frozenset(ignorable_arguments(task))
+) -> EpisodeStart:
+    """Return the start of an episode, whose reset arguments come before the task's."""
+    said = [{"role": "system", "content": prompt}] if isinstance(prompt, str) else prompt
+    task = None if given is None else as_task(given, 1)
+    start = EpisodeStart.of_task(task, messages=said)
+    return replace(start, arguments={**start.arguments, **reset})
 
 
 async def _answers(

@@ -16,19 +16,19 @@ import random
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from types import TracebackType
+from dataclasses import dataclass, replace
 from typing import Any
 
 from openenv._internal.packages import needs
 from openenv.integrations.transformers import end_tokens, sampler
 from openenv.integrations.trl.environments import Columns, episode_arguments
 from openenv.rewards.credit import group_advantages
-from openenv.rollouts.batched import BatchPlayer, EpisodeStart, Generate
+from openenv.rollouts.batched import BatchPlayer, Generate
 from openenv.rollouts.beginnings import Beginnings, digest_of
-from openenv.rollouts.episode_sessions import Unfinished
+from openenv.rollouts.episode_sessions import EpisodeStart, Unfinished
 from openenv.rollouts.jobs import derived_seed
 from openenv.rollouts.meter import Meter, StepCost
+from openenv.rollouts.policies.conversations import prompt_messages
 from openenv.rollouts.tokens import Chat, ChatTokenizer, TokenRollout
 
 with needs("openenv.integrations.lightning", "pip install lightning transformers"):
@@ -309,12 +309,7 @@ class GRPO:
     def __enter__(self) -> GRPO:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # -------------------------------------------------------------- what is played
@@ -338,7 +333,7 @@ class GRPO:
         if not self._gives_seeds or "seed" in start.arguments:
             return start
         seed = derived_seed(self._seed, "train", group)
-        return EpisodeStart(start.messages, {**start.arguments, "seed": seed}, start.may_ignore)
+        return replace(start, arguments={**start.arguments, "seed": seed})
 
     def _compare(self, starts: Sequence[EpisodeStart], rollouts: Sequence[TokenRollout]) -> None:
         """Check that the rollouts of each group have begun alike; groups are of one process."""
@@ -414,7 +409,7 @@ class GRPO:
         return -(gained * part.weight).sum(), outside.sum()
 
     def _logprobs(self, part: _TensorBatch) -> Any:
-        """Return the model's log-probabilities of all tokens but the first: (rollouts, length - 1)."""
+        """Return log-probabilities of all tokens but the first: (rollouts, length - 1)."""
         found = self._model(input_ids=part.ids, attention_mask=part.mask, use_cache=False)
         logits = found.logits[:, :-1].float() / self._settings.temperature
         chosen = logits.gather(-1, part.ids[:, 1:, None]).squeeze(-1)
@@ -482,9 +477,7 @@ class _TensorBatch:
 
 
 def _started(row: Mapping[str, Any], columns: Columns | None) -> EpisodeStart:
-    prompt = row["prompt"]
-    told = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    return EpisodeStart(told, *episode_arguments(row, columns))
+    return EpisodeStart(prompt_messages(row["prompt"]), *episode_arguments(row, columns))
 
 
 def _spread(rewards: Sequence[float | None], size: int) -> float:

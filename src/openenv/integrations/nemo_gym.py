@@ -20,7 +20,7 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, Literal
 
 from fastapi import FastAPI, HTTPException, Request
@@ -29,8 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from openenv._internal.packages import needs
 from openenv.errors import CapacityError, OpenEnvError, words
-from openenv.rollouts.engine import ignorable_arguments, reset_arguments
-from openenv.rollouts.episode_sessions import EpisodeSession, EpisodeSessions
+from openenv.rollouts.episode_sessions import EpisodeSession, EpisodeSessions, EpisodeStart
 from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.jobs import as_task
 from openenv.tasks.task import Task
@@ -90,6 +89,14 @@ class Beginning(BaseModel):
     reset: dict[str, Any] = Field(default_factory=dict)
     may_ignore: list[str] = Field(default_factory=list)
     seen: str | None = None
+
+    def as_start(self, others: Mapping[str, Any]) -> EpisodeStart:
+        """Return the start of the episode.
+
+        Args:
+            others: Arguments of every reset; those of the row take precedence.
+        """
+        return EpisodeStart((), {**others, **self.reset}, frozenset(self.may_ignore))
 
 
 class OpenEnvSeedSessionRequest(BaseSeedSessionRequest):  # type: ignore[misc]
@@ -175,9 +182,7 @@ class OpenEnvResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
         return BaseSeedSessionResponse()
 
     async def _begin(self, seat: EpisodeSession, begins: Beginning) -> None:
-        arguments = {**self.config.reset, **begins.reset}
-        first = await seat.reset(may_ignore=frozenset(begins.may_ignore), **arguments)
-        seen = seat.seen(first)
+        seen = await seat.begin(begins.as_start(self.config.reset))
         if begins.seen is not None and seen != begins.seen:
             raise HTTPException(
                 409,
@@ -292,8 +297,8 @@ def _by_seed(count: int) -> Iterable[tuple[Task | None, Beginning]]:
 def _by_task(tasks: Iterable[Any], count: int | None) -> Iterable[tuple[Task | None, Beginning]]:
     for number, given in enumerate(itertools.islice(tasks, count), 1):
         task = as_task(given, number)
-        arguments = reset_arguments(task, is_scored_there=True)
-        yield task, Beginning(reset=arguments, may_ignore=sorted(ignorable_arguments(task)))
+        start = EpisodeStart.of_task(task)
+        yield task, Beginning(reset=dict(start.arguments), may_ignore=sorted(start.may_ignore))
 
 
 async def _row(
@@ -303,8 +308,7 @@ async def _row(
     task: Task | None,
     begins: Beginning,
 ) -> dict[str, Any]:
-    first = await seat.reset(may_ignore=frozenset(begins.may_ignore), **begins.reset)
-    seen = begins.seen = seat.seen(first)
+    seen = begins.seen = await seat.begin(begins.as_start({}))
     messages = [{"role": "system", "content": instruction}] if instruction else []
     prompt = None if task is None else task.prompt
     if isinstance(prompt, list):

@@ -15,13 +15,17 @@ from typing import Any, Literal
 from openenv._internal.packages import needs
 from openenv.client import background
 from openenv.integrations._episodes import (
-    begin_episode,
     row_arguments,
     session_reward,
     shared_sessions,
 )
 from openenv.integrations.trl.environments import Columns
-from openenv.rollouts.episode_sessions import EpisodeSession, NoActiveEpisode, Unfinished
+from openenv.rollouts.episode_sessions import (
+    EpisodeSession,
+    EpisodeStart,
+    NoActiveEpisode,
+    Unfinished,
+)
 from openenv.rollouts.policies.conversations import opening_messages
 from openenv.rollouts.replies import describe_tools
 
@@ -162,7 +166,7 @@ class OpenEnvTextEnv(BaseTextEnv):  # type: ignore[misc]
             CapacityError: There is no place for it.
             OpenEnvError: It could not begin.
         """
-        arguments, may_ignore = row_arguments(self._row, self._options.columns)
+        start = EpisodeStart(prompt, *row_arguments(self._row, self._options.columns))
         seats = shared_sessions(
             self._options.environment, self._options.retries, self._options.equal_beginnings
         )
@@ -170,7 +174,7 @@ class OpenEnvTextEnv(BaseTextEnv):  # type: ignore[misc]
         if self._seat is None:
             self._seat = background.run(seats.take())
         try:
-            first = background.run(begin_episode(self._seat, arguments, may_ignore))
+            first = background.run(self._seat.begin(start))
         except BaseException:
             self.close()
             raise

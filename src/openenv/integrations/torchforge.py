@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from openenv.integrations._episodes import play, run_on_shared_loop, shared_sessions
-from openenv.rollouts.episode_sessions import Unfinished
+from openenv.rollouts.episode_sessions import EpisodeStart, Unfinished
 from openenv.rollouts.tokens import Chat, ChatTokenizer, TokenRollout, Told
 
 __all__ = ["ForgeRollout", "rollout"]
@@ -102,7 +102,7 @@ async def rollout(
             seat, chat, max_turns=max_turns, max_tokens=max_tokens, unfinished=unfinished
         )
         model = _Generator(generator, tokenizer, request or {})
-        score = await play(played, model.generate, messages, reset or {})
+        score = await play(played, model.generate, EpisodeStart(messages, reset or {}))
     finally:
         await run_on_shared_loop(seat.close())
     assert score.value is not None

@@ -28,8 +28,7 @@ from typing import Any, ClassVar, Literal
 
 from openenv._internal.packages import needs
 from openenv.reward import Score
-from openenv.rollouts.engine import ignorable_arguments, reset_arguments
-from openenv.rollouts.episode_sessions import EpisodeSession, EpisodeSessions
+from openenv.rollouts.episode_sessions import EpisodeSession, EpisodeSessions, EpisodeStart
 from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.replies import read_reply
 from openenv.rollouts.sessions import own_tasks
@@ -220,11 +219,7 @@ class OpenEnvEnv(vf.Env[OpenEnvEnvConfig]):  # type: ignore[misc]
     async def _begun(self, seat: EpisodeSession, data: OpenEnvData) -> str | list[dict[str, Any]]:
         """Begin an episode; return the first messages."""
         task = None if data.task is None else Task.model_validate(data.task)
-        given = {} if data.seed is None else {"seed": data.seed}
-        may_ignore = frozenset(ignorable_arguments(task))
-        if task is not None:
-            given |= reset_arguments(task, is_scored_there=True)
-        seen = seat.seen(await seat.reset(may_ignore=may_ignore, **given))
+        seen = await seat.begin(EpisodeStart.of_task(task, seed=data.seed))
         prompt = None if task is None else task.prompt
         if isinstance(prompt, list):
             return [*prompt, {"role": "user", "content": seen}]

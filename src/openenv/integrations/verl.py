@@ -22,7 +22,7 @@ from openenv.errors import CapacityError, OpenEnvError
 from openenv.integrations._episodes import play, row_arguments, run_on_shared_loop, shared_sessions
 from openenv.integrations.trl.environments import Columns
 from openenv.reward import Score
-from openenv.rollouts.episode_sessions import EpisodeSessions, Unfinished
+from openenv.rollouts.episode_sessions import EpisodeSessions, EpisodeStart, Unfinished
 from openenv.rollouts.tokens import Chat, TokenRollout, Told
 
 with needs("openenv.integrations.verl", "pip install verl"):
@@ -125,7 +125,10 @@ class OpenEnvAgentLoop(AgentLoopBase):  # type: ignore[misc]
         self, seats: EpisodeSessions, sampling_params: dict[str, Any], row: Mapping[str, Any]
     ) -> AgentLoopOutput:
         columns = {**(row.get("extra_info") or {}), **row}
-        arguments, may_ignore = row_arguments(_plain(columns), self._columns)
+        start = EpisodeStart(
+            [dict(message) for message in row["raw_prompt"]],
+            *row_arguments(_plain(columns), self._columns),
+        )
         template = dict(self.apply_chat_template_kwargs)
         chat = Chat(self.tokenizer, seats.interface, self._told, **template)
         config = self.rollout_config
@@ -140,14 +143,7 @@ class OpenEnvAgentLoop(AgentLoopBase):  # type: ignore[misc]
             )
             model = _VerlModel(self.server_manager, sampling_params, int(row.get("priority", 0)))
             began = time.monotonic()
-            score = await play(
-                rollout,
-                model.generate,
-                [dict(message) for message in row["raw_prompt"]],
-                arguments,
-                may_ignore,
-                config.prompt_length,
-            )
+            score = await play(rollout, model.generate, start, config.prompt_length)
             elsewhere = time.monotonic() - began - model.seconds
         finally:
             await run_on_shared_loop(seat.close())

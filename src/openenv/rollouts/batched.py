@@ -36,18 +36,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Literal
 
 from openenv._internal.redaction import redact
 from openenv._internal.timeouts import Expired, within
 from openenv.client import background
-from openenv.rollouts.episode_sessions import EpisodeSession, EpisodeSessions, Unfinished
+from openenv.rollouts.episode_sessions import (
+    EpisodeSession,
+    EpisodeSessions,
+    EpisodeStart,
+    Unfinished,
+)
 from openenv.rollouts.failures import FailureStreak
 from openenv.rollouts.meter import Meter
 from openenv.rollouts.tokens import Chat, TokenRollout
@@ -70,26 +73,6 @@ FIRST_CALL_S = 1.0  # what a call is taken to last before one was measured
 FLOOR_S = 0.002  # what one that is overdue is taken to need, at least
 TICK_S = 0.01  # how often it is thought over whether to wait on
 TOLD = 100  # failures that are told by name, at most
-
-
-@dataclass
-class EpisodeStart:
-    """The messages and reset arguments with which a rollout begins.
-
-    Attributes:
-        messages: What the model is told before the environment shows anything.
-        arguments: Of the environment's reset.
-        may_ignore: Which of them may have no meaning to it.
-    """
-
-    messages: Sequence[Mapping[str, Any]]
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    may_ignore: frozenset[str] = frozenset()
-
-    @property
-    def task(self) -> str:
-        """A key that tells the start from others: the arguments of the reset, as JSON."""
-        return json.dumps(self.arguments, sort_keys=True, default=repr)
 
 
 class BatchPlayer:
@@ -343,7 +326,7 @@ class _RolloutBatch:
             one = self._rollout(seat)
             self._numbers[one], self._seats[one] = number, seat
             start = self._starts[number]
-            begun = one.begin(start.messages, start.arguments, start.may_ignore)
+            begun = one.begin(start)
             self._work(one, "reset", begun)
 
     def _work(self, one: TokenRollout, kind: Kind, work: Coroutine[Any, Any, bool]) -> None:

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from openenv.client.client import EnvClient
@@ -28,11 +29,11 @@ from openenv.reward import Score
 from openenv.rewards.credit import terminal
 from openenv.rollouts.beginnings import Beginnings, digest_of
 from openenv.rollouts.endings import NO_REWARD, lowest_reward, with_cost
-from openenv.rollouts.engine import LiveEpisode
+from openenv.rollouts.engine import LiveEpisode, ignorable_arguments, reset_arguments
 from openenv.rollouts.failures import RetryRule
 from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.meter import Meter
-from openenv.rollouts.policies.conversations import NOT_DONE
+from openenv.rollouts.policies.conversations import NOT_DONE, prompt_messages
 from openenv.rollouts.policies.views import (
     ObservationView,
     look_at,
@@ -42,6 +43,7 @@ from openenv.rollouts.policies.views import (
 )
 from openenv.rollouts.replies import ParsedReply, describe_unknown_tool, read_reply
 from openenv.rollouts.sessions import Sessions, sessions_of
+from openenv.tasks.task import Task
 from openenv.types import StepResult
 
 __all__ = [
@@ -50,6 +52,7 @@ __all__ = [
     "NoActiveEpisode",
     "EpisodeSession",
     "EpisodeSessions",
+    "EpisodeStart",
     "Unfinished",
 ]
 
@@ -112,6 +115,46 @@ class ActionOutcome:
     def is_refused(self) -> bool:
         """True if the action could not be carried out; the episode goes on unchanged."""
         return self.result is None
+
+
+@dataclass(frozen=True)
+class EpisodeStart:
+    """The messages and reset arguments with which an episode begins.
+
+    Attributes:
+        messages: What the model is told before the environment shows anything.
+        arguments: Arguments of the environment's reset.
+        may_ignore: Those of the arguments that the environment may ignore, beside the seed.
+    """
+
+    messages: Sequence[Mapping[str, Any]] = ()
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    may_ignore: frozenset[str] = frozenset()
+
+    @classmethod
+    def of_task(
+        cls, task: Task | None, *, messages: Sequence[Mapping[str, Any]] = (), **arguments: Any
+    ) -> EpisodeStart:
+        """Return the start of a task's episode.
+
+        Args:
+            task: The task; its prompt follows the messages, and its arguments take precedence.
+            messages: What the model is told before the task.
+            arguments: Further arguments of the reset; those that are None are left out.
+        """
+        given = {name: value for name, value in arguments.items() if value is not None}
+        if task is None:
+            return cls(messages, given)
+        return cls(
+            [*messages, *prompt_messages(task.prompt)],
+            {**given, **reset_arguments(task, is_scored_there=True)},
+            frozenset(ignorable_arguments(task)),
+        )
+
+    @property
+    def task(self) -> str:
+        """A key that tells the start from others: the arguments of the reset, as JSON."""
+        return json.dumps(self.arguments, sort_keys=True, default=repr)
 
 
 class EpisodeSessions:
@@ -311,6 +354,11 @@ class EpisodeSession:
             self._seats.meter.count(episodes=1)
             self._episode = episode
             return first
+
+    async def begin(self, start: EpisodeStart) -> str:
+        """Begin an episode; return the first observation as text. Raises what `reset` does."""
+        first = await self.reset(may_ignore=start.may_ignore, **start.arguments)
+        return self.seen(first)
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ActionOutcome:
         """Act by calling a tool.

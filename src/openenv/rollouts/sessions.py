@@ -33,7 +33,7 @@ from openenv.errors import (
     SessionLost,
 )
 from openenv.execution.spec import class_made_by
-from openenv.protocol.v1 import ClientConnection1, Queued
+from openenv.protocol.v1 import Queued
 from openenv.reward import RewardSpec
 from openenv.rollouts.episodes import EpisodeConfig, play
 from openenv.rollouts.interfaces import (
@@ -172,7 +172,7 @@ class Sessions(EpisodeSource):
         try:
             if client is made:
                 await self._connect(client)
-            self.room = None if self._is_spread else _room_of(client)
+            self.room = None if self._is_spread else client._session.room
             await _have_place(client)
         except BaseException:
             await asyncio.shield(asyncio.ensure_future(self.close(client)))
@@ -236,16 +236,6 @@ def _declared_by(source: Any) -> RewardSpec | None:
         return managers[0].spec.reward
     declared = getattr(class_made_by(source), "REWARD", None)
     return declared if isinstance(declared, RewardSpec) else None
-
-
-def _room_of(client: Client) -> int | None:
-    """Return how many sessions the server of a connected client holds; None if unknown."""
-    connection = client._session._connection
-    if not isinstance(connection, ClientConnection1):
-        return None
-    multiplexer = connection.multiplexer
-    is_one_of_several = multiplexer.hello.siblings or multiplexer.route is not None
-    return None if is_one_of_several else multiplexer.hello.max_sessions
 
 
 async def _have_place(client: Client) -> None:

@@ -19,7 +19,12 @@ from typing import Any, Literal
 
 from openenv.errors import CapacityError
 from openenv.reward import Score
-from openenv.rollouts.episode_sessions import ActionOutcome, EpisodeSession, Unfinished
+from openenv.rollouts.episode_sessions import (
+    ActionOutcome,
+    EpisodeSession,
+    EpisodeStart,
+    Unfinished,
+)
 from openenv.rollouts.failures import TaskNotTaken
 from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.policies.conversations import opening_messages
@@ -242,18 +247,8 @@ class TokenRollout:
         """Keep the results: the session is another rollout's from now on."""
         self._settled = self.score, self.failure, self.steps
 
-    async def begin(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        arguments: Mapping[str, Any],
-        may_ignore: frozenset[str] = frozenset(),
-    ) -> bool:
+    async def begin(self, start: EpisodeStart) -> bool:
         """Reset the environment.
-
-        Args:
-            messages: The task.
-            arguments: Of the environment's reset.
-            may_ignore: Which of them may have no meaning to it.
 
         Returns:
             Whether the model is to reply: not if the environment could not be reset. Then the
@@ -265,15 +260,14 @@ class TokenRollout:
             TemplateError: The chat template cannot render the messages.
             ValueError: What the environment shows first leaves no room for a reply.
         """
-        self.messages = [dict(message) for message in messages]
+        self.messages = [dict(message) for message in start.messages]
         first = ""
         try:
-            result = await self._seat.reset(may_ignore=may_ignore, **arguments)
-            first = self._seat.seen(result)
+            first = await self._seat.begin(start)
         except Exception as error:
             if isinstance(error, CapacityError | TaskNotTaken) or self._seat.failure is None:
                 raise
-        self.prompt_ids = self._chat.opening(messages, first)
+        self.prompt_ids = self._chat.opening(start.messages, first)
         if self._seat.failure is not None:
             return False
         if len(self.prompt_ids) >= (self._max_context or math.inf):

@@ -20,9 +20,9 @@ from openenv.integrations.trl.processes import SharedModel, gather_values
 from openenv.integrations.trl.rewards import TrainingRefused, check_reward_functions, env_reward
 from openenv.integrations.trl.trainers import BatchClock, clock_of, group_size, mode_of
 from openenv.integrations.trl.versions import WITH_NAN_LOGPROBS, check_trl, installed_trl
-from openenv.rollouts.batched import BatchPlayer, EpisodeStart
+from openenv.rollouts.batched import BatchPlayer
 from openenv.rollouts.beginnings import Beginnings, digest_of
-from openenv.rollouts.episode_sessions import Unfinished
+from openenv.rollouts.episode_sessions import EpisodeStart, Unfinished
 from openenv.rollouts.failures import TaskNotTaken
 from openenv.rollouts.meter import Meter
 from openenv.rollouts.tokens import Chat, TokenRollout

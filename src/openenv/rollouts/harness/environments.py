@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from openenv.client import background
-from openenv.rollouts.engine import ignorable_arguments, reset_arguments
-from openenv.rollouts.episode_sessions import EpisodeSession, EpisodeSessions, Unfinished
+from openenv.rollouts.episode_sessions import (
+    EpisodeSession,
+    EpisodeSessions,
+    EpisodeStart,
+    Unfinished,
+)
 from openenv.rollouts.harness.results import Message, ToolResult, VerifyResult
 from openenv.rollouts.harness.sessions import (
     ResourceSession,
     ResourceSessionFactory,
     UnknownSessionTool,
 )
-from openenv.rollouts.policies.conversations import opening_messages
+from openenv.rollouts.policies.conversations import opening_messages, prompt_messages
 from openenv.rollouts.replies import describe_unknown_tool
 from openenv.tasks.task import Task
 from openenv.tools.types import Tool
@@ -145,29 +150,20 @@ class EnvironmentSessions(ResourceSessionFactory[EnvironmentSession]):
         self, task: Any, seed: int | None, episode_id: str | None
     ) -> EnvironmentSession:
         found = Task.model_validate(dict(task)) if isinstance(task, Mapping) else task
-        arguments: dict[str, Any] = {}
-        may_ignore = {"episode_id"}
-        prompt = found
-        if isinstance(found, Task):
-            prompt, arguments = found.prompt, reset_arguments(found, True)
-            may_ignore |= ignorable_arguments(found)
-        for name, value in (("seed", seed), ("episode_id", episode_id)):
-            if value is not None:
-                arguments.setdefault(name, value)
+        messages = prompt_messages(None if isinstance(found, Task) else found)
+        if self._system_prompt:
+            messages.insert(0, {"role": "system", "content": self._system_prompt})
+        start = EpisodeStart.of_task(
+            found if isinstance(found, Task) else None,
+            messages=messages,
+            seed=seed,
+            episode_id=episode_id,
+        )
         seat = await self._seats.take()
         try:
-            first = await seat.reset(may_ignore=frozenset(may_ignore), **arguments)
+            first = await seat.begin(replace(start, may_ignore=start.may_ignore | {"episode_id"}))
         except BaseException:
             await seat.close()
             raise
-        messages = _messages(self._system_prompt, prompt, seat.seen(first))
-        return EnvironmentSession(self._seats, seat, messages, self._unfinished)
-
-
-def _messages(system_prompt: str | None, prompt: Any, first: str) -> list[Message]:
-    found: list[Message] = []
-    if system_prompt:
-        found.append({"role": "system", "content": system_prompt})
-    if isinstance(prompt, str):
-        found.append({"role": "user", "content": prompt})
-    return opening_messages([*found, *(() if isinstance(prompt, str) else prompt or ())], first)
+        told = opening_messages(start.messages, first)
+        return EnvironmentSession(self._seats, seat, told, self._unfinished)

@@ -31,7 +31,14 @@ from openenv.rollouts.replies import (
     read_reply,
 )
 
-__all__ = ["NOT_DONE", "ModelConversation", "ModelReply", "checked_act_by", "opening_messages"]
+__all__ = [
+    "NOT_DONE",
+    "ModelConversation",
+    "ModelReply",
+    "checked_act_by",
+    "opening_messages",
+    "prompt_messages",
+]
 
 NOT_DONE = "not carried out, since a call before it was not"
 
@@ -113,7 +120,7 @@ class ModelConversation(ABC):
         )
         if system:
             self.messages.append({"role": "system", "content": system})
-        self.messages += _prompt(opening.task)
+        self.messages += prompt_messages((opening.task or {}).get("prompt"))
 
     @abstractmethod
     async def _ask(self, turn: PolicyTurn) -> ModelReply:
@@ -221,10 +228,10 @@ def _read(observation: Any, visible: frozenset[str] | None) -> ObservationView:
     return ObservationView(view(observation, visible))
 
 
-def _prompt(task: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    prompt = (task or {}).get("prompt")
+def prompt_messages(prompt: Any) -> list[dict[str, Any]]:
+    """Return a prompt, a text or messages, as messages; none for None and an empty text."""
     if isinstance(prompt, str):
-        return [{"role": "user", "content": prompt}]
+        return [{"role": "user", "content": prompt}] if prompt else []
     return [dict(message) for message in prompt or ()]
 
 
