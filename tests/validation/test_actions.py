@@ -106,11 +106,11 @@ def is_taken(kind: Any, action: dict[str, Any]) -> bool:
 def test_the_least_actions_and_the_drawn_ones_are_what_the_model_takes(name: str) -> None:
     kind, space = UNIONS[name], space_of(UNIONS[name])
     for form in space.forms:
-        TypeAdapter(kind).validate_python(form.minimal(), strict=False)
+        TypeAdapter(kind).validate_python(form.minimal_action(), strict=False)
     generator = random.Random(3)
     for _ in range(100):
         TypeAdapter(kind).validate_python(space.sample(generator), strict=False)
-    assert is_taken(kind, space.minimal())
+    assert is_taken(kind, space.minimal_action())
 
 
 def test_every_form_of_a_union_says_which_it_is() -> None:
@@ -121,7 +121,7 @@ def test_every_form_of_a_union_says_which_it_is() -> None:
         {"kind": "left"},
         {"kind": "look"},
     ]
-    assert space.minimal() == {"kind": "wait"}  # nothing else must be given
+    assert space.minimal_action() == {"kind": "wait"}  # nothing else must be given
     drawn = {space.sample(random.Random(seed))["kind"] for seed in range(50)}
     assert drawn == {"go", "wait", "left", "look"}
 
@@ -154,14 +154,14 @@ def test_an_episode_that_ends_leaves_no_edge_untried() -> None:
     edges = make_hacking_probes(space_of(Go))[-1]
     count = len(edges.actions)
     assert edges.is_each and count > 8
-    rest = edges.after(3)
+    rest = edges.rest_after(3)
     assert rest is not None
     assert (rest.name, rest.actions) == (f"{edges.name}, from the 4. on", edges.actions[3:])
-    last = rest.after(2)
+    last = rest.rest_after(2)
     assert last is not None
     assert (last.name, last.actions) == (f"{edges.name}, from the 6. on", edges.actions[5:])
-    assert edges.after(count) is None and edges.after(0) is None
-    assert make_hacking_probes(space_of(Go))[0].after(1) is None
+    assert edges.rest_after(count) is None and edges.rest_after(0) is None
+    assert make_hacking_probes(space_of(Go))[0].rest_after(1) is None
 
 
 @pytest.mark.parametrize(
@@ -194,10 +194,10 @@ def test_an_episode_that_ends_leaves_no_edge_untried() -> None:
 )
 def test_whatever_a_server_tells_nothing_raises(schema: dict[str, Any]) -> None:
     space = ActionSpace(schema)
-    assert isinstance(space.minimal(), dict)
+    assert isinstance(space.minimal_action(), dict)
     assert isinstance(space.sample(random.Random(1)), dict)
     assert make_hacking_probes(space)
-    space.enumerated(), space.legal({"legal_moves": [1]}), space.is_free
+    space.enumerate_actions(), space.legal_actions({"legal_moves": [1]}), space.is_free
 
 
 # ------------------------------------------------------------------ our environments
@@ -221,7 +221,7 @@ def test_there_are_thirteen() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_one_of_the_least_actions_is_what_our_environment_takes(name: str) -> None:
     kind = action_of(name)
-    taken = [action for action in space_of(kind).minimals() if is_taken(kind, action)]
+    taken = [action for action in space_of(kind).minimal_actions() if is_taken(kind, action)]
     assert taken
 
 
@@ -233,11 +233,11 @@ def test_every_probe_of_the_browser_says_what_kind_of_action_it_is() -> None:
         (tag,) = form.tag
         assert tag == "kind"
         try:
-            TypeAdapter(kind).validate_python(form.minimal())
+            TypeAdapter(kind).validate_python(form.minimal_action())
         except ValidationError as refused:  # by what no schema says: one of four must be given
             assert not re.search("discriminator|union_tag|missing", str(refused)), refused
     # What is asked for least goes back, and what ends the episode is spoken to.
-    assert is_taken(kind, space.minimal())
+    assert is_taken(kind, space.minimal_action())
     answers = [
         action
         for probe in make_hacking_probes(space)

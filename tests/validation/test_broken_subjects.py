@@ -125,7 +125,7 @@ DETERMINISM, STATE = "runtime.episode_determinism", "runtime.state_contract"
 @pytest.mark.parametrize(
     ("serve", "check_id", "says"),
     [
-        (always("hello"), SCHEMA_CHECK, "no JSON"),
+        (always("hello"), SCHEMA_CHECK, "not valid JSON"),
         (always("[1, 2]"), SCHEMA_CHECK, "no object with a type"),
         (always('{"type": "observation"}'), REWARD, "null"),
         (always('{"type": "observation", "data": [1]}'), REWARD, "null"),
@@ -139,7 +139,7 @@ DETERMINISM, STATE = "runtime.episode_determinism", "runtime.state_contract"
         (answering("state", says_nothing), STATE, "no answer came within"),
         rest(answering("reset", goes_away), DETERMINISM, "connection was lost"),
         (answering("step", goes_away), DETERMINISM, "connection was lost"),
-        (answering("step", sends_too_much), DETERMINISM, "more than 33554432 bytes"),
+        (answering("step", sends_too_much), DETERMINISM, "the limit of 33554432 bytes"),
     ],
     ids=[
         "no JSON",

@@ -91,7 +91,7 @@ def test_a_program_plays_by_what_it_is_shown(tmp_path: Path) -> None:
         assert policy(ProbeView({}, 0, {"word": "go"})) == {"say": "go"}
         assert policy(ProbeView({}, 2, {"word": "go"})) is None
         assert oracle.secrets(ProbeView({}, 0, {"word": "go"})) == ["go"]
-        assert not oracle.does("do_nothing")
+        assert not oracle.has_function("do_nothing")
         assert episode.reset == {"episode_id": "oracle-0", "task": "t1"}
 
 

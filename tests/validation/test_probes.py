@@ -111,12 +111,12 @@ def test_a_plan_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 def test_the_least_action_is_one_that_the_model_takes() -> None:
     for model in (Move, Words):
-        model.model_validate(space(model).minimal())
+        model.model_validate(space(model).minimal_action())
 
 
 def test_few_actions_are_all_listed_and_many_are_not() -> None:
-    assert len(space(Move).enumerated()) == 6
-    assert space(Words).enumerated() == []
+    assert len(space(Move).enumerate_actions()) == 6
+    assert space(Words).enumerate_actions() == []
     assert space(Words).is_free and not space(Move).is_free
 
 

@@ -44,7 +44,7 @@ def played(url: str, policy: Policy = WORDS, budget: Budget | None = None) -> Tr
 
 def test_an_episode_is_kept_as_texts_with_a_state_after_each_step(url: str) -> None:
     transcript = played(url)
-    kinds = [exchange.asked["type"] for exchange in transcript.exchanges]
+    kinds = [exchange.message["type"] for exchange in transcript.exchanges]
     assert kinds == ["reset", "state", "step", "state", "step", "state", "step", "state"]
     for exchange in transcript.exchanges:
         assert exchange.response is not None
@@ -56,7 +56,7 @@ def test_an_episode_is_kept_as_texts_with_a_state_after_each_step(url: str) -> N
 def test_a_step_that_is_refused_ends_no_episode(url: str) -> None:
     words = script_policy([{"shout": 1}, {"say": "halt"}])
     transcript = played(url, words)
-    assert next(e.kind for e in transcript.exchanges if e.asked["type"] == "step") == "error"
+    assert next(e.kind for e in transcript.exchanges if e.message["type"] == "step") == "error"
     assert "VALIDATION_ERROR" in transcript.errors[0]
     assert [moment.sent for moment in transcript.steps] == [{"say": "halt"}]
 
@@ -141,9 +141,9 @@ def test_what_a_server_says_before_it_closes_is_heard(monkeypatch: pytest.Monkey
 
 def test_frames_that_are_only_looked_at_are_not_counted(url: str) -> None:
     budget = Budget(kept_bytes=300)
-    assert played(url, budget=budget.of_time_alone()).steps[-1].is_done
+    assert played(url, budget=budget.without_size_limit()).steps[-1].is_done
     with pytest.raises(BudgetSpent):
-        played(url, budget=Budget(seconds=-1.0).of_time_alone())
+        played(url, budget=Budget(seconds=-1.0).without_size_limit())
 
 
 def test_an_answer_that_is_too_large_is_what_was_found(

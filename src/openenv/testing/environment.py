@@ -52,35 +52,34 @@ STEP_RETURNS = "step returns an Observation; its reward is a finite number or No
 STATE_BEFORE_RESET = "state can be read before the first reset, and reading it changes nothing."
 STEPS_ARE_COUNTED = "state.step_count is 0 after reset and grows with every step."
 EPISODE_ID_IS_KEPT = "An episode_id that reset takes is the state's episode_id."
-VALUES_ROUND_TRIP = "Every observation, action and state survives the way to JSON and back."
+VALUES_ROUND_TRIP = "Every observation, action and state survives a round trip through JSON."
 KINDS_ARE_TOLD_APART = (
-    "What is of one of several models is read as that one: no other takes the same fields, or a "
-    "field with a constant value says which it is."
+    "A value of one of several models is read as that model: no other model takes the same fields, "
+    "or a constant field tells them apart."
 )
 SEED_IS_HONOURED = (
     "The same seed and actions give the same episode, in one instance and in another; a seed is "
     "not accepted and then ignored."
 )
 ARGUMENTS_ARE_TAKEN = "Every argument that reset declares can be passed by name, as JSON."
-STEP_BEFORE_RESET = "A step before reset raises, or is served; reset works all the same."
-STEP_AFTER_DONE = "A step after done raises, or says done again; it begins no new episode."
+STEP_BEFORE_RESET = "A step before reset raises or is served; reset works afterwards."
+STEP_AFTER_DONE = "A step after done raises or returns done again; it begins no new episode."
 RESET_ABANDONS = "reset in the middle of an episode begins a new one."
 INSTANCES_ARE_APART = "Instances side by side do not disturb each other."
 SNAPSHOT_RESTORES = (
-    "Where there is snapshot, it changes nothing, and restore, in this instance and in another, "
-    "gives the same state and the same continuation."
+    "If there is a snapshot method, it changes nothing, and restore gives the same state and the "
+    "same continuation, in this instance and in another."
 )
 RENDER_ONLY_SHOWS = (
-    "Where there is render, it changes nothing, and gives text, SVG, a Picture or an array of "
-    "pixels; it raises Refused or NotSupported where there is nothing to show."
+    "If there is a render method, it changes nothing, and returns text, SVG, a Picture or an array "
+    "of pixels; it raises Refused or NotSupported if there is nothing to show."
 )
 REWARD_KEEPS_ITS_SPEC = (
-    "Where the class declares what its rewards mean, they do: each is in the range, its components "
-    "are of those declared, if any are, and of what is scored by its end only the end is."
+    "If the class declares a REWARD, every reward keeps to it: it is in the range, its components "
+    "are declared ones, if any are, and a terminal reward comes only at the end."
 )
 COMPONENTS_ADD_UP = (
-    "Where a reward has components, they add up to it; where it is None, a reason that is given "
-    "is text."
+    "If a reward has components, they add up to it; if it is None, a given reason is text."
 )
 CLOSE_IS_QUIET = "close does not raise."
 

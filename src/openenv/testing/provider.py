@@ -40,31 +40,33 @@ from openenv.testing.environment import CheckFailed, CheckReport, PromiseResult,
 __all__ = ["PROMISES", "check_provider"]
 
 CAPABILITIES_ARE_STATED = "The class states its capabilities."
-LAUNCH_GIVES_A_SERVER = "launch gives a Server, with the URL of a server and a name."
+LAUNCH_GIVES_A_SERVER = "launch returns a Server with a name and the URL of a server."
 IT_BECOMES_READY = "wait_for_ready returns once /health answers."
-IT_IS_READY_AT_ONCE = "wait_for_ready of a server that is ready returns at once."
-AN_EPISODE_IS_PLAYED = "A client resets it, and reads its state."
-IT_RUNS = "check_running says nothing of a server that runs."
-SERVERS_ARE_LISTED = "servers lists those that have not been stopped."
-VARIABLES_ARRIVE = "Environment variables of launch are the server's."
-UNKNOWN_OPTIONS_ARE_REFUSED = "An option that there is not is a TypeError that names it."
+IT_IS_READY_AT_ONCE = "wait_for_ready returns at once if the server is ready."
+AN_EPISODE_IS_PLAYED = "A client can reset the environment and read its state."
+IT_RUNS = "check_running does not raise while the server runs."
+SERVERS_ARE_LISTED = "servers lists the servers that have not been stopped."
+VARIABLES_ARRIVE = "Environment variables of launch reach the server."
+UNKNOWN_OPTIONS_ARE_REFUSED = "An unknown option is a TypeError that names it."
 A_REFUSAL_LEAVES_NOTHING = "A launch that is refused leaves no server."
-WHAT_IS_NOT_THERE_IS_NAMED = "What cannot be served is a ProviderError that names it."
-A_PORT_IS_TAKEN = "The port that is asked for is the URL's, or is refused with a reason."
-KEYS_ARE_ASKED_FOR = "Whoever has no key is not let in."
-KEYS_ARE_FOUND = "Clients in this program find the key by themselves."
+WHAT_IS_NOT_THERE_IS_NAMED = "A missing environment or image is a ProviderError that names it."
+A_PORT_IS_TAKEN = "A requested port is the URL's, or is refused with a reason."
+KEYS_ARE_ASKED_FOR = "A client without the key is refused."
+KEYS_ARE_FOUND = "Clients in this process find the key by themselves."
 KEYS_ARE_FRESH = "Each server has a key of its own."
 KEYS_ARE_NOT_SHOWN = "No key is in the server's repr, name, URL or log."
-SECRETS_ARE_NOT_SHOWN = "The value of a variable that holds a secret is in no log and no repr."
-SERVERS_ARE_TWO = "Two servers have two URLs and two names."
-SERVERS_ARE_APART = "A server goes on when another is stopped."
-THREADS_LAUNCH_AT_ONCE = "Several threads launch at once."
-LAUNCH_ASYNC_LETS_OTHERS_RUN = "launch_async and wait_for_ready_async hold up no event loop."
+SECRETS_ARE_NOT_SHOWN = "The value of a secret variable is in no log and no repr."
+SERVERS_ARE_TWO = "Two servers have different URLs and names."
+SERVERS_ARE_APART = "A server keeps running when another is stopped."
+THREADS_LAUNCH_AT_ONCE = "Several threads can launch at once."
+LAUNCH_ASYNC_LETS_OTHERS_RUN = "launch_async and wait_for_ready_async do not block the event loop."
 A_CANCELLED_LAUNCH_LEAVES_NOTHING = "A launch_async that is cancelled leaves no server."
 LATE_IS_AN_ERROR = "A server that is not ready in time is a ProviderTimeout that names the time."
-AN_END_IS_NOTICED = "A server that ends before it is ready is a ProviderExited, before the timeout."
-AN_END_HAS_ITS_LAST_WORDS = "The error of a server that ended has its last lines."
-AN_END_HAS_ITS_CODE = "The error of a server that ended has its exit code."
+AN_END_IS_NOTICED = (
+    "A server that exits before it is ready is a ProviderExited, before the timeout."
+)
+AN_END_HAS_ITS_LAST_WORDS = "The error of a server that exited has its last lines of output."
+AN_END_HAS_ITS_CODE = "The error of a server that exited has its exit code."
 A_KILL_IS_NOTICED = "check_running raises ProviderExited once the server was killed."
 A_KILL_IS_NO_ANSWER = (
     "A client's call raises SessionLost or ConnectError once the server was killed."
@@ -72,20 +74,24 @@ A_KILL_IS_NO_ANSWER = (
 A_KILLED_ONE_CAN_BE_STOPPED = "A server that was killed can be stopped."
 STOP_ENDS_IT = "After stop, nothing answers at its URL."
 STOP_MAY_BE_REPEATED = "stop may be repeated, and called by several threads at once."
-STOP_IS_REMEMBERED = "After stop, is_stopped is true and check_running says nothing."
-STOP_FORGETS_THE_KEY = "After stop, no client is given its key."
+STOP_IS_REMEMBERED = "After stop, is_stopped is true and check_running does not raise."
+STOP_FORGETS_THE_KEY = "After stop, no client finds the server's key."
 STOPPED_IS_NEVER_READY = "wait_for_ready of a stopped server is a ProviderError, at once."
-A_CANCELLED_STOP_STOPS = "A stop_async that is cancelled goes on to its end."
-WITH_STOPS = "Leaving its `with` stops a server."
-LOGS_ARE_READ = "logs has what the server printed; where that cannot be known it is NotSupported."
-LAST_LINES_ARE_FEW = "logs(n) has n lines at most."
+A_CANCELLED_STOP_STOPS = "A stop_async that is cancelled still completes."
+WITH_STOPS = "Leaving its `with` block stops a server."
+LOGS_ARE_READ = "logs returns the server's output, or raises NotSupported."
+LAST_LINES_ARE_FEW = "logs(n) returns at most n lines."
 LOGS_OUTLIVE_IT = "logs can be read after stop."
-COMMANDS_ARE_RUN = "execute gives exit code, stdout and stderr; or it is NotSupported."
-COMMANDS_END_IN_TIME = "A command that takes longer than its time is a ProviderError."
-NO_COMMAND_IS_SAID = "A program that is not there is a ProviderError, or exit code 126 or 127."
+COMMANDS_ARE_RUN = "execute returns exit code, stdout and stderr, or raises NotSupported."
+COMMANDS_END_IN_TIME = "A command that exceeds its timeout is a ProviderError."
+NO_COMMAND_IS_SAID = "A missing program is a ProviderError, or exit code 126 or 127."
 CLOSE_STOPS_ALL = "close stops every server, and may be repeated."
-OLD_START_GIVES_A_URL = "The older start gives the URL, and the older wait_for_ready waits for it."
-OLD_START_IS_FOR_ONE = "A second older start is a ProviderError, and the first server goes on."
+OLD_START_GIVES_A_URL = (
+    "The older start returns the URL, and the older wait_for_ready waits for it."
+)
+OLD_START_IS_FOR_ONE = (
+    "A second older start is a ProviderError, and the first server keeps running."
+)
 OLD_STOP_MAY_BE_REPEATED = "The older stop may be repeated, and a start may follow."
 OLD_WAIT_NEEDS_A_START = "The older wait_for_ready without a start is a ProviderError."
 A_FORKED_CHILD_STOPS_NOTHING = "A forked child that stops a server stops none of its parent's."
@@ -132,13 +138,13 @@ class _ProviderSubject:
     def launch(self, **options: Any) -> Server:
         return self.provider.launch(**{**self.options, **options})
 
-    def launched_as(self, harm: Harm) -> Server:
+    def launch_failing(self, harm: Harm) -> Server:
         """Launch a server that is meant to fail."""
         if isinstance(harm, ServerProvider):
             return harm.launch(**self.options)
         return self.launch(**harm)
 
-    def ready(self, **options: Any) -> Server:
+    def launch_ready(self, **options: Any) -> Server:
         server = self.launch(**options)
         try:
             server.wait_for_ready(self.ready_s)
@@ -147,13 +153,13 @@ class _ProviderSubject:
             raise
         return server
 
-    def served(self) -> Server:
+    def shared_server(self) -> Server:
         """Return the server that checks share, if they leave it unchanged."""
         if self.shared is None or self.shared.is_stopped:
-            self.shared = self.ready(env_vars={VARIABLE: PLANTED})
+            self.shared = self.launch_ready(env_vars={VARIABLE: PLANTED})
         return self.shared
 
-    def names(self) -> set[str]:
+    def server_names(self) -> set[str]:
         return {one.name for one in self.provider.servers}
 
 
@@ -295,38 +301,38 @@ def _launch(subject: _ProviderSubject) -> None:
 
 @_checks(IT_BECOMES_READY)
 def _ready(subject: _ProviderSubject) -> None:
-    _expect(is_healthy(subject.served().url, 5.0), "it does not answer")
+    _expect(is_healthy(subject.shared_server().url, 5.0), "it does not answer")
 
 
 @_checks(IT_IS_READY_AT_ONCE)
 def _ready_again(subject: _ProviderSubject) -> None:
-    subject.served().wait_for_ready(5.0)
+    subject.shared_server().wait_for_ready(5.0)
 
 
 @_checks(AN_EPISODE_IS_PLAYED)
 def _episode(subject: _ProviderSubject) -> None:
-    with GenericEnvClient(base_url=subject.served().url).sync() as env:
+    with GenericEnvClient(base_url=subject.shared_server().url).sync() as env:
         _expect(env.reset().done is False, "reset said done")
         _expect("step_count" in env.state(), "there is no step_count")
 
 
 @_checks(IT_RUNS)
 def _runs(subject: _ProviderSubject) -> None:
-    subject.served().check_running()
+    subject.shared_server().check_running()
 
 
 @_checks(SERVERS_ARE_LISTED)
 def _listed(subject: _ProviderSubject) -> None:
     with subject.launch() as server:
-        _expect(server.name in subject.names(), subject.names())
-    _expect(server.name not in subject.names(), "it is listed after stop")
+        _expect(server.name in subject.server_names(), subject.server_names())
+    _expect(server.name not in subject.server_names(), "it is listed after stop")
 
 
 @_checks(VARIABLES_ARRIVE)
 def _variables(subject: _ProviderSubject) -> None:
     if not subject.can.can_execute:
         raise PromiseSkipped("no command can be run beside a server")
-    ran = subject.served().execute(["sh", "-c", f"echo $${VARIABLE}".replace("$$", "$")])
+    ran = subject.shared_server().execute(["sh", "-c", f"echo $${VARIABLE}".replace("$$", "$")])
     _expect(ran.stdout.strip() == PLANTED, "it is not there")
 
 
@@ -339,22 +345,22 @@ def _unknown_option(subject: _ProviderSubject) -> None:
 
 @_checks(A_REFUSAL_LEAVES_NOTHING)
 def _refusal(subject: _ProviderSubject) -> None:
-    before = subject.names()
+    before = subject.server_names()
     with contextlib.suppress(TypeError):
         subject.launch(surely_no_option=1)
-    _expect(subject.names() == before, subject.names() - before)
+    _expect(subject.server_names() == before, subject.server_names() - before)
 
 
 @_checks(WHAT_IS_NOT_THERE_IS_NAMED)
 def _missing(subject: _ProviderSubject) -> None:
     missing = _needs(subject.missing, "missing")
-    before = subject.names()
+    before = subject.server_names()
     with (
         _raises(ProviderError, by="a launch of what is not there"),
-        subject.launched_as(missing) as server,
+        subject.launch_failing(missing) as server,
     ):
         server.wait_for_ready(subject.ready_s)
-    _expect(subject.names() == before, "it left a server")
+    _expect(subject.server_names() == before, "it left a server")
 
 
 @_checks(A_PORT_IS_TAKEN)
@@ -377,7 +383,7 @@ def _port(subject: _ProviderSubject) -> None:
 def _keyed_server(subject: _ProviderSubject) -> Server:
     if not subject.can.fresh_keys:
         raise PromiseSkipped("its servers want no key")
-    server = subject.served()
+    server = subject.shared_server()
     _expect(server.api_key, "there is no key")
     return server
 
@@ -412,7 +418,7 @@ def _key_hidden(subject: _ProviderSubject) -> None:
 
 @_checks(SECRETS_ARE_NOT_SHOWN)
 def _secret_hidden(subject: _ProviderSubject) -> None:
-    server = subject.served()
+    server = subject.shared_server()
     shown = [repr(server), server.name, server.url, repr(subject.provider), _logs(server)]
     _expect(not any(PLANTED in one for one in shown), "it is shown")
 
@@ -430,7 +436,7 @@ def _logs(server: Server) -> str:
 @_checks(SERVERS_ARE_TWO)
 def _two(subject: _ProviderSubject) -> None:
     _require_many(subject)
-    server = subject.served()
+    server = subject.shared_server()
     with subject.launch() as other:
         _expect(server.url != other.url and server.name != other.name, (server, other))
 
@@ -438,10 +444,10 @@ def _two(subject: _ProviderSubject) -> None:
 @_checks(SERVERS_ARE_APART)
 def _apart(subject: _ProviderSubject) -> None:
     _require_many(subject)
-    server = subject.served()
+    server = subject.shared_server()
     with GenericEnvClient(base_url=server.url).sync() as env:
         env.reset()
-        with subject.ready():
+        with subject.launch_ready():
             pass
         env.state()
 
@@ -454,7 +460,7 @@ def _threads(subject: _ProviderSubject) -> None:
 
     def launch() -> None:
         try:
-            servers.append(subject.ready())
+            servers.append(subject.launch_ready())
         except BaseException as error:
             failures.append(error)
 
@@ -508,9 +514,9 @@ def _cancelled_launch(subject: _ProviderSubject) -> None:
             return
         await server.stop_async()  # the launch was faster than the cancellation
 
-    before = subject.names()
+    before = subject.server_names()
     asyncio.run(play())
-    _expect(subject.names() == before, subject.names() - before)
+    _expect(subject.server_names() == before, subject.server_names() - before)
 
 
 # ------------------------------------------------------------------ getting ready, or not
@@ -519,7 +525,7 @@ def _cancelled_launch(subject: _ProviderSubject) -> None:
 @_checks(LATE_IS_AN_ERROR)
 def _late(subject: _ProviderSubject) -> None:
     hangs = _needs(subject.hangs, "hangs")
-    with subject.launched_as(hangs) as server:
+    with subject.launch_failing(hangs) as server:
         with _raises(ProviderTimeout, by="wait_for_ready") as caught:
             server.wait_for_ready(1.5)
         _expect("1.5 s" in str(caught[0]), caught[0])
@@ -550,7 +556,7 @@ def _wait_for_exit(subject: _ProviderSubject) -> ProviderExited:
     dies = _needs(subject.dies, "dies")
     with (
         _raises(ProviderExited, by="wait_for_ready") as caught,
-        subject.launched_as(dies) as server,
+        subject.launch_failing(dies) as server,
     ):
         server.wait_for_ready(subject.ready_s)
     error: ProviderExited = caught[0]
@@ -562,7 +568,7 @@ def _kill_noticed(subject: _ProviderSubject) -> None:
     if not subject.can.detects_exit:
         raise PromiseSkipped("it cannot know of an end")
     kill = _needs(subject.kill, "kill")
-    with subject.ready() as server:
+    with subject.launch_ready() as server:
         kill(server)
         with _raises(ProviderExited, by="check_running"):
             _for_seconds(server.check_running, 10.0)
@@ -571,7 +577,7 @@ def _kill_noticed(subject: _ProviderSubject) -> None:
 @_checks(A_KILL_IS_NO_ANSWER)
 def _kill_no_answer(subject: _ProviderSubject) -> None:
     kill = _needs(subject.kill, "kill")
-    server = subject.ready()
+    server = subject.launch_ready()
     # As clients have it that a provider serves: between them and the server may be a proxy, which
     # answers for it, and only the provider knows.
     launch = ServerLaunch(lambda: server)
@@ -590,10 +596,10 @@ def _kill_no_answer(subject: _ProviderSubject) -> None:
 @_checks(A_KILLED_ONE_CAN_BE_STOPPED)
 def _kill_stopped(subject: _ProviderSubject) -> None:
     kill = _needs(subject.kill, "kill")
-    server = subject.ready()
+    server = subject.launch_ready()
     kill(server)
     server.stop()
-    _expect(server.name not in subject.names(), "it is listed")
+    _expect(server.name not in subject.server_names(), "it is listed")
 
 
 def _for_seconds(call: Callable[[], object], seconds: float) -> None:
@@ -609,7 +615,7 @@ def _for_seconds(call: Callable[[], object], seconds: float) -> None:
 
 @_checks(STOP_ENDS_IT)
 def _stop(subject: _ProviderSubject) -> None:
-    server = subject.ready()
+    server = subject.launch_ready()
     server.stop()
     _expect(not is_healthy(server.url, 1.0), f"{server.url} answers")
 
@@ -671,7 +677,7 @@ def _cancelled_stop(subject: _ProviderSubject) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await stopping
 
-    server = subject.ready()
+    server = subject.launch_ready()
     asyncio.run(play(server))
     server.stop()
     _expect(server.is_stopped and not is_healthy(server.url, 1.0), "it answers")
@@ -689,7 +695,7 @@ def _with(subject: _ProviderSubject) -> None:
 
 @_checks(LOGS_ARE_READ)
 def _logs_read(subject: _ProviderSubject) -> None:
-    server = subject.served()
+    server = subject.shared_server()
     if not subject.can.has_logs:
         with _raises(NotSupported, by="logs"):
             server.logs()
@@ -701,21 +707,21 @@ def _logs_read(subject: _ProviderSubject) -> None:
 def _few_lines(subject: _ProviderSubject) -> None:
     if not subject.can.has_logs:
         raise PromiseSkipped("it has no logs")
-    _expect(len(subject.served().logs(2).splitlines()) <= 2, "there are more")
+    _expect(len(subject.shared_server().logs(2).splitlines()) <= 2, "there are more")
 
 
 @_checks(LOGS_OUTLIVE_IT)
 def _logs_stay(subject: _ProviderSubject) -> None:
     if not subject.can.has_logs:
         raise PromiseSkipped("it has no logs")
-    server = subject.ready()
+    server = subject.launch_ready()
     server.stop()
     _expect(server.logs().strip(), "there is nothing")
 
 
 @_checks(COMMANDS_ARE_RUN)
 def _command(subject: _ProviderSubject) -> None:
-    server = subject.served()
+    server = subject.shared_server()
     if not subject.can.can_execute:
         with _raises(NotSupported, by="execute"):
             server.execute(["true"])
@@ -732,7 +738,7 @@ def _slow_command(subject: _ProviderSubject) -> None:
         raise PromiseSkipped("it runs no commands")
     began = time.monotonic()
     with _raises(ProviderError, by="execute"):
-        subject.served().execute(["sleep", "30"], timeout_s=1.0)
+        subject.shared_server().execute(["sleep", "30"], timeout_s=1.0)
     _expect(time.monotonic() - began < 15.0, "it waited for the command")
 
 
@@ -741,7 +747,7 @@ def _no_command(subject: _ProviderSubject) -> None:
     if not subject.can.can_execute:
         raise PromiseSkipped("it runs no commands")
     try:
-        ran = subject.served().execute(["surely-no-such-program"])
+        ran = subject.shared_server().execute(["surely-no-such-program"])
     except ProviderError:
         return
     _expect(ran.exit_code in (126, 127), ran)
@@ -819,7 +825,7 @@ def _old_wait(subject: _ProviderSubject) -> None:
 def _forked(subject: _ProviderSubject) -> None:
     if not hasattr(os, "fork"):
         raise PromiseSkipped("this system does not fork")
-    server = subject.served()
+    server = subject.shared_server()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about threads, which the child does not use
         child = os.fork()
@@ -834,11 +840,11 @@ def _forked(subject: _ProviderSubject) -> None:
 
 @_checks(CLOSE_STOPS_ALL)
 def _close(subject: _ProviderSubject) -> None:
-    servers = [subject.served()]
+    servers = [subject.shared_server()]
     if subject.can.many:
         servers.append(subject.launch())
     subject.provider.close()
     subject.provider.close()
-    _expect(not subject.provider.servers, subject.names())
+    _expect(not subject.provider.servers, subject.server_names())
     _expect(all(one.is_stopped for one in servers), "one was not stopped")
     _expect(not is_healthy(servers[0].url, 1.0), "one answers")

@@ -17,92 +17,54 @@ checks) and `runtime/collector.py`.
 
 from __future__ import annotations
 
-from openenv.validation.graders import ENTRY_POINT_GROUP, Grader, GraderRegistry, Subject
-from openenv.validation.manifest import (
-    CapabilitiesSpec,
-    DeclarationError,
-    JudgePin,
-    NetworkPolicy,
-    NormalizedManifest,
-    OracleDeclaration,
-    ResourceDeclaration,
-    RewardDeclaration,
-    TaskDistributionPin,
-    TypeSpec,
-    VerifierBinding,
-)
-from openenv.validation.parsers import Parser, ParserRegistry
-from openenv.validation.policy import (
-    DeclarationBounds,
-    PolicyEntry,
-    SeverityPolicy,
-    SeverityPolicyError,
-    apply_policy,
-    load_policy,
-)
-from openenv.validation.providers import ExecResult, RunningSubject, ValidationProvider
-from openenv.validation.report import CheckResult, ValidationReport, write_report
-from openenv.validation.runner import Validation, run_validation, validate
-from openenv.validation.signature import (
-    UNSUPPORTED_CATEGORIES,
-    WELL_KNOWN_FILES,
-    SignatureError,
-    UnsupportedPackageError,
-    detect_signature,
-)
-from openenv.validation.types import (
-    CheckStatus,
-    Lane,
-    Level,
-    ProviderCapability,
-    Severity,
-    SignatureKind,
-    Verdict,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "ENTRY_POINT_GROUP",
-    "UNSUPPORTED_CATEGORIES",
-    "WELL_KNOWN_FILES",
-    "CapabilitiesSpec",
-    "CheckResult",
-    "CheckStatus",
-    "DeclarationBounds",
-    "ExecResult",
-    "Grader",
-    "GraderRegistry",
-    "JudgePin",
-    "Lane",
-    "Level",
-    "DeclarationError",
-    "NetworkPolicy",
-    "NormalizedManifest",
-    "OracleDeclaration",
-    "Parser",
-    "ParserRegistry",
-    "PolicyEntry",
-    "SeverityPolicyError",
-    "ProviderCapability",
-    "ResourceDeclaration",
-    "RewardDeclaration",
-    "RunningSubject",
-    "Severity",
-    "SeverityPolicy",
-    "SignatureError",
-    "SignatureKind",
-    "Subject",
-    "TaskDistributionPin",
-    "TypeSpec",
-    "UnsupportedPackageError",
-    "Validation",
-    "ValidationProvider",
-    "ValidationReport",
-    "Verdict",
-    "VerifierBinding",
-    "apply_policy",
-    "detect_signature",
-    "load_policy",
-    "run_validation",
-    "validate",
-    "write_report",
-]
+from openenv._internal.lazy import lazy
+
+if TYPE_CHECKING:
+    from openenv.validation.graders import ENTRY_POINT_GROUP as ENTRY_POINT_GROUP
+    from openenv.validation.graders import Grader as Grader
+    from openenv.validation.graders import GraderRegistry as GraderRegistry
+    from openenv.validation.graders import Subject as Subject
+    from openenv.validation.manifest import CapabilitiesSpec as CapabilitiesSpec
+    from openenv.validation.manifest import DeclarationError as DeclarationError
+    from openenv.validation.manifest import JudgePin as JudgePin
+    from openenv.validation.manifest import NetworkPolicy as NetworkPolicy
+    from openenv.validation.manifest import NormalizedManifest as NormalizedManifest
+    from openenv.validation.manifest import OracleDeclaration as OracleDeclaration
+    from openenv.validation.manifest import ResourceDeclaration as ResourceDeclaration
+    from openenv.validation.manifest import RewardDeclaration as RewardDeclaration
+    from openenv.validation.manifest import TaskDistributionPin as TaskDistributionPin
+    from openenv.validation.manifest import TypeSpec as TypeSpec
+    from openenv.validation.manifest import VerifierBinding as VerifierBinding
+    from openenv.validation.parsers import Parser as Parser
+    from openenv.validation.parsers import ParserRegistry as ParserRegistry
+    from openenv.validation.policy import DeclarationBounds as DeclarationBounds
+    from openenv.validation.policy import PolicyEntry as PolicyEntry
+    from openenv.validation.policy import SeverityPolicy as SeverityPolicy
+    from openenv.validation.policy import SeverityPolicyError as SeverityPolicyError
+    from openenv.validation.policy import apply_policy as apply_policy
+    from openenv.validation.policy import load_policy as load_policy
+    from openenv.validation.providers import ExecResult as ExecResult
+    from openenv.validation.providers import RunningSubject as RunningSubject
+    from openenv.validation.providers import ValidationProvider as ValidationProvider
+    from openenv.validation.report import CheckResult as CheckResult
+    from openenv.validation.report import ValidationReport as ValidationReport
+    from openenv.validation.report import write_report as write_report
+    from openenv.validation.runner import Validation as Validation
+    from openenv.validation.runner import run_validation as run_validation
+    from openenv.validation.runner import validate as validate
+    from openenv.validation.signature import UNSUPPORTED_CATEGORIES as UNSUPPORTED_CATEGORIES
+    from openenv.validation.signature import WELL_KNOWN_FILES as WELL_KNOWN_FILES
+    from openenv.validation.signature import SignatureError as SignatureError
+    from openenv.validation.signature import UnsupportedPackageError as UnsupportedPackageError
+    from openenv.validation.signature import detect_signature as detect_signature
+    from openenv.validation.types import CheckStatus as CheckStatus
+    from openenv.validation.types import Lane as Lane
+    from openenv.validation.types import Level as Level
+    from openenv.validation.types import ProviderCapability as ProviderCapability
+    from openenv.validation.types import Severity as Severity
+    from openenv.validation.types import SignatureKind as SignatureKind
+    from openenv.validation.types import Verdict as Verdict
+else:
+    __getattr__, __dir__, __all__ = lazy(__name__)

@@ -69,7 +69,7 @@ class _SchemaReader:
 
     definitions: Schema
 
-    def resolved(self, schema: Any) -> Schema:
+    def resolve(self, schema: Any) -> Schema:
         """Return a schema with references and ``allOf`` merged in."""
         found, seen = _as_mapping(schema), set[str]()
         while isinstance(reference := found.get("$ref"), str) and reference not in seen:
@@ -77,9 +77,9 @@ class _SchemaReader:
             beside = {name: value for name, value in found.items() if name != "$ref"}
             found = {**_as_mapping(self.definitions.get(reference.rpartition("/")[2])), **beside}
         parts = _as_list(found.get("allOf"))
-        return self._together(found, parts) if parts else found
+        return self._merge_all_of(found, parts) if parts else found
 
-    def _together(self, schema: Schema, parts: Sequence[Any]) -> Schema:
+    def _merge_all_of(self, schema: Schema, parts: Sequence[Any]) -> Schema:
         """Merge a schema and the parts of ``allOf``."""
         whole = {name: value for name, value in schema.items() if name != "allOf"}
         for part in map(_as_mapping, parts):
@@ -98,7 +98,7 @@ class _SchemaReader:
 
     def members(self, schema: Any, depth: int = 0) -> list[Schema]:
         """Return the schemas of a union, also of nested unions; for any other schema, itself."""
-        found = self.resolved(schema)
+        found = self.resolve(schema)
         inner = _as_list(found.get("anyOf")) or _as_list(found.get("oneOf"))
         if not inner or depth > MAX_DEPTH:
             return [found]
@@ -109,14 +109,14 @@ class _SchemaReader:
     def is_nullable(self, schema: Any) -> bool:
         return any(one.get("type") == "null" for one in self.members(schema))
 
-    def plain(self, schema: Any) -> Schema:
+    def non_null_member(self, schema: Any) -> Schema:
         """Return the first member of a union that is not null."""
         found = self.members(schema)
         return next((one for one in found if one.get("type") != "null"), found[0])
 
-    def few(self, schema: Any) -> list[Any]:
+    def list_values(self, schema: Any) -> list[Any]:
         """Return all possible values if few, else an empty list."""
-        found = self.resolved(schema)
+        found = self.resolve(schema)
         if "const" in found:
             return [found["const"]]
         if values := _as_list(found.get("enum")):
@@ -129,19 +129,23 @@ class _SchemaReader:
                 return list(range(int(low), int(high) + 1, max(1, int(step))))
         return []
 
-    def least(self, schema: Any, depth: int = 0) -> Any:
+    def minimal_value(self, schema: Any, depth: int = 0) -> Any:
         """Return the simplest value."""
-        found = self.resolved(schema)
-        if values := self.few(found):
+        found = self.resolve(schema)
+        if values := self.list_values(found):
             return values[0]
         if "default" in found:
             return found["default"]
         if found.get("anyOf") or found.get("oneOf"):
-            return None if self.is_nullable(found) else self._least_of(self.plain(found), depth)
-        return self._least_of(found, depth)
+            return (
+                None
+                if self.is_nullable(found)
+                else self._minimal_of(self.non_null_member(found), depth)
+            )
+        return self._minimal_of(found, depth)
 
-    def _least_of(self, schema: Schema, depth: int) -> Any:
-        if values := self.few(schema) or _as_list(schema.get("examples")):
+    def _minimal_of(self, schema: Schema, depth: int) -> Any:
+        if values := self.list_values(schema) or _as_list(schema.get("examples")):
             return values[0]
         if depth > MAX_DEPTH:
             return None
@@ -154,33 +158,36 @@ class _SchemaReader:
             case "number":
                 return float(_range(schema)[0])
             case "array":
-                return self._least_list(schema, depth)
+                return self._minimal_list(schema, depth)
             case "object":
-                return ActionForm(self, schema, depth + 1).minimal()
+                return ActionForm(self, schema, depth + 1).minimal_action()
         return None
 
-    def _least_list(self, schema: Schema, depth: int) -> list[Any]:
-        first = [self.least(one, depth + 1) for one in _as_list(schema.get("prefixItems"))]
+    def _minimal_list(self, schema: Schema, depth: int) -> list[Any]:
+        first = [self.minimal_value(one, depth + 1) for one in _as_list(schema.get("prefixItems"))]
         missing = max(0, _as_count(schema.get("minItems")) - len(first))
         if not missing:
             return first
         item = schema.get("items") or {}
         if schema.get("uniqueItems"):
-            return first + (self.few(item) or self._different(item, missing, depth))[:missing]
-        return first + [self.least(item, depth + 1)] * missing
+            return (
+                first
+                + (self.list_values(item) or self._distinct_values(item, missing, depth))[:missing]
+            )
+        return first + [self.minimal_value(item, depth + 1)] * missing
 
-    def _different(self, item: Any, count: int, depth: int) -> list[Any]:
-        least = self.least(item, depth + 1)
+    def _distinct_values(self, item: Any, count: int, depth: int) -> list[Any]:
+        least = self.minimal_value(item, depth + 1)
         if isinstance(least, str):
             return [least + "a" * number for number in range(count)]
         if isinstance(least, int | float):
             return [least + number for number in range(count)]
         return [least]
 
-    def drawn(self, schema: Any, generator: random.Random, depth: int = 0) -> Any:
+    def draw_value(self, schema: Any, generator: random.Random, depth: int = 0) -> Any:
         """Return a random value."""
         found = generator.choice(self.members(schema))
-        if values := self.few(found):
+        if values := self.list_values(found):
             return generator.choice(values)
         match found.get("type"):
             case "string" if "format" not in found:
@@ -201,23 +208,23 @@ class _SchemaReader:
                     found.get("minItems"), min(1, _as_count(found.get("maxItems"), 1))
                 )
                 item = found.get("items") or {}
-                return [self.drawn(item, generator, depth + 1) for _ in range(count)]
+                return [self.draw_value(item, generator, depth + 1) for _ in range(count)]
             case "object" if depth < MAX_DEPTH:
                 return ActionForm(self, found, depth + 1).sample(generator)
-        return self.least(found)
+        return self.minimal_value(found)
 
     def edges(self, schema: Any) -> Iterator[tuple[str, Any]]:
         """Yield values at the edges of a schema and beyond, each with a description."""
         yield "null", None
         yield "a list in a list", [[]]
-        found = self.plain(schema)
+        found = self.non_null_member(schema)
         match found.get("type"):
-            case "string" if not self.few(found):
+            case "string" if not self.list_values(found):
                 yield from _text_edges(found)
             case "integer" | "number" if "enum" not in found and "const" not in found:
                 yield from _number_edges(found)
             case "array":
-                item = self.least(found.get("items") or {})
+                item = self.minimal_value(found.get("items") or {})
                 yield "a list that is empty", []
                 if most := _as_count(found.get("maxItems")):
                     yield "a list that is too long by one", [item] * (min(most, LONG_LIST) + 1)
@@ -304,7 +311,7 @@ class ActionForm:
     def properties(self) -> dict[str, Schema]:
         """The schemas of the fields, without `metadata`."""
         found = _as_mapping(self._schema.get("properties"))
-        return {n: self._reader.resolved(s) for n, s in found.items() if n != "metadata"}
+        return {n: self._reader.resolve(s) for n, s in found.items() if n != "metadata"}
 
     @cached_property
     def tag(self) -> Action:
@@ -313,7 +320,9 @@ class ActionForm:
         They are part of every action, required or not.
         """
         told = self._schema.get("discriminator")
-        fields = ((name, self._reader.few(schema)) for name, schema in self.properties.items())
+        fields = (
+            (name, self._reader.list_values(schema)) for name, schema in self.properties.items()
+        )
         return {n: few[0] for n, few in fields if few and (len(few) == 1 or n == told)}
 
     @cached_property
@@ -338,32 +347,32 @@ class ActionForm:
         return [
             name
             for name in self.chosen
-            if (plain := self._reader.plain(self.fields[name])).get("type") == "string"
-            and not self._reader.few(plain)
+            if (plain := self._reader.non_null_member(self.fields[name])).get("type") == "string"
+            and not self._reader.list_values(plain)
         ]
 
     @property
     def is_free(self) -> bool:
         """True if some field has more values than can be listed: a text, a number, a list."""
-        return any(not self._reader.few(self.fields[name]) for name in self.chosen)
+        return any(not self._reader.list_values(self.fields[name]) for name in self.chosen)
 
-    def minimal(self) -> Action:
+    def minimal_action(self) -> Action:
         """Return the minimal action: every required field, with the simplest value."""
-        least = {n: self._reader.least(self.fields[n], self._depth) for n in self.required}
+        least = {n: self._reader.minimal_value(self.fields[n], self._depth) for n in self.required}
         return {**self.tag, **least}
 
-    def minimals(self) -> Iterator[Action]:
+    def minimal_actions(self) -> Iterator[Action]:
         """Yield the minimal action, and those with each value of the field that says what is
         done.
         """
-        yield self.minimal()
+        yield self.minimal_action()
         if not self.required:
-            yield from self.enumerated()
+            yield from self.enumerate_actions()
 
-    def enumerated(self) -> list[Action]:
+    def enumerate_actions(self) -> list[Action]:
         """Return every action if there are few, else an empty list."""
         names = self.chosen
-        choices = [self._reader.few(self.fields[name]) for name in names]
+        choices = [self._reader.list_values(self.fields[name]) for name in names]
         if not (names or self.tag) or not all(choices):
             return []
         combined = itertools.islice(itertools.product(*choices), MAX_ENUMERATED + 1)
@@ -373,14 +382,14 @@ class ActionForm:
     def sample(self, generator: random.Random) -> Action:
         """Draw an action: every required field, and no other."""
         drawn = {
-            name: self._reader.drawn(self.fields[name], generator, self._depth)
+            name: self._reader.draw_value(self.fields[name], generator, self._depth)
             for name in self.chosen
         }
         return {**self.tag, **drawn}
 
     def edges(self) -> Iterator[tuple[str, Action]]:
         """Yield actions at the edges of the form and beyond, each with a description."""
-        minimal = self.minimal()
+        minimal = self.minimal_action()
         yield "an unknown field", {**minimal, "is_admin": True, "reward": 1.0}
         for name in self.chosen:
             for what, value in self._reader.edges(self.fields[name]):
@@ -408,31 +417,31 @@ class ActionSpace:
             if one.get("type") == "object" or isinstance(one.get("properties"), Mapping)
         ]
 
-    def minimals(self) -> list[Action]:
+    def minimal_actions(self) -> list[Action]:
         """Return minimal actions, those of the forms with the fewest fields first.
 
         Rules that a schema cannot express (one field needs another) may forbid some of them.
         """
         by_size = sorted(self.forms, key=lambda one: (len(one.required), len(one.fields)))
-        found = [action for form in by_size for action in form.minimals()]
+        found = [action for form in by_size for action in form.minimal_actions()]
         return list({json.dumps(one, default=str): one for one in found}.values()) or [{}]
 
-    def minimal(self) -> Action:
+    def minimal_action(self) -> Action:
         """Return the minimal action."""
-        return self.minimals()[0]
+        return self.minimal_actions()[0]
 
     @property
     def is_free(self) -> bool:
         """True if some field has more values than can be listed: a text, a number, a list."""
         return any(form.is_free for form in self.forms)
 
-    def enumerated(self) -> list[Action]:
+    def enumerate_actions(self) -> list[Action]:
         """Return every action if there are few, else an empty list."""
-        found = [form.enumerated() for form in self.forms]
+        found = [form.enumerate_actions() for form in self.forms]
         every = [action for some in found for action in some]
         return every if all(found) and len(every) <= MAX_ENUMERATED else []
 
-    def legal(self, observation: Mapping[str, Any]) -> list[Action]:
+    def legal_actions(self, observation: Mapping[str, Any]) -> list[Action]:
         """Return the actions that an observation lists as legal, or an empty list.
 
         An observation lists them under a name that begins with ``legal_``, ``valid_`` or

@@ -28,7 +28,7 @@ class MissingEvidence:
     def __init__(self) -> None:
         self.reasons: dict[type, str] = {}
 
-    def note(self, kind: type, reason: str) -> None:
+    def record(self, kind: type, reason: str) -> None:
         """Record why a kind of evidence is missing, unless a reason is known."""
         self.reasons.setdefault(kind, reason)
 

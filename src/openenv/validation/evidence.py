@@ -73,7 +73,7 @@ class Exchange:
     failure: str | None = None
 
     @cached_property
-    def asked(self) -> dict[str, Any]:
+    def message(self) -> dict[str, Any]:
         """The parsed request."""
         asked: dict[str, Any] = json.loads(self.request)
         return asked
@@ -132,12 +132,12 @@ class Moment:
     @property
     def is_reset(self) -> bool:
         """True if the moment begins an episode."""
-        return bool(self.exchange.asked["type"] == "reset")
+        return bool(self.exchange.message["type"] == "reset")
 
     @property
     def sent(self) -> dict[str, Any]:
         """The arguments of a reset, or the action of a step."""
-        sent: dict[str, Any] = self.exchange.asked.get("data") or {}
+        sent: dict[str, Any] = self.exchange.message.get("data") or {}
         return sent
 
     @property
@@ -195,7 +195,7 @@ class Transcript:
             if exchange.kind == "observation":
                 found.append((exchange, []))
                 is_known = True
-            elif exchange.asked["type"] == "state" and is_known:
+            elif exchange.message["type"] == "state" and is_known:
                 found[-1][1].append(exchange)
             elif exchange.response is None or "incident" in exchange.data:
                 is_known = False
@@ -217,7 +217,7 @@ class Transcript:
         found = []
         for number, exchange in enumerate(self.exchanges):
             if exchange.error is not None:
-                found.append(f"{exchange.asked['type']} {number}: {exchange.error}")
+                found.append(f"{exchange.message['type']} {number}: {exchange.error}")
             if exchange.response is None:
                 return found  # later requests fail for the same reason
         return found + ([self.stopped] if self.stopped else [])
@@ -265,7 +265,7 @@ def first_difference(one: Transcript, other: Transcript) -> str | None:
     """Describe the first difference of two transcripts, or return None."""
     for number, (a, b) in enumerate(zip(one.trace, other.trace, strict=False)):
         if a != b:
-            asked = one.exchanges[number].asked["type"]
+            asked = one.exchanges[number].message["type"]
             return f"{asked} (exchange {number}): {_describe_difference(a, b)}"
     if len(one.trace) != len(other.trace):
         return f"one has {len(one.trace)} exchanges, the other {len(other.trace)}"

@@ -249,7 +249,7 @@ def rank_environments(
     how = settings or LeaderboardSettings()
     entries: list[LeaderboardEntry] = []
     with _LeaderboardRun(output / REPORTS, how) as work:
-        for entry in work.each(targets):
+        for entry in work.validate_all(targets):
             entries.append(entry)
             finished(entry, len(entries), len(targets))
     board = Leaderboard(tuple(sorted(entries, key=_order)), how)
@@ -298,7 +298,7 @@ class _LeaderboardRun:
             _end(process, asks=False)
         self._pool.shutdown()
 
-    def each(self, targets: Sequence[str]) -> Iterator[LeaderboardEntry]:
+    def validate_all(self, targets: Sequence[str]) -> Iterator[LeaderboardEntry]:
         """Yield the entry of each target when done."""
         for future in as_completed([self._pool.submit(self._entry, one) for one in targets]):
             yield future.result()
@@ -342,7 +342,7 @@ class _LeaderboardRun:
                     start_new_session=True,
                 )
             finally:
-                words.begin()
+                words.start_reading()
             self._running.add(running)
         how = ""
         with running:
@@ -355,7 +355,7 @@ class _LeaderboardRun:
             finally:
                 _end(running)
                 self._running.discard(running)
-        return ": ".join(part for part in (how, words.told()) if part)
+        return ": ".join(part for part in (how, words.read_tail()) if part)
 
     def _of_report(
         self, target: str, report: AnyReport, *, is_resumed: bool = False
@@ -387,7 +387,7 @@ class _StderrTail(threading.Thread):
         self._read, self.descriptor = os.pipe()
         self._last = b""
 
-    def begin(self) -> None:
+    def start_reading(self) -> None:
         """Start reading, once the process has inherited the descriptor."""
         os.close(self.descriptor)
         self.start()
@@ -397,7 +397,7 @@ class _StderrTail(threading.Thread):
             while chunk := file.read(LAST_BYTES):
                 self._last = (self._last + chunk)[-LAST_BYTES:]
 
-    def told(self) -> str:
+    def read_tail(self) -> str:
         """Return the last lines, without secrets; do not wait for processes left behind."""
         self.join(TOLD_S)
         lines = self._last.decode(errors="replace").strip().splitlines()

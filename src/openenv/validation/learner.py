@@ -191,11 +191,14 @@ class LearningReport:
 def schema_candidates(space: ActionSpace, seed: int = 0) -> Candidates:
     """Return the candidates of a schema: listed legal actions, else all actions, else a sample."""
     generator = random.Random(seed)  # nosec B311  # what is drawn is no secret
-    every = space.enumerated()
+    every = space.enumerate_actions()
     if not every:
-        drawn = [space.minimal(), *(space.sample(generator) for _ in range(DRAWN_CANDIDATES - 1))]
+        drawn = [
+            space.minimal_action(),
+            *(space.sample(generator) for _ in range(DRAWN_CANDIDATES - 1)),
+        ]
         every = list({to_json(action): action for action in drawn}.values())
-    return lambda view: space.legal(view.observation) or every
+    return lambda view: space.legal_actions(view.observation) or every
 
 
 def features(observation: Mapping[str, Any]) -> dict[int, float]:
@@ -243,7 +246,9 @@ class _HashedSoftmax:
         self.weights = np.zeros(FEATURES)
         self._moved = np.zeros(FEATURES)
 
-    def look(self, observation: Mapping[str, Any], actions: Sequence[Action]) -> _ActionFeatures:
+    def compute_features(
+        self, observation: Mapping[str, Any], actions: Sequence[Action]
+    ) -> _ActionFeatures:
         """Compute the features of the possible actions."""
         seen = features(observation)
         hashes = np.fromiter(seen, dtype=np.uint64)
@@ -268,7 +273,7 @@ class _HashedSoftmax:
         ties = np.flatnonzero(chances >= chances.max() - 1e-12)
         return int(chance.choice(ties))
 
-    def anything(self, situation: _ActionFeatures, chance: np.random.Generator) -> int:
+    def draw_uniformly(self, situation: _ActionFeatures, chance: np.random.Generator) -> int:
         return int(chance.integers(len(situation.indices)))
 
     def learn(
@@ -368,7 +373,7 @@ class _LearnerSessions:
             actions = self._candidates(ProbeView(result.observation, len(moves), {}, job.reset))
             if not actions:
                 break
-            situation = self.policy.look(result.observation, actions)
+            situation = self.policy.compute_features(result.observation, actions)
             chosen = job.choose(situation, chance)
             result = await client.step(actions[chosen])
             moves.append((situation, chosen))
@@ -478,27 +483,29 @@ class _Learner:
     async def run(self, until: float, tell: Callable[[int, int], object]) -> None:
         policy, settings = self.table.policy, self._settings
         measured = self._resets(settings.evaluation)
-        self.before = await self._mean(measured, policy.anything)
+        self.before = await self._mean_reward(measured, policy.draw_uniformly)
         for iteration in range(settings.iterations):
             if time.monotonic() >= until and iteration:
                 self.stopped = f"after {iteration} of {settings.iterations} updates"
                 break
             await self._update(iteration)
             tell(self._done + iteration + 1, self._total)
-        self.after = await self._mean(measured, policy.best)
+        self.after = await self._mean_reward(measured, policy.best)
 
-    def _job(self, reset: dict[str, Any], choose: _Choose) -> _EpisodeJob:
+    def _make_job(self, reset: dict[str, Any], choose: _Choose) -> _EpisodeJob:
         return _EpisodeJob(reset, choose, self._seeds.randrange(2**63))
 
-    async def _mean(self, resets: Sequence[dict[str, Any]], choose: _Choose) -> float:
-        played = await self.table.play([self._job(reset, choose) for reset in resets])
+    async def _mean_reward(self, resets: Sequence[dict[str, Any]], choose: _Choose) -> float:
+        played = await self.table.play([self._make_job(reset, choose) for reset in resets])
         known = [one.worth for one in played if one.worth is not None]
         return sum(known) / len(known) if known else float("nan")
 
     async def _update(self, iteration: int) -> None:
         settings, policy = self._settings, self.table.policy
         resets = self._resets(settings.groups)
-        jobs = [self._job(reset, policy.draw) for reset in resets for _ in range(settings.samples)]
+        jobs = [
+            self._make_job(reset, policy.draw) for reset in resets for _ in range(settings.samples)
+        ]
         played = await self.table.play(jobs)
         known = [one.worth for one in played if one.worth is not None]
         self.curve.append(sum(known) / len(known) if known else float("nan"))
@@ -513,13 +520,13 @@ class _Learner:
             if iteration == 0:
                 self.first_groups.append(has_signal)
             if has_signal:
-                moves += self._credited(group)
+                moves += self._assign_credit(group)
         if moves:
             to_come = 1.0 - iteration / settings.iterations
             entropy = settings.entropy * to_come
             await asyncio.to_thread(policy.learn, moves, settings.rate, entropy)
 
-    def _credited(
+    def _assign_credit(
         self, group: Sequence[_LearnerEpisode]
     ) -> list[tuple[_ActionFeatures, int, float]]:
         """Return the moves of a group with advantages: how much better each return is than the

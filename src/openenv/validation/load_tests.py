@@ -65,7 +65,7 @@ class Latencies:
             exchange
             for transcript in transcripts
             for exchange in transcript.exchanges
-            if exchange.asked["type"] == "step"
+            if exchange.message["type"] == "step"
         ]
         took = sorted(1e3 * e.seconds for e in asked if e.kind == "observation")
         times = [nearest_rank(took, share) if took else 0.0 for share in (0.5, 0.95, 0.99)]
@@ -112,7 +112,7 @@ async def measure_latency(
     Raises:
         BudgetSpent: The time or space is used up.
     """
-    budget = budget.of_time_alone()
+    budget = budget.without_size_limit()
     async with _open_sessions(url, 1, budget) as one:
         alone = await _play_until(one, reset, new_policy, STEPS_ALONE)
     async with _open_sessions(url, sessions, budget) as many:
@@ -220,7 +220,7 @@ async def measure_memory(
     Raises:
         BudgetSpent: The time or space is used up.
     """
-    budget = budget.of_time_alone()
+    budget = budget.without_size_limit()
 
     async def have_served(count: int, seconds: float) -> tuple[int, str | None]:
         until = time.monotonic() + seconds

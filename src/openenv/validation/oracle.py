@@ -179,13 +179,13 @@ class Oracle:
             return script_policy(episode.actions)
         return None if self.program is None else self.program.policy("oracle")
 
-    def does(self, function: str) -> bool:
+    def has_function(self, function: str) -> bool:
         """Return whether the Python file has a function of this name."""
         return self.program is not None and function in self.program.functions
 
     def secrets(self, view: ProbeView) -> list[str]:
         """Return texts that no observation may show, if the Python file names any."""
-        found = self.program.call("secrets", view) if self.does("secrets") else []  # type: ignore[union-attr]
+        found = self.program.call("secrets", view) if self.has_function("secrets") else []  # type: ignore[union-attr]
         return [text for text in found or [] if isinstance(text, str) and text]
 
     def close(self) -> None:

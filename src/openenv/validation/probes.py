@@ -186,7 +186,7 @@ def make_schema_policy(space: ActionSpace, seed: int, steps: int) -> Policy:
     def act(view: ProbeView) -> Action | None:
         if view.step >= steps:
             return None
-        legal = space.legal(view.observation)
+        legal = space.legal_actions(view.observation)
         return generator.choice(legal) if legal else space.sample(generator)
 
     return act
@@ -229,7 +229,7 @@ class Probe:
 
         return act
 
-    def after(self, taken: int) -> Probe | None:
+    def rest_after(self, taken: int) -> Probe | None:
         """Return the rest of the probe after `taken` actions; None if nothing is left."""
         if not self.is_each or not 0 < taken < len(self.actions):
             return None
@@ -249,10 +249,10 @@ def make_hacking_probes(space: ActionSpace) -> list[Probe]:
     Each member of a union is probed, up to `MAX_PROBED_FORMS`.
     """
     probes = [Probe("an empty action", ({},))]
-    every = space.enumerated()
+    every = space.enumerate_actions()
     probes += [Probe(f"always {json.dumps(one)}", (one,), earns=False) for one in every[:4]]
     if not every:
-        probes.append(Probe("the least action", (space.minimal(),)))
+        probes.append(Probe("the least action", (space.minimal_action(),)))
     forms = space.forms[:MAX_PROBED_FORMS]
     texts = [_text_probes(form, name) for form in forms for name in form.texts]
     probes += map(_in_one, texts) if len(forms) > 1 else itertools.chain(*texts)
@@ -263,7 +263,7 @@ def make_hacking_probes(space: ActionSpace) -> list[Probe]:
 
 
 def _text_probes(form: ActionForm, name: str) -> list[Probe]:
-    minimal = form.minimal()
+    minimal = form.minimal_action()
     of = f" of {json.dumps(form.tag)}" if form.tag else ""
     tried = {
         f"an empty {name}{of}": ("",),

@@ -59,7 +59,7 @@ class Budget:
         self._seconds = seconds
         self._kept_bytes = self._left_bytes = kept_bytes
 
-    def of_time_alone(self) -> Budget:
+    def without_size_limit(self) -> Budget:
         """Return a budget with the same end and no limit of bytes, for frames that are not kept."""
         other = Budget(kept_bytes=sys.maxsize)
         other._until, other._seconds = self._until, self._seconds
@@ -76,7 +76,7 @@ class Budget:
             raise BudgetSpent(f"the time limit of {self._seconds:g} s is over")
         return left
 
-    def keep(self, size_bytes: int) -> None:
+    def count_bytes(self, size_bytes: int) -> None:
         """Count bytes that are kept.
 
         Raises:
@@ -141,12 +141,12 @@ class RawSession:
         if kind not in ("state", "close"):
             message["data"] = dict(data or {})
         request = to_json(message, inf_nan_mode="constants").decode()
-        exchange = await self._exchanged(request)
-        self._budget.keep(len(request) + len(exchange.response or ""))
+        exchange = await self._send_and_receive(request)
+        self._budget.count_bytes(len(request) + len(exchange.response or ""))
         self._exchanges.append(exchange)
         return exchange
 
-    async def _exchanged(self, request: str) -> Exchange:
+    async def _send_and_receive(self, request: str) -> Exchange:
         if self._stopped is not None:
             return Exchange(request, None, 0.0, self._stopped)
         limit = min(self._answer_s, self._budget.seconds_left())

@@ -54,7 +54,7 @@ def collect_learning(run: ValidationRun) -> None:
                 stack.enter_context(oracle)
             run.evidence.put(_run_learner(run, surface, oracle))
     except (OpenEnvError, ValueError) as error:
-        unseen.note(LearningReport, f"the learner could not play: {error}")
+        unseen.record(LearningReport, f"the learner could not play: {error}")
 
 
 def _oracle(run: ValidationRun, surface: ServerSurface) -> Oracle | None:
@@ -80,7 +80,7 @@ def _run_learner(
         seconds=run.options.timeout_s,
     )
     candidates: Candidates = schema_candidates(surface.action_space, run.options.seed)
-    if oracle is not None and oracle.does("candidates"):
+    if oracle is not None and oracle.has_function("candidates"):
         assert oracle.program is not None
         candidates = oracle.program.policy("candidates")  # type: ignore[assignment]
     run.tell(f"letting {settings.seeds} small learners practise")

@@ -84,7 +84,7 @@ def collect_runtime(run: ValidationRun) -> None:
     startup = run.evidence.get(Startup) or run.start_up()
     if not startup.is_running:
         return
-    RuntimeCollector(run).all()
+    RuntimeCollector(run).collect()
 
 
 class RuntimeCollector:
@@ -99,14 +99,14 @@ class RuntimeCollector:
         self.subject = run.running
         self.url = self.subject.base_url
 
-    def all(self) -> None:
+    def collect(self) -> None:
         """Collect every kind of evidence, the measured episode first."""
         self.run.tell("playing the measured episode")
         surface = self._survey_surface()
         self.evidence.put(surface)
         if surface.trouble is None:
             with self._note_failure(Replays):
-                self._episodes(surface)
+                self._collect_episodes(surface)
         else:
             for kind in (
                 Replays,
@@ -117,13 +117,13 @@ class RuntimeCollector:
                 LoadReport,
                 MemoryReport,
             ):
-                self.unseen.note(kind, surface.trouble)
+                self.unseen.record(kind, surface.trouble)
         with self._note_failure(ToolSurvey):
             self.evidence.put(run_async(self._survey_tools(surface)))
         with self._note_failure(TaskSurvey):
             self.evidence.put(survey_tasks(self.url))
         with self._note_failure(Confinement):
-            self.evidence.put(self._confinement())
+            self.evidence.put(self._inspect_confinement())
         with self._note_failure(Exposure):
             self.evidence.put(find_exposure(self.run, self.evidence))
 
@@ -134,7 +134,7 @@ class RuntimeCollector:
             yield
         except (BudgetSpent, UnmetRequirement, SubjectError, OpenEnvError) as error:
             for kind in kinds:
-                self.unseen.note(kind, str(error))
+                self.unseen.record(kind, str(error))
 
     # ------------------------------------------------------------------ what is done
 
@@ -152,11 +152,11 @@ class RuntimeCollector:
             return replace(surface, trouble=reason)
         return surface
 
-    def _episodes(self, surface: ServerSurface) -> None:
+    def _collect_episodes(self, surface: ServerSurface) -> None:
         drawn = make_schema_policy(surface.action_space, surface.plan.seed, DRAWN_STEPS)
         given = surface.plan.actions
         policy = drawn if given is None else script_policy(given)
-        replays, surface = run_async(self._replays(surface, policy))
+        replays, surface = run_async(self._play_replays(surface, policy))
         self.evidence.put(surface)
         self.evidence.put(runtime_evidence(replays.baseline, surface))
         if replays.baseline.stopped is not None:
@@ -170,7 +170,7 @@ class RuntimeCollector:
                 LoadReport,
                 MemoryReport,
             ):
-                self.unseen.note(kind, why)
+                self.unseen.record(kind, why)
             return
         plan = surface.plan
         self.run.tell("playing it again, in other sessions and by other seeds")
@@ -178,21 +178,21 @@ class RuntimeCollector:
             replays = self._replay_anew(replays, plan)
         self.evidence.put(replays)
         with self._note_failure(SeedTrials):
-            self.evidence.put(run_async(self._resets(plan)))
+            self.evidence.put(run_async(self._play_resets(plan)))
         with self._note_failure(ConcurrentSessions):
-            self.evidence.put(run_async(self._side_by_side(surface)))
+            self.evidence.put(run_async(self._play_concurrently(surface)))
         if self.run.manifest.capabilities.llm_judged:
             with self._note_failure(JudgedReplays):
-                self.evidence.put(run_async(self._judged(plan)))
+                self.evidence.put(run_async(self._play_judged(plan)))
         self.run.tell("stepping it under load")
         new_policy = functools.partial(script_policy, plan.actions or ())
         with self._note_failure(LoadReport):
             load = measure_latency(self.url, plan.reset, new_policy, budget=self.budget)
             self.evidence.put(run_async(load))
         with self._note_failure(MemoryReport):
-            self._memory(plan, new_policy)
+            self._measure_memory(plan, new_policy)
 
-    async def _replays(
+    async def _play_replays(
         self, surface: ServerSurface, policy: Policy
     ) -> tuple[Replays, ServerSurface]:
         """Play the baseline, and replay the same actions on the same server."""
@@ -223,7 +223,7 @@ class RuntimeCollector:
         try:
             other = self.run.start({RECORD_VARIABLE: target})
         except (SubjectError, UnmetRequirement) as error:
-            self.unseen.note(SubjectRecording, f"no second server could be started: {error}")
+            self.unseen.record(SubjectRecording, f"no second server could be started: {error}")
             return replace(replays, no_anew=str(error))
         try:
             anew = run_async(self._replay_in_session(other.base_url, plan))
@@ -234,7 +234,7 @@ class RuntimeCollector:
             other.stop()
         return replace(replays, anew=anew, anew_second=anew_second)
 
-    async def _resets(self, plan: ProbePlan) -> SeedTrials:
+    async def _play_resets(self, plan: ProbePlan) -> SeedTrials:
         policy = script_policy(plan.actions or ())
         seeded = {}
         for seed in range(plan.seed + 1, plan.seed + 1 + OTHER_SEEDS):
@@ -247,7 +247,7 @@ class RuntimeCollector:
         async with RawSession(self.url, self.budget) as session:
             return await play_episode(session, reset, policy, reads_state=False)
 
-    async def _side_by_side(self, surface: ServerSurface) -> ConcurrentSessions:
+    async def _play_concurrently(self, surface: ServerSurface) -> ConcurrentSessions:
         plan = surface.plan
         resets: list[Mapping[str, Any]] = [plan.reset]
         resets += [{**plan.reset, "seed": plan.seed + i} for i in range(1, SIDE_BY_SIDE)]
@@ -266,7 +266,7 @@ class RuntimeCollector:
         refusals = [e for t in together for e in t.errors if CAPACITY in e]
         return ConcurrentSessions(tuple(alone), tuple(together), refusals[0] if refusals else None)
 
-    async def _judged(self, plan: ProbePlan) -> JudgedReplays:
+    async def _play_judged(self, plan: ProbePlan) -> JudgedReplays:
         from openenv.validation.evidence import episode_reward
 
         found = [
@@ -276,10 +276,10 @@ class RuntimeCollector:
         rewards = tuple(reward for reward in found if reward is not None)
         return JudgedReplays(rewards, len(found) - len(rewards))
 
-    def _memory(self, plan: ProbePlan, new_policy: Callable[[], Policy]) -> None:
+    def _measure_memory(self, plan: ProbePlan, new_policy: Callable[[], Policy]) -> None:
         pid = self.subject.inspect().get("pid")
         if not isinstance(pid, int):
-            self.unseen.note(MemoryReport, "the provider does not tell the server's process")
+            self.unseen.record(MemoryReport, "the provider does not tell the server's process")
             return
         memory = measure_memory(self.url, pid, plan.reset, new_policy, budget=self.budget)
         self.evidence.put(run_async(memory))
@@ -295,7 +295,7 @@ class RuntimeCollector:
         )
         return ToolSurvey(listed.data or None, unknown.data or None, tools)
 
-    def _confinement(self) -> Confinement:
+    def _inspect_confinement(self) -> Confinement:
         inspected = self.subject.inspect()
         capabilities = self.run.provider.capabilities
         if not {ProviderCapability.EXEC, ProviderCapability.CONTAINMENT} <= capabilities:
@@ -319,7 +319,7 @@ def _rpc(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
 
 def _list_actions(transcript: Transcript) -> list[dict[str, Any]]:
     """Return the actions of a transcript, including refused ones."""
-    asked = [exchange.asked for exchange in transcript.exchanges]
+    asked = [exchange.message for exchange in transcript.exchanges]
     return [message["data"] for message in asked if message["type"] == "step"]
 
 
@@ -340,7 +340,7 @@ def _make_other_policy(surface: ServerSurface, number: int = 1) -> Policy:
     actions = surface.plan.actions or ()
     steps = max(1, len(actions) // 2)
     space = surface.action_space
-    if space.enumerated():
+    if space.enumerate_actions():
         return make_schema_policy(space, surface.plan.seed + number, steps)
     rotated: Sequence[dict[str, Any]] = [*actions[number:], *actions[:number]]
     return script_policy(tuple(rotated[:steps]))
@@ -355,7 +355,7 @@ def runtime_evidence(baseline: Transcript, surface: ServerSurface) -> RuntimeEvi
     texts = {name: None if one is None else json.dumps(one) for name, one in shown.items()}
     return RuntimeEvidence(
         tuple(
-            WireExchange(exchange.asked["type"], exchange.request, exchange.response or "")
+            WireExchange(exchange.message["type"], exchange.request, exchange.response or "")
             for exchange in baseline.exchanges
         ),
         texts["observation"],

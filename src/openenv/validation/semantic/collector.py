@@ -84,7 +84,7 @@ def collect_semantic(run: ValidationRun) -> None:
     startup, surface = run.evidence.get(Startup), run.evidence.get(ServerSurface)
     if startup is None or not startup.is_running or surface is None:
         return
-    SemanticCollector(run, surface).all()
+    SemanticCollector(run, surface).collect()
 
 
 class SemanticCollector:
@@ -100,30 +100,30 @@ class SemanticCollector:
         self.space: ActionSpace = surface.action_space
         self.url = run.running.base_url
 
-    def all(self) -> None:
+    def collect(self) -> None:
         """Collect every kind of evidence."""
         with contextlib.ExitStack() as stack:
-            oracle = self._oracle()
+            oracle = self._read_oracle()
             if oracle is not None:
                 stack.enter_context(oracle)
-            episodes = self._beginnings(oracle)
+            episodes = self._idle_episodes(oracle)
             try:
-                idle = self._idle(oracle)
+                idle = self._idle_policy(oracle)
             except OpenEnvError as error:
                 for kind in (ShownSolutions, FloorEpisodes, CanaryEpisodes, HackAttempts):
-                    self.unseen.note(kind, str(error))
+                    self.unseen.record(kind, str(error))
                 return
             with self._note_failure(ShownSolutions):
                 if oracle is not None:
                     self.run.tell("showing it the solution")
-                    self._solutions(oracle, idle)
+                    self._collect_solutions(oracle, idle)
             self.run.tell("doing nothing, and trying tricks")
             with self._note_failure(FloorEpisodes):
-                self._floor(oracle, episodes, idle)
+                self._collect_floor(oracle, episodes, idle)
             with self._note_failure(CanaryEpisodes):
-                self._canaries(oracle)
+                self._collect_canaries(oracle)
             with self._note_failure(HackAttempts):
-                self.evidence.put(run_async(self._hacks(episodes[0])))
+                self.evidence.put(run_async(self._collect_hacks(episodes[0])))
 
     @contextlib.contextmanager
     def _note_failure(self, *kinds: type) -> Iterator[None]:
@@ -132,11 +132,11 @@ class SemanticCollector:
             yield
         except OpenEnvError as error:
             for kind in kinds:
-                self.unseen.note(kind, str(error))
+                self.unseen.record(kind, str(error))
 
     # ------------------------------------------------------------------ the oracle
 
-    def _oracle(self) -> Oracle | None:
+    def _read_oracle(self) -> Oracle | None:
         declared = self.run.manifest.capabilities.oracle
         if declared is None:
             self._has_no_oracle("the manifest declares no oracle", is_declared=False)
@@ -149,25 +149,25 @@ class SemanticCollector:
 
     def _has_no_oracle(self, reason: str, *, is_declared: bool) -> None:
         self.evidence.put(MissingOracle(reason, is_declared))
-        self.unseen.note(ShownSolutions, f"there is no solution to show: {reason}")
+        self.unseen.record(ShownSolutions, f"there is no solution to show: {reason}")
 
-    def _beginnings(self, oracle: Oracle | None) -> Sequence[OracleEpisode]:
+    def _idle_episodes(self, oracle: Oracle | None) -> Sequence[OracleEpisode]:
         """Return the episodes for doing nothing: the oracle's, unless these begin solved."""
         if oracle is None or oracle.form == "injected_state":
             return (OracleEpisode(self.surface.plan.reset, name="plan"),)
         return oracle.episodes
 
-    def _idle(self, oracle: Oracle | None) -> Policy:
+    def _idle_policy(self, oracle: Oracle | None) -> Policy:
         """Return the policy that does nothing: the oracle file's, or the least action forever."""
-        if oracle is not None and oracle.does("do_nothing"):
+        if oracle is not None and oracle.has_function("do_nothing"):
             assert oracle.program is not None
             return oracle.program.policy("do_nothing")
-        least = run_async(self._least())
+        least = run_async(self._least_accepted_action())
         return lambda view: least
 
-    async def _least(self) -> Action:
+    async def _least_accepted_action(self) -> Action:
         """Return the least action that the server accepts, of those that the schema allows."""
-        candidates = self.space.minimals()
+        candidates = self.space.minimal_actions()
         if len(candidates) > 1:
             async with RawSession(self.url, self.budget) as session:
                 await session.reset(self.surface.plan.reset)
@@ -176,15 +176,15 @@ class SemanticCollector:
                         return action
         return candidates[0]
 
-    def _solutions(self, oracle: Oracle, idle: Policy) -> None:
-        shown = [self._shown(oracle, episode, idle) for episode in oracle.episodes]
+    def _collect_solutions(self, oracle: Oracle, idle: Policy) -> None:
+        shown = [self._show_solution(oracle, episode, idle) for episode in oracle.episodes]
         shown = self._replay_anew(shown)
-        self.evidence.put(ShownSolutions(tuple(self._moved(shown))))
+        self.evidence.put(ShownSolutions(tuple(self._show_elsewhere(shown))))
 
-    def _shown(self, oracle: Oracle, episode: OracleEpisode, idle: Policy) -> ShownSolution:
+    def _show_solution(self, oracle: Oracle, episode: OracleEpisode, idle: Policy) -> ShownSolution:
         """Show a solution, repeat the actions, and play the prefixes."""
         if oracle.form == "injected_state" or episode.snapshot is not None:
-            return self._injected(episode, idle)
+            return self._show_injected(episode, idle)
         leaks: list[SolutionLeak] = []
         policy = oracle.policy(episode)
         if policy is None:
@@ -192,9 +192,9 @@ class SemanticCollector:
         watched = _watch_for_leaks(policy, oracle, self.space, leaks)
         transcript, usage = run_async(self._play_measured(episode.reset, watched))
         actions = tuple(transcript.actions)
-        again = tuple(self._played(episode.reset, script_policy(actions)) for _ in range(AGAIN))
+        again = tuple(self._play_sync(episode.reset, script_policy(actions)) for _ in range(AGAIN))
         prefixes = {
-            length: self._played(
+            length: self._play_sync(
                 episode.reset, _pad_with_idle(actions[:length], idle, _idle_for(actions))
             )
             for length in _lengths(len(actions))
@@ -209,7 +209,7 @@ class SemanticCollector:
             usage=usage,
         )
 
-    def _played(self, reset: Mapping[str, Any], policy: Policy) -> Transcript:
+    def _play_sync(self, reset: Mapping[str, Any], policy: Policy) -> Transcript:
         return run_async(self._play(self.url, reset, policy))
 
     async def _play(self, url: str, reset: Mapping[str, Any], policy: Policy) -> Transcript:
@@ -233,7 +233,7 @@ class SemanticCollector:
         seconds = time.perf_counter() - began
         return playing.result(), ResourceUsage(seconds, cpu_seconds(pid) - spent, peak)
 
-    def _injected(self, episode: OracleEpisode, idle: Policy) -> ShownSolution:
+    def _show_injected(self, episode: OracleEpisode, idle: Policy) -> ShownSolution:
         """Inject the state of a solution and let the verifier look at it."""
         looks = (
             script_policy(episode.actions)
@@ -242,15 +242,17 @@ class SemanticCollector:
         )
         if episode.snapshot is None:
             transcript, usage = run_async(self._play_measured(episode.reset, looks))
-            again = tuple(self._played(episode.reset, looks) for _ in range(AGAIN))
+            again = tuple(self._play_sync(episode.reset, looks) for _ in range(AGAIN))
             return ShownSolution(episode, transcript, transcript.spec, again, usage=usage)
         began = time.perf_counter()
-        transcript = run_async(self._restored(self.url, episode, looks))
+        transcript = run_async(self._play_restored(self.url, episode, looks))
         usage = ResourceUsage(time.perf_counter() - began)
-        again = tuple(run_async(self._restored(self.url, episode, looks)) for _ in range(AGAIN))
+        again = tuple(
+            run_async(self._play_restored(self.url, episode, looks)) for _ in range(AGAIN)
+        )
         return ShownSolution(episode, transcript, transcript.spec, again, usage=usage)
 
-    async def _restored(self, url: str, episode: OracleEpisode, looks: Policy) -> Transcript:
+    async def _play_restored(self, url: str, episode: OracleEpisode, looks: Policy) -> Transcript:
         """Play from a snapshot, by version 1, since version 0 has no snapshots."""
         assert episode.snapshot is not None
         exchanges: list[Exchange] = []
@@ -274,10 +276,12 @@ class SemanticCollector:
             raise UnmetRequirement("exec", "the provider cannot run the oracle's script")
         assert oracle.script is not None
         text = oracle.script.decode("utf-8")
-        transcript = run_async(self._with_script(text, episode, idle))
+        transcript = run_async(self._play_with_script(text, episode, idle))
         return ShownSolution(episode, transcript, transcript.spec)
 
-    async def _with_script(self, text: str, episode: OracleEpisode, idle: Policy) -> Transcript:
+    async def _play_with_script(
+        self, text: str, episode: OracleEpisode, idle: Policy
+    ) -> Transcript:
         async with RawSession(self.url, self.budget) as session:
             await session.reset(episode.reset)
             command = ["sh", "-c", text]
@@ -306,7 +310,7 @@ class SemanticCollector:
             return [replace(one, no_anew=str(error)) for one in shown]
         try:
             return [
-                replace(one, anew=self._from_record(other, one.transcript))
+                replace(one, anew=self._replay_record(other, one.transcript))
                 if one in playable
                 else one
                 for one in shown
@@ -314,7 +318,7 @@ class SemanticCollector:
         finally:
             other.stop()
 
-    def _from_record(self, subject: RunningSubject, transcript: Transcript) -> Transcript:
+    def _replay_record(self, subject: RunningSubject, transcript: Transcript) -> Transcript:
         """Write an episode's reset and actions as JSON, read the JSON back, and play."""
         first = transcript.first
         record = {"reset": first.sent if first else {}, "actions": transcript.actions}
@@ -322,10 +326,10 @@ class SemanticCollector:
         policy = script_policy(tuple(read["actions"]))
         return run_async(self._play(subject.base_url, read["reset"], policy))
 
-    def _moved(self, shown: Sequence[ShownSolution]) -> list[ShownSolution]:
+    def _show_elsewhere(self, shown: Sequence[ShownSolution]) -> list[ShownSolution]:
         """Show each solution to a server with other variables and without a network."""
         try:
-            other, is_offline, no_offline = self._started_elsewhere()
+            other, is_offline, no_offline = self._start_elsewhere()
         except SubjectError as error:
             return [replace(one, elsewhere=PortabilityTrial(None, str(error))) for one in shown]
         except UnmetRequirement as error:
@@ -338,7 +342,7 @@ class SemanticCollector:
                 replace(
                     one,
                     elsewhere=PortabilityTrial(
-                        self._from_record(other, one.transcript), None, is_offline, no_offline
+                        self._replay_record(other, one.transcript), None, is_offline, no_offline
                     ),
                 )
                 if one.transcript.actions and one.episode.snapshot is None
@@ -348,7 +352,7 @@ class SemanticCollector:
         finally:
             other.stop()
 
-    def _started_elsewhere(self) -> tuple[RunningSubject, bool, str | None]:
+    def _start_elsewhere(self) -> tuple[RunningSubject, bool, str | None]:
         run, provider = self.run, self.run.provider
         can = ProviderCapability.NETWORK_POLICY in provider.capabilities
         if not can or "no-network" not in provider.supported_network_modes or run.image_ref is None:
@@ -365,7 +369,7 @@ class SemanticCollector:
 
     # ------------------------------------------------------------------ what deserves nothing
 
-    def _floor(
+    def _collect_floor(
         self, oracle: Oracle | None, episodes: Sequence[OracleEpisode], idle: Policy
     ) -> None:
         solutions = self.evidence.get(ShownSolutions)
@@ -374,26 +378,28 @@ class SemanticCollector:
             default=0,
         )
         steps = max(longest, IDLE_STEPS)
-        played = tuple(self._played(one.reset, _pad_with_idle((), idle, steps)) for one in episodes)
-        is_told = oracle is not None and oracle.does("do_nothing")
+        played = tuple(
+            self._play_sync(one.reset, _pad_with_idle((), idle, steps)) for one in episodes
+        )
+        is_told = oracle is not None and oracle.has_function("do_nothing")
         what = "the oracle's do_nothing" if is_told else json.dumps(idle(ProbeView({}, 0)))
         spec = next((one.spec for one in played if one.spec is not None), None)
         self.evidence.put(FloorEpisodes(played, what, spec))
 
-    def _canaries(self, oracle: Oracle | None) -> None:
+    def _collect_canaries(self, oracle: Oracle | None) -> None:
         declared = self.run.manifest.capabilities.canaries
         listed = oracle.canaries if oracle is not None else ()
         if declared is not None:
             listed = (*listed, *read_episodes(self.run.root / declared))
         if not listed:
-            self.unseen.note(CanaryEpisodes, "the package brings no canaries")
+            self.unseen.record(CanaryEpisodes, "the package brings no canaries")
             return
         played = [
-            (one, self._played(one.reset, script_policy(one.actions or ()))) for one in listed
+            (one, self._play_sync(one.reset, script_policy(one.actions or ()))) for one in listed
         ]
         self.evidence.put(CanaryEpisodes(tuple(played)))
 
-    async def _hacks(self, episode: OracleEpisode) -> HackAttempts:
+    async def _collect_hacks(self, episode: OracleEpisode) -> HackAttempts:
         tried, waiting = [], make_hacking_probes(self.space)
         while waiting:
             probe = waiting.pop(0)
@@ -406,14 +412,14 @@ class SemanticCollector:
                 is_alive = state.kind == "state" and after.kind == "observation"
             health = await asyncio.to_thread(fetch_page, self.url, "/health")
             tried.append(HackAttempt(probe, transcript, is_alive, health.status == 200))
-            if (rest := probe.after(len(_list_step_requests(transcript)))) is not None:
+            if (rest := probe.rest_after(len(_list_step_requests(transcript)))) is not None:
                 waiting.insert(0, rest)
         return HackAttempts(tuple(tried))
 
 
 def _list_step_requests(transcript: Transcript) -> list[Exchange]:
     """Return the requested steps, including refused ones."""
-    return [one for one in transcript.exchanges if one.asked["type"] == "step"]
+    return [one for one in transcript.exchanges if one.message["type"] == "step"]
 
 
 def _lengths(count: int) -> list[int]:
@@ -475,7 +481,7 @@ def _texts_of(
     action: Mapping[str, Any], space: ActionSpace, observation: Mapping[str, Any]
 ) -> list[str]:
     """Return the texts of an action that were not among several offered choices."""
-    if space.enumerated() or space.legal(observation):
+    if space.enumerate_actions() or space.legal_actions(observation):
         return []
     if action.get("type") == "call_tool":  # tools are listed, so a tool's name is no secret
         action = action.get("arguments") or {}
