@@ -236,7 +236,12 @@ HOMES = {
     "PIL": {"openenv.integrations.trl.environments"},
     "openai": {"openenv.rewards.llm.openai"},
     "openspiel_env": {"openenv.cli"},
-    "msgspec": {"openenv.protocol", "openenv.execution", "openenv.web.watch"},
+    "msgspec": {
+        "openenv.protocol",
+        "openenv.execution",
+        "openenv.web.watch",
+        "openenv.client.connection",
+    },
     "numpy": {
         "openenv._internal.choices",
         "openenv.wrappers",

@@ -17,7 +17,8 @@ from support.environments import Counter, CounterEnv, Do, Hold
 from support.waiting import eventually
 
 from openenv import ConnectError, SessionLost, create_app
-from openenv.client import session
+from openenv.client import connection
+from openenv.client.transports.base import Receiver
 from openenv.errors import ProviderExited, ServerError
 from openenv.providers import RuntimeProvider
 from openenv.providers.process import ServerProcess
@@ -221,17 +222,18 @@ class Stuck:
     """A connection that never says goodbye, to a server that never answers."""
 
     def __init__(self, *, fails: bool = False) -> None:
-        self.fails, self.aborted, self.subprotocol = fails, False, None
+        self.fails, self.aborted = fails, False
+        self.subprotocol: str | None = None
+        self.ends: list[str] | None = None
+        self.route: str | None = None
+        self.spread: int | None = None
 
-    async def connect(self) -> None:
+    async def connect(self, route: str | None = None) -> None:
         if self.fails:
             raise ConnectError("it fails")
 
     def send(self, frame: bytes) -> None:
         """Nobody reads it."""
-
-    def has_frame(self) -> bool:
-        return False
 
     async def receive(self, timeout_s: float | None = None) -> str | bytes:
         return await asyncio.sleep(60, "")
@@ -239,16 +241,8 @@ class Stuck:
     async def close(self) -> None:
         await asyncio.sleep(60)
 
-    ends = None
-    route = None
-    spread = None
-    is_broken = False
-
-    def seek(self, route: str | None) -> None:
-        """There is no gateway."""
-
-    def watch(self, broken: Callable[[], None]) -> None:
-        pass
+    def attach(self, receiver: Receiver) -> None:
+        """No frame comes."""
 
     def abort(self) -> None:
         self.aborted = True
@@ -258,7 +252,7 @@ class Stuck:
 async def test_all_sessions_are_closed_at_once_and_none_for_long(
     monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
-    monkeypatch.setattr(session, "CLOSE_LIMIT_S", 0.5)
+    monkeypatch.setattr(connection, "CLOSE_LIMIT_S", 0.5)
     provider, made = Serving(url), list[Stuck]()
 
     def opened() -> Stuck:

@@ -330,7 +330,7 @@ def test_closing_while_a_step_runs_ends_it(version: int, url: str) -> None:
 
     thread = threading.Thread(target=step)
     thread.start()
-    wait_until(lambda: len(envs._trunks._asked) == 3)
+    wait_until(lambda: len(envs._group.awaited) == 3)
     envs.close()
     thread.join(WAIT_S)
     assert isinstance(raised[0], EnvironmentsFailed)
@@ -425,7 +425,7 @@ def test_a_reset_within_a_batch_waits_for_nobody_else(version: int, url: str) ->
         envs.send([Do(what="sleep", value=0.5), Do(what="done")])
         _, _, terminations, _, infos = envs.recv()
         assert infos["env_id"].tolist() == [1] and terminations.tolist() == [True]
-        assert envs._trunks._asked.keys() == {0}, "which is still at work"
+        assert envs._group.awaited.keys() == {0}, "which is still at work"
         assert envs.recv()[4]["env_id"].tolist() == [0]
 
 

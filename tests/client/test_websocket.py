@@ -19,7 +19,7 @@ from support.ws import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT
 
 from openenv import ConnectError, SessionLost, create_app
 from openenv._internal.loops import new_event_loop
-from openenv.client.transports._link import Link
+from openenv.client.connection import CallWaiter
 from openenv.client.transports.base import TransportClosed
 from openenv.client.transports.websocket import WebSocketOptions, WebSocketTransport
 from openenv.client.vector import VectorEnv
@@ -391,10 +391,14 @@ def test_a_deadline_of_now_may_be_followed_by_a_later_one() -> None:
     """uvloop's handles do not say when they are due, where that is at once."""
 
     async def watched() -> None:
-        link, now = Link(None, WebSocketOptions()), asyncio.get_running_loop().time()
-        link._watch(now)
-        link._watch(now + 1)
-        assert link._alarm_at == now
+        expired: list[int] = []
+        waiter = CallWaiter(lambda: expired.append(1))
+        waiter.begin(0)
+        waiter.begin(0.05)
+        await asyncio.sleep(0.01)
+        assert not expired
+        await asyncio.sleep(0.1)
+        assert expired == [1]
 
     for loop in (asyncio.new_event_loop(), new_event_loop()):
         loop.run_until_complete(watched())

@@ -59,8 +59,7 @@ def texts(batch: Any) -> list[str]:
 
 def has_come(envs: VectorEnv) -> bool:
     """Whether every answer that is awaited has come."""
-    trunks = envs._trunks
-    return not trunks._asked
+    return not envs._group.awaited
 
 
 WHEN = pytest.mark.parametrize("when", ["as the answers come", "while they run"])
@@ -75,7 +74,7 @@ def give_up(envs: VectorEnv, call: Callable[[], Any], hold: Hold, steps: int, wh
             wait_until(lambda: has_come(envs))
 
     def is_waiting() -> bool:
-        return taken() == steps and envs._trunks._waiter is not None
+        return taken() == steps and envs._group.waiter.future is not None
 
     assert interrupted(call, is_waiting, meanwhile) is None
     hold.release()
@@ -280,7 +279,8 @@ def test_it_may_take_too_long_again_and_again(url: str, tmp_path: Path) -> None:
                 envs.step([hold.action])
             assert isinstance(caught.value.errors[0], ResponseTimeout)
         hold.release()
-        wait_until(lambda: not envs._trunks._given_up or envs._trunks._given_up[0][0].outcome)
+        session = envs._group.sessions[0]
+        wait_until(lambda: all(sent.outcome for sent in session.unanswered()))
         assert texts(envs.step([hold.action])) == ["step 1"]
         assert texts(envs.step([hold.action])) == ["step 2"], "the next step, though an equal one"
     assert taken() == 2

@@ -53,8 +53,7 @@ class CutAfterHello:
     def __init__(self, relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
         self._relay, self.cuts = relay, 0
         self._greeted = _resuming.greeted
-        for module in ("session", "connections"):
-            monkeypatch.setattr(f"openenv.client.{module}.greeted", self.greeted)
+        monkeypatch.setattr("openenv.client.connection.greeted", self.greeted)
 
     async def greeted(self, transport: Any) -> Any:
         hello = await self._greeted(transport)

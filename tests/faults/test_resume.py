@@ -179,7 +179,7 @@ def test_a_server_that_was_started_again_is_told_from_the_one_before() -> None:
 def test_nobody_resumes_what_is_not_theirs(relay: Relay) -> None:
     with CounterEnv(base_url=relay.url) as env:
         env.reset()
-        hello = env._session._connection.multiplexer.hello  # type: ignore[union-attr]
+        hello = env._session.remote.connection.protocol.hello  # type: ignore[union-attr]
         name = "openenv.v1.json"
         for token in (hello.resume_token[:-1], "", 3, None):
             with connect(f"ws{relay.url[4:]}/ws", subprotocols=[name], proxy=None) as socket:  # type: ignore[list-item]

@@ -13,7 +13,7 @@ from fuzz.invariants import Watch
 from openenv.errors import OpenEnvError
 from openenv.protocol.connection import ClientConnection
 from openenv.protocol.messages import Request
-from openenv.protocol.v1 import ClientConnection1, Multiplexer, codec_named
+from openenv.protocol.v1 import Multiplexer, codec_named
 
 HELLO: dict[str, Any] = {
     "type": "hello",
@@ -94,11 +94,10 @@ def _found(kind: str, frames: list[bytes]) -> Iterator[Any]:
     encoder: Any = msgspec.msgpack if codec.is_binary else msgspec.json
     first = encoder.encode(HELLO)
     multiplexer = Multiplexer(codec, first if codec.is_binary else first.decode())
-    connection = ClientConnection1(multiplexer)
-    connection.request(Request("reset"))
+    multiplexer.request([Request("reset")])
     for frame in frames:
         attempts: list[Callable[[str | bytes], Any]] = [
-            connection.receive,
+            multiplexer.receive,
             multiplexer.resume,
             multiplexer.resumed,
         ]
@@ -107,7 +106,7 @@ def _found(kind: str, frames: list[bytes]) -> Iterator[Any]:
                 yield attempt(as_sent(frame))
             except OpenEnvError as error:
                 yield str(error)
-        yield connection.acknowledgement()
+        yield multiplexer.acknowledgement()
 
 
 def seeds() -> list[bytes]:

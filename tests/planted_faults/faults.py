@@ -45,14 +45,14 @@ FAULTS = (
     # ------------------------------------------------------------ resuming
     Fault(
         "a resend leaves out the first frame that the peer lacks",
-        "protocol/ledger.py",
+        "protocol/resend_buffer.py",
         "        return list(self._kept)\n",
         "        return list(self._kept[1:])\n",
         (f"{RESUME}::test_an_answer_made_while_nobody_was_there_is_not_lost",),
     ),
     Fault(
         "an acknowledgement drops one frame too many",
-        "protocol/ledger.py",
+        "protocol/resend_buffer.py",
         "            del kept[:fresh]\n",
         "            del kept[: fresh + 1]\n",
         ("tests/protocol/test_ledger.py",),
@@ -81,29 +81,29 @@ FAULTS = (
     Fault(
         "a client does not try to resume",
         "client/_resuming.py",
-        "    return multiplexer.is_resumable and error.code in ACCIDENTS\n",
+        "    return protocol.is_resumable and error.code in ACCIDENTS\n",
         "    return False\n",
         (f"{RESUME}::test_an_episode_goes_on_where_it_was",),
     ),
     # ------------------------------------------------------------ losses
     Fault(
         "a lost episode is followed by a new one in silence",
-        "client/session.py",
-        "        self._lost = reason\n",
-        "        self._lost = None\n",
+        "client/connection.py",
+        "        self.lost = why\n",
+        "        self.lost = None\n",
         (f"{LOSS}::test_a_drop_in_mid_episode_is_an_error_and_not_a_fresh_environment",),
     ),
     Fault(
         "any request of the same type counts as asking again",
-        "client/session.py",
-        "written is not None and written == self._asked_for(ticket, asked):\n",
-        "written is not None:\n",
+        "client/connection.py",
+        "                and protocol.sent_content(sent.frame, sent.request) == content\n",
+        "",
         (BEHAVIOUR, RESUME, "tests/client"),
     ),
     Fault(
         "a step after an unanswered step is sent",
-        "client/session.py",
-        '        if request.type == "step" and self._unanswered:\n',
+        "client/connection.py",
+        '        if request.type == "step" and unanswered:\n',
         "        if False:\n",
         (BEHAVIOUR, "tests/client/test_loss.py"),
     ),
@@ -124,9 +124,9 @@ FAULTS = (
     ),
     Fault(
         "a reading in between drops a late answer",
-        "client/session.py",
-        "            self._unanswered[owner].reply = reply\n",
-        "            pass\n",
+        "client/connection.py",
+        "                        sent.outcome = reply  # a late answer\n",
+        "                        pass\n",
         (f"{GIVEN_UP}.py::test_a_reading_in_between_keeps_the_late_answer", PROMISE),
     ),
     Fault(
@@ -138,9 +138,9 @@ FAULTS = (
     ),
     Fault(
         "a batch whose caller was interrupted is dropped",
-        "client/_trunks.py",
-        ".insert(0, self.note(index, request, outcome))\n",
-        "\n",
+        "client/session_group.py",
+        "            sent.place[sent.request.id] = sent\n",
+        "            pass\n",
         (f"{GIVEN_UP}_batches.py::test_a_batch_may_be_interrupted_at_any_moment", PROMISE),
     ),
     Fault(
@@ -173,9 +173,9 @@ FAULTS = (
     ),
     Fault(
         "a connect that is cancelled leaves its socket open",
-        "client/session.py",
-        "                transport.abort()\n                raise\n",
-        "                raise\n",
+        "client/connection.py",
+        "            transport.abort()\n            await endpoint.leave()\n",
+        "            await endpoint.leave()\n",
         (f"{GIVEN_UP}_connections.py", PROMISE),
     ),
     Fault(
@@ -355,9 +355,9 @@ FAULTS = (
     ),
     Fault(
         "a late answer is taken for that of the next call",
-        "client/session.py",
-        "                    if owner == ticket or _is_fatal(reply):\n",
-        "                    if True:\n",
+        "client/connection.py",
+        "                sent = session.sent.get(request_id)  # type: ignore[arg-type]\n",
+        "                sent = next(iter(session.sent.values()), None)\n",
         (f"{BEHAVIOUR}::test_a_late_answer_is_never_taken_for_another",),
     ),
     # ------------------------------------------------------------ workers, recordings, metrics

@@ -36,7 +36,7 @@ from openenv.protocol.messages import (
     StateReply,
     Transition,
 )
-from openenv.protocol.v1 import SUBPROTOCOLS, ClientConnection1, Codec, Multiplexer, codec_named
+from openenv.protocol.v1 import SUBPROTOCOLS, Codec, Multiplexer, codec_named
 
 MSGPACK, JSON = map(codec_named, SUBPROTOCOLS)
 both = pytest.mark.parametrize("codec", [MSGPACK, JSON], ids=["msgpack", "json"])
@@ -406,17 +406,19 @@ def test_a_request_that_cannot_be_sent_changes_no_number(codec: Codec) -> None:
 
 @both
 def test_a_client_of_one_session_matches_answers_by_number(codec: Codec) -> None:
-    client = ClientConnection1(greeted(codec))
-    assert client.request(Request("close")) == (0, b"") and client.is_over
-    client = ClientConnection1(greeted(codec))
-    first, _ = client.request(Request("reset"))
-    second, _ = client.request(Request("step"))
-    answers = [codec.answer("state", 0, n, codec.encode_data({"n": n})) for n in (second, first)]
+    client = greeted(codec)
+    assert not client.knows(0), "there is nothing to say goodbye to"
+    first, second = Request("reset"), Request("step")
+    client.request([first])
+    client.request([second])
+    numbers = (second.id, first.id)
+    answers = [codec.answer("state", 0, n, codec.encode_data({"n": n})) for n in numbers]
     ack = codec.answer("ack", None, None, codec.encode_data({"received": 2}))
-    read = client.receive(codec.join([ack, *answers]))
-    assert read == [(2, StateReply({"n": 2})), (1, StateReply({"n": 1}))]
-    client.receive(codec.answer("closed", 0, 3, codec.encode_data(None)))
-    assert client.is_over
+    notice, *read = client.receive(codec.join([ack, *answers]))
+    assert notice == (None, None, Notice("ack", {"received": 2}))
+    assert read == [(0, 2, StateReply({"n": 2})), (0, 1, StateReply({"n": 1}))]
+    [closed] = client.receive(codec.answer("closed", 0, 3, codec.encode_data(None)))
+    assert closed == (0, 3, Notice("closed"))
 
 
 @both

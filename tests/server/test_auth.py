@@ -266,7 +266,7 @@ def test_a_connection_is_resumed_by_the_key_that_opened_it_only() -> None:
         CounterEnv(url, api_key=ORCHESTRATOR) as env,
     ):
         env.reset()
-        hello = env._session._connection.multiplexer.hello  # type: ignore[union-attr]
+        hello = env._session.remote.connection.protocol.hello  # type: ignore[union-attr]
         data = {"connection": hello.connection, "token": hello.resume_token, "received": 1}
         with connect(
             f"ws{url[4:]}/ws",

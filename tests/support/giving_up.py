@@ -72,7 +72,7 @@ def interrupted(
 
 def settled(client: Any) -> bool:
     """Whether a client has had the answers of all that it has asked."""
-    return not client._session._unanswered
+    return not client._session.remote.sent
 
 
 async def give_up_answered(pending: Any, client: Any) -> None:

@@ -15,22 +15,21 @@ class Fragments:
 
     Args:
         max_bytes: How long a message may be; None for no limit.
+
+    Attributes:
+        is_open: A message has begun that has not ended.
     """
 
     MAX_FRAGMENTS = 100_000  # of one message: empty ones would cost memory without an end
 
-    __slots__ = ("_kind", "_max_bytes", "_parts", "_size")
+    __slots__ = ("_kind", "_max_bytes", "_parts", "_size", "is_open")
 
     def __init__(self, max_bytes: int | None) -> None:
         self._max_bytes = max_bytes
         self._kind = CONTINUATION
         self._parts: list[bytes] = []
         self._size = 0
-
-    @property
-    def is_open(self) -> bool:
-        """A message has begun that has not ended."""
-        return bool(self._parts)
+        self.is_open = False
 
     def add(
         self, kind: WSMsgType, payload: bytes, is_last: bool
@@ -45,6 +44,7 @@ class Fragments:
         if not self._parts:
             self._kind = kind
         self._parts.append(payload)
+        self.is_open = True
         self._size += len(payload)
         limit = self._max_bytes
         if limit is not None and self._size > limit:
@@ -55,5 +55,5 @@ class Fragments:
         if not is_last:
             return None
         whole = bytearray().join(self._parts)
-        self._parts, self._size = [], 0
+        self._parts, self._size, self.is_open = [], 0, False
         return self._kind, whole

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import logging
 import os
 from _thread import allocate_lock
 from collections import deque
@@ -39,9 +40,15 @@ class Call(futures.Future[T]):
         loop: Where it runs.
         receipt: What a server has answered; given back where the caller is cancelled or interrupted
             before it has the result.
+
+    Attributes:
+        reports_error: Log the error of the call if nobody ever asks for the result, as asyncio
+            does of a task.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, receipt: Receipt) -> None:
+        self.reports_error = False
+        self._error: BaseException | None = None
         super().__init__()
         self._loop = loop
         self._receipt = receipt
@@ -51,8 +58,14 @@ class Call(futures.Future[T]):
         self._waiting: deque[LockType] = deque()  # what callers wait for, on their threads
         # What it came to. `_has_come` is set last, before the callers are woken.
         self._found: T | None = None
-        self._error: BaseException | None = None
         self._has_come = False
+
+    def __del__(self) -> None:
+        error = self._error
+        if self.reports_error and error is not None and type(error) is not futures.CancelledError:
+            logging.getLogger("openenv.client.hybrid").error(
+                "the error of a client's call was never retrieved", exc_info=error
+            )
 
     # ------------------------------------------------------------------ on its loop
 

@@ -34,8 +34,10 @@ else:
 __all__ = [
     "Receipt",
     "background_loop",
+    "current_receipt",
     "expect",
     "given_back",
+    "guards_itself",
     "hold",
     "interrupted",
     "interruptible",
@@ -172,14 +174,15 @@ class Receipt:
             self._loop.call_soon_threadsafe(what)
 
 
-_receipt: ContextVar[Receipt | None] = ContextVar("receipt", default=None)
+# The receipt of the running call; None if the caller awaits the call itself.
+current_receipt: ContextVar[Receipt | None] = ContextVar("receipt", default=None)
 
 
 def hold(place: Keeper, answers: Mapping[Any, Any]) -> None:
     """Have answers put in `place`, by their keys, if the caller of the running call never has
     what it came to.
     """
-    receipt = _receipt.get()
+    receipt = current_receipt.get()
     if receipt is not None:
         receipt.hold(place, answers)
 
@@ -188,15 +191,15 @@ def hold(place: Keeper, answers: Mapping[Any, Any]) -> None:
 def given_back() -> Iterator[None]:
     """Give back what was answered within the block, should it end by an error."""
     receipt = Receipt(asyncio.get_running_loop())
-    token = _receipt.set(receipt)
+    token = current_receipt.set(receipt)
     try:
         yield
     except BaseException:
         receipt.give_back()
         raise
     finally:
-        _receipt.reset(token)
-    receipt.hand_on(_receipt.get())
+        current_receipt.reset(token)
+    receipt.hand_on(current_receipt.get())
 
 
 class _Latest(threading.local):
@@ -228,6 +231,12 @@ def interruptible(function: Callable[P, T]) -> Callable[P, T]:
 
 
 _GUARDED = "_sees_to_interrupts"
+
+
+def guards_itself(function: Callable[P, T]) -> Callable[P, T]:
+    """Mark a public method that does by itself what `interruptible` would."""
+    setattr(function, _GUARDED, True)
+    return function
 
 
 def is_interruptible(function: Any) -> bool:
@@ -263,7 +272,7 @@ def submit(
     call: Call[T] = _calls.Call(loop, receipt)
     _latest.call, _latest.receipt = weakref.ref(call), receipt
     context = copy_context()
-    context.run(_receipt.set, receipt)
+    context.run(current_receipt.set, receipt)
     loop.call_soon_threadsafe(call.begin, coroutine, context=context)
     return call
 

@@ -15,6 +15,7 @@ from typing_extensions import Self
 from openenv._internal.addresses import server_root
 from openenv._internal.lazy import lazy_module
 from openenv.client import background, codec
+from openenv.client.connection import BEGINNINGS, RESET_HINT, connect_transport
 from openenv.client.hybrid import (
     Pending,
     PendingClient,
@@ -25,7 +26,7 @@ from openenv.client.hybrid import (
     launch,
     resolve,
 )
-from openenv.client.session import BEGINNINGS, CLOSED, RESET_HINT, ClientSession, Terms
+from openenv.client.session import CLOSED, ClientSession
 from openenv.client.transports.base import Transport
 from openenv.client.transports.websocket import (
     WebSocketOptions,
@@ -198,7 +199,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         self._queue_timeout_s = default_queue_s() if queue_timeout_s is None else queue_timeout_s
         self._on_queue = on_queue
         self._is_recorded = record
-        self._session = ClientSession(_opener(self), message_timeout_s, terms=_terms(self))
+        self._session = _new_session(self)
         self._launch: Launch | None = None
         if provider is not None:
             from openenv.client.launch import Launch
@@ -245,7 +246,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         self._way_to_tasks = None
         self._home, self._blocks = None, False
         self._siblings = weakref.WeakSet()
-        self._session = ClientSession(_opener(self), self._message_timeout, terms=_terms(self))
+        self._session = _new_session(self)
 
     # ------------------------------------------------------------------ where it goes
 
@@ -434,7 +435,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         """
         return self._step_answer(self._reset_async(**kwargs))
 
-    @background.interruptible
+    @background.guards_itself
     def step(self, action: ActT, **kwargs: Any) -> PendingStep[ObsT]:
         """Carry out one action.
 
@@ -457,7 +458,15 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             TooLargeError: The action is larger than the server takes.
             ValueError: `timeout_s` is negative, or no number.
         """
-        return self._step_answer(self._step_async(action, **kwargs))
+        coroutine = self._step_async(action, **kwargs)
+        if self._home is not None and asyncio._get_running_loop() is self._home:
+            return PendingStep(coroutine)  # nothing is sent before it is awaited
+        background.expect()
+        try:
+            return self._step_answer(coroutine)
+        except BaseException as error:
+            background.interrupted(error)
+            raise
 
     @background.interruptible
     def state(self) -> PendingState[StateT]:
@@ -608,10 +617,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         """
         session = self._session
         return codec.action_payload(
-            action,
-            type(self),
-            binary=session.version == 1,
-            capabilities=session.capabilities if codec.names_kinds(type(self)) else (),
+            action, type(self), binary=session.version == 1, capabilities=session.capabilities
         )
 
     def _parse_result(self, payload: dict[str, Any]) -> StepResult[ObsT]:
@@ -674,7 +680,8 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             from openenv.client.tasks import with_task
 
             kwargs = with_task(kwargs)
-        result = await self._transition(Request("reset", kwargs))
+        request = Request("reset", kwargs)
+        result = self._read_result(request, await self._ask(request))
         self._reward_spec = codec.reward_spec(result)
         if self._scoring is not None:
             self._scoring.begin(result, task)
@@ -698,26 +705,30 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             return await scoring.step(action, result)
 
     async def _stepped(self, action: ActT, **kwargs: Any) -> StepResult[ObsT]:
-        if not self._session.has_begun and codec.names_kinds(type(self)):
+        session, timeout_s = self._session, None
+        is_connected = session.remote.connection is not None
+        if not (is_connected or session.has_begun) and codec.names_kinds(type(self)):
             await self._connect_async()  # what the server can do decides how the action is written
-        payload = self._step_payload(action)
-        if not kwargs:
-            result = await self._transition(Request("step", payload))
-        else:
+        request = Request("step", self._step_payload(action))
+        if kwargs:
             given = {name: value for name, value in kwargs.items() if value is not None}
             timeout_s = _checked_timeout(given.get("timeout_s"))
-            result = await self._transition(Request("step", payload, given), timeout_s)
-        return result
-
-    async def _transition(
-        self, request: Request, timeout_s: float | None = None
-    ) -> StepResult[ObsT]:
-        if self._journal is not None:
-            reply: Any = await self._journaled(self._journal, request, timeout_s)
-        elif self._launch is None:
-            reply = await self._session.request(request, timeout_s, self._begin())
+            request.arguments = given
+        if self._journal is None and self._launch is None:
+            is_at_home = asyncio._get_running_loop() is self._home
+            began = session.closes if is_at_home else self._begin()
+            reply = await session.request(request, timeout_s, began)
         else:
-            reply = await self._request(request, timeout_s)
+            reply = await self._ask(request, timeout_s)
+        return self._read_result(request, reply)
+
+    async def _ask(self, request: Request, timeout_s: float | None = None) -> Reply:
+        """Send a reset or a step, and note it in the journal if there is one."""
+        if self._journal is not None:
+            return await self._journaled(self._journal, request, timeout_s)
+        return cast(Reply, await self._request(request, timeout_s))
+
+    def _read_result(self, request: Request, reply: Reply) -> StepResult[ObsT]:
         if type(reply) is not ObservationReply:
             raise ProtocolError(f"the server answered {request.type} with {type(reply).__name__}")
         payload = reply.payload
@@ -762,7 +773,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         if not isinstance(reply, StateReply):
             raise ProtocolError(f"the server answered state with {type(reply).__name__}")
         state = self._parse_state(reply.state)
-        began_at = self._session.episode_began_at
+        began_at = self._session.remote.episode_began_at
         if began_at is not None and isinstance(state, State):
             set_elapsed_time(state, time.monotonic() - began_at)
         return state
@@ -867,9 +878,6 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
                 goodbye.close()
 
     def _step_answer(self, coroutine: Coroutine[Any, Any, StepResult[ObsT]]) -> PendingStep[ObsT]:
-        here = background.running_loop()
-        if here is not None and here is self._home and not self._session.is_inherited:
-            return PendingStep(coroutine)
         self._settle()
         answer = launch(coroutine, self._home, block=self._blocks)
         # Where no loop runs the result is already there, and reads like a pending one.
@@ -935,36 +943,39 @@ def _checked_timeout(timeout_s: Any) -> float | None:
     return cast("float | None", timeout_s)
 
 
-def _opener(client: EnvClient[Any, Any, Any]) -> Callable[[], Transport]:
-    """Open transports for a client without keeping it alive."""
-    reference = weakref.ref(client)
+class _ClientEndpoint:
+    """The server of a client, without keeping the client alive."""
 
-    def open_transport() -> Transport:
-        alive = reference()
-        if alive is None:
+    def __init__(self, client: EnvClient[Any, Any, Any]) -> None:
+        self._client = weakref.ref(client)
+
+    async def connect(self) -> Transport:
+        return await connect_transport(self.open_transport())
+
+    def open_transport(self) -> Transport:
+        client = self._client()
+        if client is None:
             raise ConnectError(DROPPED)
-        return alive._new_transport()
+        return client._new_transport()
 
-    return open_transport
-
-
-def _terms(client: EnvClient[Any, Any, Any]) -> Terms:
-    """What a client's session asks for, without keeping the client alive."""
-    reference = weakref.ref(client)
-
-    async def why_gone() -> str | None:
-        alive = reference()
-        if alive is None:
+    async def why_gone(self) -> str | None:
+        client = self._client()
+        if client is None:
             return DROPPED
-        return None if alive._launch is None else await alive._launch.why_gone()
+        return None if client._launch is None else await client._launch.why_gone()
 
-    return Terms(
-        client._queue_timeout_s,
-        client._websocket.max_message_bytes,
-        client._on_queue or _WarnsOnce(reference, client._queue_timeout_s),
-        why_gone,
-        is_recorded=client._is_recorded,
-    )
+    async def leave(self) -> None:
+        """Do nothing: the server goes on."""
+
+
+def _new_session(client: EnvClient[Any, Any, Any]) -> ClientSession:
+    opening: dict[str, Any] = {"queue_timeout_s": client._queue_timeout_s}
+    if client._websocket.max_message_bytes is not None:
+        opening["max_message_bytes"] = client._websocket.max_message_bytes
+    if client._is_recorded:
+        opening["record"] = True
+    on_queue = client._on_queue or _WarnsOnce(weakref.ref(client), client._queue_timeout_s)
+    return ClientSession(_ClientEndpoint(client), opening, client._message_timeout, on_queue)
 
 
 _WARNED_OF: set[str] = set()  # addresses of servers that were full

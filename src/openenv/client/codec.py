@@ -121,9 +121,16 @@ def action_payload(
         TypeError: It is none of the client's action models, nor a mapping of fields.
         EncodingError: It cannot be written, or the server would take it for another model.
     """
-    write, is_model, kind = _action_writer(type(action), cls, binary)
+    quick, write, is_model, kind = _action_writer(type(action), cls, binary)
+    fields: dict[str, Any]
     try:
-        fields = write(action)
+        if quick is not None:
+            try:
+                fields = quick(action, mode="json")
+            except PydanticSerializationError:
+                fields = write(action)  # which says why not, or can after all
+        else:
+            fields = write(action)
     except (PydanticSerializationError, UnicodeError) as error:
         why = culprit(action, lambda name: action.model_dump_json(include={name}), error)
         raise EncodingError(why) from error
@@ -177,19 +184,24 @@ def _check_reads_as_itself(action: BaseModel, fields: dict[str, Any]) -> None:
 @once_per_class
 def _action_writer(
     kind: type, cls: Client, binary: bool
-) -> tuple[Callable[[Any], dict[str, Any]], bool, str | None]:
-    """What writes the actions of a type, whether these are models, and the name that tells a model
-    from others with the same fields.
+) -> tuple[Callable[..., Any] | None, Callable[[Any], dict[str, Any]], bool, str | None]:
+    """Choose how to write the actions of a type.
+
+    Returns:
+        A compiled writer that can write most of them, if there is one; a writer of all; whether
+        they are models; and the name that tells their model from others with the same fields.
     """
     if issubclass(kind, Mapping):
-        return dict, False, None
+        return None, dict, False, None
     expected = _models(cls).actions
     if expected and not issubclass(kind, expected):
         names = " or ".join(model.__name__ for model in expected)
         raise TypeError(f"{cls.__name__}.step takes {names}, not {kind.__name__}")
     if not issubclass(kind, BaseModel):
-        return _attributes, False, None
-    return _model_writer(kind, binary), True, _named_kinds(cls).get(kind)
+        return None, _attributes, False, None
+    write = _model_writer(kind, binary)
+    quick = kind.__pydantic_serializer__.to_python if write is plain else None
+    return quick, write, True, _named_kinds(cls).get(kind)
 
 
 def _model_writer(kind: type[BaseModel], binary: bool) -> Callable[[Any], dict[str, Any]]:
@@ -238,7 +250,14 @@ def parse_result(payload: dict[str, Any], cls: Client) -> StepResult[Any]:
         read = known.observation_reader
         if OBSERVATION_TYPE in payload:
             read = known.readers.get(payload[OBSERVATION_TYPE], read)
-        observation = _validated(read, fields, cls)
+        try:
+            observation = read(fields)
+        except ValidationError as error:
+            raise ProtocolError(
+                f"the server's observation does not fit the model of {cls.__name__}; are client "
+                "and server of the same version? (NaN and infinity arrive as null.) "
+                f"{error}"
+            ) from error
     return StepResult(observation, reward, done, metadata)
 
 
@@ -248,17 +267,6 @@ def _inherits_truncated(observation: Any) -> bool:
         issubclass(member, Observation) and not declares_truncated(member)
         for member in _members(observation)
     )
-
-
-def _validated(read: Callable[[Any], Any], fields: dict[str, Any], cls: Client) -> Any:
-    try:
-        return read(fields)
-    except ValidationError as error:
-        raise ProtocolError(
-            f"the server's observation does not fit the model of {cls.__name__}; are client "
-            "and server of the same version? (NaN and infinity arrive as null.) "
-            f"{error}"
-        ) from error
 
 
 def told_what_was_not_sent(payload: dict[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,14 +19,12 @@ from openenv.types import StepResult
 
 if TYPE_CHECKING:
     import asyncio
-    import logging
     from concurrent import futures
 
     from openenv.client._calls import Call
 else:
     asyncio = lazy_module("asyncio")
     futures = lazy_module("concurrent.futures")
-    logging = lazy_module("logging")
 
 __all__ = [
     "Pending",
@@ -92,44 +90,32 @@ class _OnItsWay(Runnable, Generic[T]):
         own = vars(self)
         own["_source"] = source
         if isinstance(source, futures.Future):
-            own["_is_awaited"] = False
+            source.reports_error = True
         else:  # an event loop drives the coroutine itself
             own["send"], own["throw"] = source.send, source.throw
 
     def __await__(self) -> Generator[Any, None, T]:
-        vars(self)["_is_awaited"] = True
-        return _await(self._source)
+        source = self._source
+        if isinstance(source, futures.Future):
+            source.reports_error = False
+            return source.awaited().__await__()
+        return source.__await__()
 
     def throw(self, *error: Any) -> Any:
         """Go on with an error; called by event loops, also on a task that has not begun."""
         own = vars(self)
         if "_run" not in own:
-            own["_is_awaited"] = True
             _drop(self._source, asyncio.CancelledError())
         return super().throw(*error)
 
     def result(self) -> T:
         """Wait for the answer, blocking."""
-        vars(self)["_is_awaited"] = True
         return _wait(self._source)
 
     def close(self) -> Any:
         """Give up a call that was never awaited; one that is under way goes on."""
         if not isinstance(self._source, futures.Future):
             self._source.close()
-
-    def __del__(self) -> None:
-        own = vars(self)
-        if not own.get("_is_awaited", True) and isinstance(own["_source"], futures.Future):
-            own["_source"].add_done_callback(_report)
-
-
-def _report(future: futures.Future[Any]) -> None:
-    """Say what went wrong in a call that nobody asks about any more, as asyncio does."""
-    if not future.cancelled() and (error := future.exception()) is not None:
-        logging.getLogger(__name__).error(
-            "the error of a client's call was never retrieved", exc_info=error
-        )
 
 
 class Pending(_OnItsWay[T]):
@@ -246,14 +232,9 @@ class PendingStep(_OnItsWay[StepResult[ObsT]], StepResult[ObsT]):
         return self.result()
 
 
-def _await(source: Source[T]) -> Generator[Any, None, T]:
-    if isinstance(source, futures.Future):
-        return source.awaited().__await__()
-    return source.__await__()
-
-
 def _drop(source: Source[Any], error: BaseException) -> None:
     if isinstance(source, futures.Future):
+        source.reports_error = False
         source.drop(error)
 
 
@@ -263,6 +244,7 @@ def _wait(source: Source[T]) -> T:
             "inside `async with`, the client lives on this event loop, and waiting for it here "
             "would wait for ever; await it: `result = await client.reset()`"
         )
+    source.reports_error = False
     return source.taken()
 
 

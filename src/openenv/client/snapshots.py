@@ -117,8 +117,8 @@ async def _journal_of(client: Client) -> bytes:
             "before reset",
             feature="replay",
         )
-    await client._session.settled()
-    unanswered = client._session.unanswered
+    await client._session.settle()
+    unanswered = client._session.unanswered()
     if unanswered is not None:
         raise NotSupported(
             f"this session cannot be replayed now: a {unanswered} was not answered before its "
@@ -142,7 +142,7 @@ async def journaled(
             journal.note(request, _failed(journal, frame, error))
         raise
     except BaseException:
-        if client._session.unanswered is None:  # otherwise it is noted when it is asked again
+        if client._session.unanswered() is None:  # otherwise it is noted when it is asked again
             journal.interrupt(f"a {request.type} was not answered")
         raise
     return reply
@@ -177,7 +177,7 @@ async def _replay(client: Client, entries: list[Entry]) -> None:
     except BaseException:
         client._session.lose_episode("the replay of another session did not come to its end")
         raise
-    client._session.episode_began_at = None  # the episode is older than the replay's `reset`
+    client._session.remote.episode_began_at = None  # the episode is older than the replay's `reset`
     background.hold({}, {})  # the answers are no caller's: who asks again has all made again
     if journal is not None:
         journal.adopt(entries)

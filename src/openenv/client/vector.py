@@ -26,8 +26,9 @@ from openenv.client._batches import (
     stack_observations,
 )
 from openenv.client.client import EnvClient, warn_of_queue
-from openenv.client.connections import ConnectionPool, Entrance, Gate
+from openenv.client.connection import Outcome, connect_transport
 from openenv.client.generic import GenericEnvClient
+from openenv.client.session_group import Answers, EndpointProvider, ServerEndpoint, SessionGroup
 from openenv.client.transports.base import Transport
 from openenv.client.transports.websocket import WebSocketOptions, WebSocketTransport, websocket_url
 from openenv.errors import (
@@ -37,7 +38,7 @@ from openenv.errors import (
     SessionLost,
 )
 from openenv.protocol.codecs import left_out
-from openenv.protocol.messages import ObservationReply, RenderReply, Reply, Request
+from openenv.protocol.messages import ObservationReply, RenderReply, Request
 from openenv.protocol.renderings import check_can_render
 from openenv.protocol.v1 import Queued, offered
 from openenv.reward import REWARD_INFO
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
     from openenv.tasks import Task
 
     EachTask = Task | str | Mapping[str, Any] | None
-    _Exchange = tuple[dict[int, Request], dict[int, Any]]  # requests, and what they came to
 else:
     asyncio = lazy_module("asyncio")
     np = lazy_module("numpy")
@@ -133,6 +133,7 @@ class VectorEnv:
             of OPENENV_API_KEY.
         ca_file: Certificates (PEM) by which ``https`` and ``wss`` servers are told; by default
             those of OPENENV_CA_FILE, else the system's.
+        record: Have the server record the sessions, if it records on request.
 
     Raises:
         ValueError: A number is not positive, or there is neither base_url nor provider.
@@ -157,6 +158,7 @@ class VectorEnv:
         on_queue: Callable[[int, Queued], None] | None = None,
         api_key: str | None = None,
         ca_file: str | None = None,
+        record: bool = False,
     ) -> None:
         if num_envs < 1:
             raise ValueError(f"num_envs is {num_envs}; it must be at least 1")
@@ -187,9 +189,11 @@ class VectorEnv:
             ca_file=ca_file,
         )
         wait_s = queue_timeout_s_of_settings() if queue_timeout_s is None else queue_timeout_s
-        self._entrance = _Entrance(base_url, provider, self._options, wait_s, on_queue)
+        self._endpoint = _VectorEndpoint(
+            base_url, provider, self._options, wait_s, on_queue, is_recorded=record
+        )
         self._connections = min(connections or -(-num_envs // SESSIONS_A_CONNECTION), num_envs)
-        self._elsewhere: Entrance | None = None
+        self._elsewhere: EndpointProvider | None = None
         self._begin_unconnected()
         self._needs_reset = [False] * num_envs
         self._observations: list[Any] = [None] * num_envs
@@ -209,7 +213,7 @@ class VectorEnv:
         from openenv.client.launch import local_transport
 
         envs = cls("local://", num_envs, **options)
-        envs._entrance.make_transport = local_transport(
+        envs._endpoint.make_transport = local_transport(
             environment,
             *codec.models(envs._client),
             envs._options.subprotocols,
@@ -217,24 +221,24 @@ class VectorEnv:
         )
         return envs
 
-    def _enter_by(self, entrance: Entrance) -> None:
-        """Have the connections come from elsewhere, before there are any."""
+    def connect_by(self, provider: EndpointProvider) -> None:
+        """Have another provider choose the servers, before there is a connection."""
         self._abandonment.detach()
-        self._elsewhere = entrance
+        self._elsewhere = provider
         self._begin_unconnected()
 
     def _begin_unconnected(self) -> None:
         self._process = os.getpid()
-        entrance = self._elsewhere or self._entrance
-        self._own_trunks = trunks = ConnectionPool(entrance, self._connections)
-        self._abandonment = weakref.finalize(self, _abandon, trunks, self._entrance, self._process)
+        provider = self._elsewhere or self._endpoint
+        self._own_group = group = SessionGroup(provider, self._connections)
+        self._abandonment = weakref.finalize(self, _abandon, group, self._endpoint, self._process)
         self._abandonment.atexit = False
 
     @property
-    def _trunks(self) -> ConnectionPool:
+    def _group(self) -> SessionGroup:
         if self._process != os.getpid():  # in a forked child, the connections are the parent's
             self._begin_unconnected()
-        return self._own_trunks
+        return self._own_group
 
     # ------------------------------------------------------------------ the interface of Gymnasium
 
@@ -278,15 +282,15 @@ class VectorEnv:
         requests = {
             i: Request("reset", _arguments_of_reset(given, seeds[i], tasks[i])) for i in which
         }
-        outcomes = self._run(self._exchange(requests))
+        answers = self._run(self._exchange(requests))
         try:
-            return self._begun(which, outcomes)
+            return self._begun(which, answers.outcomes)
         except BaseException as error:
-            self._keep(error, [(requests, outcomes)])
+            self._keep(error, [answers])
             raise
 
     def _begun(
-        self, which: Sequence[int], outcomes: dict[int, Reply | OpenEnvError]
+        self, which: Sequence[int], outcomes: dict[int, Outcome]
     ) -> tuple[Any, dict[str, Any]]:
         self._check(outcomes, "reset")
         columns = self._columns(which, outcomes, "reset")
@@ -355,17 +359,17 @@ class VectorEnv:
                 action is `SessionLost` there. Under version 0 they have to be reset.
         """
         requests = self._step_requests(range(self.num_envs), actions)
-        resets: list[_Exchange] = []
-        outcomes = self._run(self._exchange(requests))
+        resets: list[Answers] = []
+        answers = self._run(self._exchange(requests))
         try:
-            return self._transitions(range(self.num_envs), requests, outcomes, resets)
+            return self._transitions(range(self.num_envs), answers, resets)
         except BaseException as error:
-            self._keep(error, [(requests, outcomes), *resets])
+            self._keep(error, [answers, *resets])
             raise
 
     def _step_requests(self, which: Sequence[int], actions: Any) -> dict[int, Request]:
-        told = self._trunks.capabilities if codec.names_kinds(self._client) else ()
-        payload_of = partial(self._payload, binary=self._trunks.version == 1, capabilities=told)
+        told = self._group.capabilities if codec.names_kinds(self._client) else ()
+        payload_of = partial(self._payload, binary=self._group.version == 1, capabilities=told)
         payloads = rows_of(actions, len(which), payload_of)
         requests = {i: Request("step", payload) for i, payload in zip(which, payloads, strict=True)}
         if len(requests) < len(payloads):
@@ -403,10 +407,10 @@ class VectorEnv:
             EnvironmentsFailed: Some draw nothing, or could not, or are lost; `errors` says which
                 and why, and `results` has what the others have drawn.
         """
-        if self._trunks.is_open:  # where nothing is, what is missing is an episode
-            check_can_render(self._trunks.capabilities)
+        if self._group.is_open:  # where nothing is, what is missing is an episode
+            check_can_render(self._group.capabilities)
         requests = {i: Request("render") for i in range(self.num_envs)}
-        outcomes = self._run(self._exchange(requests))
+        outcomes = self._run(self._exchange(requests)).outcomes
         errors = _errors(outcomes, RenderReply)
         drawn = {i: outcomes[i].rendering for i in requests if i not in errors}
         if errors:
@@ -423,7 +427,7 @@ class VectorEnv:
             env_ids: Which; by default all. One that has not answered yet may not be given another.
         """
         which = list(range(self.num_envs) if env_ids is None else map(int, env_ids))
-        self._run(self._trunks.submit(self._step_requests(which, actions)))
+        self._run(self._group.submit(self._step_requests(which, actions)))
 
     def recv(self) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Wait for the first `batch_size` environments that have answered.
@@ -435,28 +439,29 @@ class VectorEnv:
         Raises:
             RuntimeError: Fewer than `batch_size` environments are at work.
         """
-        resets: list[_Exchange] = []
-        which, requests, outcomes = self._run(self._trunks.first(self.batch_size, self._timeout_s))
+        resets: list[Answers] = []
+        answers = self._run(self._group.first(self.batch_size, self._timeout_s))
         try:
-            return self._transitions(which, requests, outcomes, resets, env_id=np.array(which))
+            which = list(answers.outcomes)
+            return self._transitions(which, answers, resets, env_id=np.array(which))
         except BaseException as error:
-            self._keep(error, resets, put_back=(requests, outcomes))
+            self._keep(error, resets, put_back=answers)
             raise
 
     # ------------------------------------------------------------------ what became of a batch
 
-    async def _exchange(self, requests: dict[int, Request]) -> dict[int, Reply | OpenEnvError]:
-        await self._trunks.submit(requests)
-        return await self._trunks.answers(list(requests), self._timeout_s)
+    async def _exchange(self, requests: dict[int, Request]) -> Answers:
+        await self._group.submit(requests)
+        return await self._group.answers(list(requests), self._timeout_s)
 
     def _transitions(
         self,
         which: Sequence[int],
-        requests: Mapping[int, Request],
-        outcomes: dict[int, Reply | OpenEnvError],
-        resets: list[_Exchange],
+        answers: Answers,
+        resets: list[Answers],
         **infos: Any,
     ) -> Batch:
+        outcomes = answers.outcomes
         self._check(outcomes)
         columns = self._columns(which, outcomes)
         done, truncated = (
@@ -464,7 +469,7 @@ class VectorEnv:
             np.array(columns.truncated, dtype=bool),
         )
         rewards = np.array(columns.rewards, dtype=float)  # None is NaN
-        if any(was_reset := [requests[i].type == "reset" for i in which]):
+        if any(was_reset := [answers.sent[i].request.type == "reset" for i in which]):
             rewards[was_reset] = 0.0
         if self.autoreset_mode is AutoresetMode.SAME_STEP and any(columns.done):
             errors = self._reset_now(which, columns, resets)
@@ -488,37 +493,41 @@ class VectorEnv:
         return batch
 
     def _keep(
-        self, error: BaseException, exchanges: list[_Exchange], put_back: _Exchange | None = None
+        self, error: BaseException, exchanges: list[Answers], put_back: Answers | None = None
     ) -> None:
-        """Have what the caller does not get kept for whoever asks again, the latest first; but for
-        an error that tells of it.
+        """Keep answers that the caller does not get, unless `error` tells of them.
 
         Args:
             error: What the caller gets.
-            exchanges: What was asked and answered, in this order.
-            put_back: What the next `recv` is to have.
+            exchanges: Answers for a caller that asks again.
+            put_back: Answers for the next `recv`.
         """
         if isinstance(error, OpenEnvError):
             return
-        trunks, loop = self._trunks, background.background_loop()
+        group, loop = self._group, background.background_loop()
 
         def keep() -> None:
-            for requests, outcomes in reversed(exchanges):
-                trunks.give_back(requests, outcomes)
+            for answers in exchanges:
+                group.give_back(answers)
             if put_back is not None:
-                trunks.put_back(*put_back)
+                group.put_back(put_back)
 
         # In the next tick: a call that is cancelled just now has noted by then what it gave up.
         loop.call_soon_threadsafe(loop.call_soon, keep)
 
     def _reset_now(
-        self, which: Sequence[int], columns: _Columns, resets: list[_Exchange]
+        self, which: Sequence[int], columns: _Columns, resets: list[Answers]
     ) -> dict[int, OpenEnvError]:
-        """Reset what is over; gives what could not be, and adds to `resets` what was answered."""
+        """Reset the environments that are done, and add the answers to `resets`.
+
+        Returns:
+            The errors of those that could not be reset.
+        """
         places = {which[place]: place for place, is_over in enumerate(columns.done) if is_over}
         requests = {i: Request("reset") for i in places}
-        outcomes = self._run(self._exchange(requests))
-        resets.append((requests, outcomes))
+        answers = self._run(self._exchange(requests))
+        resets.append(answers)
+        outcomes = answers.outcomes
         errors = _errors(outcomes)
         over = [i for i in places if i not in errors]
         fresh = self._columns(over, outcomes, "reset")
@@ -576,7 +585,7 @@ class VectorEnv:
             return list(observations)
         return stack_observations(observations)
 
-    def _check(self, outcomes: dict[int, Reply | OpenEnvError], method: str = "step") -> None:
+    def _check(self, outcomes: dict[int, Outcome], method: str = "step") -> None:
         """Raise what has failed, and note what the others came to."""
         errors = _errors(outcomes)
         if not errors:
@@ -605,12 +614,12 @@ class VectorEnv:
         if self.closed:
             return
         try:
-            self._run(self._trunks.close())
+            self._run(self._group.close())
         finally:
             self.closed = True
             self._abandonment.detach()
-            if self._entrance.launch is not None:
-                background.run(self._entrance.launch.stop())
+            if self._endpoint.launch is not None:
+                background.run(self._endpoint.launch.stop())
 
     def __enter__(self) -> Self:
         return self
@@ -644,8 +653,8 @@ class _Columns(NamedTuple):
         }
 
 
-class _Entrance:
-    """Where connections come from, and who starts the server."""
+class _VectorEndpoint:
+    """The server of a `VectorEnv`, for all of its sessions, and what starts it."""
 
     def __init__(
         self,
@@ -654,6 +663,8 @@ class _Entrance:
         options: WebSocketOptions,
         queue_timeout_s: float,
         on_queue: Callable[[int, Queued], None] | None,
+        *,
+        is_recorded: bool,
     ) -> None:
         self._base_url = base_url
         self._options = options
@@ -663,6 +674,8 @@ class _Entrance:
             "queue_timeout_s": queue_timeout_s,
             "max_message_bytes": options.max_message_bytes,
         }
+        if is_recorded:
+            self.opening["record"] = True
         self.make_transport: Callable[[], Transport] = self._websocket
         self.launch: Launch | None = None
         if provider is not None:
@@ -674,20 +687,18 @@ class _Entrance:
         assert self._base_url is not None
         return WebSocketTransport(websocket_url(self._base_url), self._options)
 
-    async def gates(self, sessions: int, connections: int) -> list[tuple[Gate, int]]:
+    async def endpoints(self, sessions: int, connections: int) -> list[tuple[ServerEndpoint, int]]:
         share = -(-sessions // connections)
         return [(self, min(share, sessions - i)) for i in range(0, sessions, share)]
 
     async def leave(self) -> None:
-        """Nothing: the server goes on."""
+        """Do nothing: the server goes on."""
 
     async def connect(self) -> Transport:
         if self.launch is not None:
             await self.launch.start()
             self._base_url = self.launch.base_url
-        transport = self.open_transport()
-        await transport.connect()
-        return transport
+        return await connect_transport(self.open_transport())
 
     def open_transport(self) -> Transport:
         return self.make_transport()
@@ -706,15 +717,15 @@ class _Entrance:
             warn_of_queue(queued, self.opening["queue_timeout_s"])
 
 
-def _abandon(trunks: ConnectionPool, entrance: _Entrance, process: int) -> None:
-    """Close what nobody holds any more, from whichever thread."""
-    if process != os.getpid() or not trunks.is_open:
+def _abandon(group: SessionGroup, endpoint: _VectorEndpoint, process: int) -> None:
+    """Close the sessions of a `VectorEnv` that nobody holds any more, from whichever thread."""
+    if process != os.getpid() or not group.is_open:
         return
 
     async def close() -> None:
-        await trunks.close()
-        if entrance.launch is not None:
-            await entrance.launch.stop()
+        await group.close()
+        if endpoint.launch is not None:
+            await endpoint.launch.stop()
 
     background.submit(close())
     message = "a VectorEnv was never closed; use `with`, or call close()"

@@ -150,7 +150,10 @@ class JSONCodec:
             return b'{"type":"%b"}' % request.type.encode()
         # NaN and infinity are no JSON, but servers of version 0 take them, and null would be
         # another value.
-        body = _to_json(request.data, f"{request.type} arguments", keep_nan=True)
+        try:
+            body = to_json(request.data, inf_nan_mode="constants", fallback=number_of)
+        except (PydanticSerializationError, UnicodeEncodeError, ValueError):
+            body = _to_json(request.data, f"{request.type} arguments", keep_nan=True)
         return b'{"type":"%b","data":%b}' % (request.type.encode(), body)
 
     def decode_reply(self, frame: str | bytes | bytearray) -> Reply:
@@ -160,9 +163,12 @@ class JSONCodec:
             ProtocolError: The frame is none that a server may send.
         """
         try:
-            message = parse_json(frame)
-        except InvalidJSONError as error:
-            raise ProtocolError(f"The server sent a frame that is not JSON: {error}") from error
+            message = from_json(frame)
+        except ValueError:
+            try:
+                message = parse_json(frame)
+            except InvalidJSONError as error:
+                raise ProtocolError(f"The server sent a frame that is not JSON: {error}") from error
         data = message.get("data") if isinstance(message, dict) else None
         kind = message.get("type") if isinstance(message, dict) else None
         make = _REPLIES.get(kind) if isinstance(kind, str) else None

@@ -135,7 +135,11 @@ class ClientConnection:
     def request(self, request: Request) -> tuple[int, bytes]:
         """Write `request`; the returned ticket is what its answer will carry."""
         frame = self.codec.encode_request(request)
-        return self.note(request), frame
+        if self.phase is not Phase.OPEN or request.type == "close":
+            return self.note(request), frame
+        self._last = number = self._last + 1
+        self._waiting.append(number)
+        return number, frame
 
     def note(self, request: Request) -> int:
         """Note that `request`, written elsewhere, is sent now; gives the ticket of its answer."""

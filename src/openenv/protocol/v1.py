@@ -9,7 +9,7 @@ import base64
 import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, cast, get_args
 
 import msgspec
 from msgspec.msgpack import Ext
@@ -22,6 +22,7 @@ from openenv.errors import (
     EncodingError,
     InvalidJSONError,
     InvalidMessageError,
+    OpenEnvError,
     ProtocolError,
     TooLargeError,
     UnknownMessageTypeError,
@@ -53,7 +54,6 @@ from openenv.types import is_observation
 
 __all__ = [
     "SUBPROTOCOLS",
-    "ClientConnection1",
     "Codec",
     "JSONCodec1",
     "MsgpackCodec",
@@ -225,6 +225,7 @@ class Codec:
 
     name: str
     is_binary: bool
+    _encoder: Any
     _requests: Any
     _answers: Any
     _anything: Any
@@ -254,7 +255,8 @@ class Codec:
             InvalidMessageError: One of them is malformed; none is to be served.
         """
         try:
-            self._check(frame)
+            if len(frame) > FEW_ARRAYS:
+                self._check(frame)
             found = self._requests.decode(frame)
         except msgspec.ValidationError as error:
             from openenv._internal.quoting import shortened  # which a client need not load
@@ -354,9 +356,16 @@ class Codec:
         """
         for request in requests:
             if request.type != "restore":  # whose bytes stay bytes
-                request.data = _plainly(request.data)
-                request.arguments = _plainly(request.arguments)
-        return self._encode(requests[0] if len(requests) == 1 else requests)
+                data = request.data
+                if type(data) is not Plain and not _PLAIN.issuperset(map(type, data.values())):
+                    request.data = _made_plain(data)
+                if request.arguments:
+                    request.arguments = _plainly(request.arguments)
+        value = requests[0] if len(requests) == 1 else requests
+        try:
+            return cast(bytes, self._encoder.encode(value))
+        except (OverflowError, *UNENCODABLE):
+            return self._encode(value)
 
     def decode_answers(self, frame: str | bytes | bytearray) -> list[_Answer]:
         """Read the messages of a server's frame.
@@ -365,7 +374,8 @@ class Codec:
             ProtocolError: The frame is none that a server may send.
         """
         try:
-            self._check(frame)
+            if len(frame) > FEW_ARRAYS:
+                self._check(frame)
             found = self._answers.decode(frame)
         except ImportError as error:
             raise ProtocolError(f"the server sent an array; install numpy ({error})") from error
@@ -546,6 +556,8 @@ class Multiplexer:
         ProtocolError: The first frame is no hello.
     """
 
+    version = 1
+
     def __init__(
         self,
         codec: Codec,
@@ -564,30 +576,41 @@ class Multiplexer:
         self._ledger.received = 1
         self._last: dict[int, int] = {}
 
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """What the server says that it can do."""
+        return frozenset(self.hello.capabilities)
+
+    @property
+    def room(self) -> int | None:
+        """How many sessions the server holds; None if that is unknown."""
+        is_one_of_several = self.hello.siblings or self.route is not None
+        return None if is_one_of_several else self.hello.max_sessions
+
     def request(self, requests: Sequence[Request]) -> bytes:
-        """Number requests, and write them into one frame, with the opening of each session whose
-        first one is among them.
+        """Number requests and write them into one frame, which is sent now.
+
+        The opening of a session whose first request is among them is written before it.
+
+        Raises:
+            EncodingError: A value in a request cannot be carried.
+            TooLargeError: The server takes nothing as large.
         """
         frame = self.write(requests)
-        self.note(requests)
-        self.sent(frame)
+        for request in requests:
+            self._last[request.session] = request.id
+        self._ledger.keep(frame)
         return frame
 
     def write(self, requests: Sequence[Request]) -> bytes:
-        """Do as `request` does, without taking it for sent: `note` and `sent` follow where it is.
-
-        Raises:
-            EncodingError: A value in one of them cannot be carried, or the server takes nothing
-                as large.
-        """
-        last, messages = self._last, []
+        """Do as `request`, without taking the frame for sent: `note_sent` follows if it is."""
+        last, opening = self._last, False
         for request in requests:
             number = last.get(request.session)
             if number is None:
-                messages.append(Request("open", self._opening, session=request.session))
-                number = 0
+                opening, number = True, 0
             request.id = number + 1
-            messages.append(request)
+        messages = self._with_openings(requests) if opening else requests
         messages[0].ack = self._ledger.received
         self.is_owing = False
         frame = self.codec.encode_requests(messages)
@@ -597,21 +620,53 @@ class Multiplexer:
             raise TooLargeError(f"frame of {len(requests)} requests", len(frame), limit, cure)
         return frame
 
-    def note(self, requests: Sequence[Request]) -> None:
-        """Note that requests, which `write` has written, are sent now."""
-        last = self._last
+    def _with_openings(self, requests: Sequence[Request]) -> list[Request]:
+        messages = []
         for request in requests:
-            last[request.session] = request.id
+            if request.session not in self._last:
+                messages.append(Request("open", self._opening, session=request.session))
+            messages.append(request)
+        return messages
 
-    def sent(self, frame: bytes) -> None:
+    def note_sent(self, requests: Sequence[Request], frame: bytes) -> None:
         """Note that a frame, which `write` has written, is sent now."""
+        for request in requests:
+            self._last[request.session] = request.id
         self._ledger.keep(frame)
+
+    def content(self, request: Request) -> bytes | None:
+        """Write what a request asks for, without what differs from one time to the next.
+
+        Returns:
+            The same as `sent_content` of an equal request; None if it cannot be read back.
+
+        Raises:
+            EncodingError: A value in the request cannot be carried.
+        """
+        alone = _without_circumstances(request)
+        return self.sent_content(self.codec.encode_requests([alone]), alone)
+
+    def sent_content(self, frame: bytes, request: Request) -> bytes | None:
+        """Read from a frame what one of its requests asks for, as `content` writes it.
+
+        The frame is read, and not the request: the caller may have changed since what the request
+        was made of, such as an array that is used for each action.
+        """
+        try:
+            found = self.codec.decode_requests(frame if self.codec.is_binary else frame.decode())
+        except OpenEnvError:  # the server will say why
+            return None
+        for one in found:
+            is_it = one.session == request.session and one.id == request.id
+            if is_it and one.type != "open":
+                return self.codec.encode_requests([_without_circumstances(one)])
+        return None
 
     def acknowledgement(self) -> bytes:
         """Write a frame that only says what has come."""
         self.is_owing = False
         frame = self.codec.encode_requests([Request("ack", ack=self._ledger.received)])
-        self.sent(frame)
+        self._ledger.keep(frame)
         return frame
 
     def knows(self, session: int) -> bool:
@@ -629,7 +684,14 @@ class Multiplexer:
         self._ledger.received += 1
         if len(frame) >= LARGE_BYTES:
             self.is_owing = True
-        return [_read(answer) for answer in self.codec.decode_answers(frame)]
+        messages: list[tuple[int | None, int | None, Reply | Notice]] = []
+        for answer in self.codec.decode_answers(frame):
+            data = answer.data
+            if answer.type == "observation" and type(data) is dict and data.keys() <= _PLAIN_FIELDS:
+                messages.append((answer.session, answer.id, ObservationReply(data)))
+            else:
+                messages.append(_read(answer))
+        return messages
 
     def heed(self, notice: Notice) -> None:
         """Take a message into account that concerns the connection itself."""
@@ -676,6 +738,12 @@ class Multiplexer:
         return self._ledger.missing(_count(answer.data))
 
 
+def _without_circumstances(request: Request) -> Request:
+    """Return a request without its number, its session, its trace and its time limit."""
+    kept = {name: value for name, value in request.arguments.items() if name != "timeout_s"}
+    return Request(request.type, request.data, kept)
+
+
 def _hello(answers: list[_Answer]) -> Hello:
     if len(answers) == 1 and answers[0].type == "hello":
         with contextlib.suppress(msgspec.ValidationError):
@@ -710,6 +778,7 @@ _READ: dict[str, Any] = {kind: partial(Notice, kind) for kind in ANSWERS} | {
     "error": ErrorReply,
 }
 _WITHOUT_DATA = frozenset({"state", "closed"})
+_PLAIN_FIELDS = frozenset({"observation", "reward", "done", "metadata"})
 
 
 def _read(answer: _Answer) -> tuple[int | None, int | None, Reply | Notice]:
@@ -728,7 +797,6 @@ def _read(answer: _Answer) -> tuple[int | None, int | None, Reply | Notice]:
     return answer.session, answer.id, make(data)
 
 
-_PLAIN_FIELDS = frozenset({"observation", "reward", "done", "metadata"})
 _EXTRAS = (TRUNCATED, INFO, REWARD_INFO, IGNORED_ARGUMENTS)
 
 
@@ -740,63 +808,7 @@ def _as_version_0(data: dict[str, Any]) -> dict[str, Any]:
     return {**payload, "metadata": metadata}
 
 
-class ClientConnection1:
-    """The client's end of a connection that carries one session, under the number 0.
-
-    Args:
-        multiplexer: Which numbers its requests.
-
-    Attributes:
-        is_over: The server has closed the session.
-        queued: Where the session stands in the server's queue; None once it is open.
-    """
-
-    version = 1
-
-    def __init__(self, multiplexer: Multiplexer) -> None:
-        self.multiplexer = multiplexer
-        self.is_over = False
-        self.queued: Queued | None = None
-
-    def request(self, request: Request) -> tuple[int, bytes]:
-        """Write `request`; the returned ticket is what its answer will carry."""
-        if request.type == "close" and not self.multiplexer.knows(request.session):
-            self.is_over = True  # it was never opened
-            return 0, b""
-        frame = self.multiplexer.request((request,))
-        return request.id, frame
-
-    def receive(self, frame: str | bytes | bytearray) -> list[tuple[int | None, Reply]]:
-        """Read the answers in a frame and say whose they are; None where nobody asked."""
-        answers: list[tuple[int | None, Reply]] = []
-        for session, number, reply in self.multiplexer.receive(frame):
-            if isinstance(reply, Notice):
-                self._heed(reply)
-                continue
-            if number == 0 and session is not None:  # it was not opened, and may be asked for again
-                self.multiplexer.forget(session)
-            answers.append((number or None, reply))
-        return answers
-
-    def _heed(self, notice: Notice) -> None:
-        if notice.kind == "closed":
-            self.is_over = True
-        elif notice.kind == "queued":
-            self.queued = Queued.of(notice)
-        elif notice.kind == "opened":
-            self.queued = None
-        else:
-            self.multiplexer.heed(notice)
-
-    def acknowledgement(self) -> bytes | None:
-        """Write a frame that says what has come, where the server should know it at once."""
-        return self.multiplexer.acknowledgement() if self.multiplexer.is_owing else None
-
-    def drop(self) -> None:
-        """Note that the socket is gone."""
-
-
-# How often who waits for a slot is told so, though nothing has changed.
+# How often a session that waits for a slot is told so, though nothing has changed.
 HEARTBEAT_S = 5.0
 
 

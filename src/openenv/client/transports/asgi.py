@@ -1,4 +1,4 @@
-"""Frames to an ASGI application in this process: its routing and middleware, but no socket.
+"""A transport to an ASGI application in this process: routing and middleware, but no socket.
 
 The WebSocket messages are those of the ASGI specification, version 2.4.
 """
@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequen
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from openenv._internal.timeouts import within
-from openenv.client.transports.base import TransportClosed, WithinProcess, refused
+from openenv.client.transports.base import InProcessTransport, TransportClosed, refused
 from openenv.errors import ConnectError
 from openenv.protocol.http import IN_PROCESS_EXTENSION
 from openenv.protocol.v1 import is_binary
@@ -27,7 +26,7 @@ Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 
-class ASGITransport(WithinProcess):
+class ASGITransport(InProcessTransport):
     """A WebSocket connection to `app`, made by calling it."""
 
     def __init__(
@@ -37,22 +36,22 @@ class ASGITransport(WithinProcess):
         headers: Mapping[str, str] | None = None,
         subprotocols: Sequence[str] = (),
     ) -> None:
-        self.subprotocol: str | None = None
+        super().__init__()
         self._subprotocols = list(subprotocols)
         self.app = app
         self._url = urlsplit(url)
         self.headers = {"host": self._url.netloc, **(headers or {})}
         self._to_app: asyncio.Queue[Message] = asyncio.Queue()
-        self._from_app: asyncio.Queue[Message] = asyncio.Queue()
+        self._handshake: asyncio.Queue[Message] = asyncio.Queue()
         self._running: asyncio.Task[None] | None = None
 
     def __str__(self) -> str:
         return "an application in this process"
 
-    async def connect(self) -> None:
+    async def connect(self, route: str | None = None) -> None:
         self._to_app.put_nowait({"type": "websocket.connect"})
         self._running = asyncio.create_task(self._run())
-        message = await self._from_app.get()
+        message = await self._handshake.get()
         if message["type"] == "websocket.http.response.start":
             raise refused(self._url.path, message["status"], await self._body())
         if message["type"] != "websocket.accept":
@@ -61,20 +60,30 @@ class ASGITransport(WithinProcess):
 
     async def _body(self) -> bytes:
         body = b""
-        while (message := await self._from_app.get())["type"] == "websocket.http.response.body":
+        while (message := await self._handshake.get())["type"] == "websocket.http.response.body":
             body += message.get("body", b"")
             if not message.get("more_body"):
                 break
         return body
 
     async def _run(self) -> None:
-        async def send(message: Message) -> None:
-            self._from_app.put_nowait(message)
-
         try:
-            await self.app(self._scope(), self._to_app.get, send)
+            await self.app(self._scope(), self._to_app.get, self._take)
         finally:
-            self._from_app.put_nowait({"type": "websocket.close", "code": 1006})
+            await self._take({"type": "websocket.close", "code": 1006})
+
+    async def _take(self, message: Message) -> None:
+        """Take a message that the application sends."""
+        kind = message["type"]
+        if kind == "websocket.send":
+            text: str | None = message.get("text")
+            self.put(bytearray(message["bytes"]) if text is None else text)
+            return
+        self._handshake.put_nowait(message)  # read by `connect` alone
+        if kind == "websocket.close":
+            code = message.get("code", 1000)
+            why = f"the application closed the connection ({code})"
+            self.end(TransportClosed(why, code, by_peer=True))
 
     def _scope(self) -> dict[str, Any]:
         headers = [(k.lower().encode(), v.encode()) for k, v in self.headers.items()]
@@ -100,18 +109,6 @@ class ASGITransport(WithinProcess):
             raise TransportClosed("the application has ended the connection")
         content = {"bytes": frame} if is_binary(self.subprotocol) else {"text": frame.decode()}
         self._to_app.put_nowait({"type": "websocket.receive", **content})
-
-    async def receive(self, timeout_s: float | None = None) -> str | bytearray:
-        message = await within(timeout_s, self._from_app.get())
-        if message["type"] == "websocket.close":
-            self._from_app.put_nowait(message)
-            code = message.get("code", 1000)
-            raise TransportClosed(f"the application closed the connection ({code})", code)
-        text: str | None = message.get("text")
-        return bytearray(message["bytes"]) if text is None else text
-
-    def has_frame(self) -> bool:
-        return not self._from_app.empty()
 
     async def close(self) -> None:
         if self._running is not None:

@@ -1,67 +1,81 @@
-"""The contract between a client and whatever carries its frames."""
+"""The contract between a connection and the transport that carries its frames."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from openenv._internal.lazy import lazy_module
+from openenv._internal.timeouts import within
 from openenv.errors import REFUSALS, ConnectError
 
 if TYPE_CHECKING:
+    import asyncio
     import json
 else:
+    asyncio = lazy_module("asyncio")
     json = lazy_module("json")
 
-__all__ = ["Transport", "TransportClosed", "WithinProcess", "refused"]
+__all__ = [
+    "FrameQueue",
+    "InProcessTransport",
+    "Receiver",
+    "Transport",
+    "TransportClosed",
+    "refused",
+]
 
 KEY_HINT = "give the client api_key=... (of a provider, its api_key), or set OPENENV_API_KEY"
 
 
 class TransportClosed(Exception):
-    """The connection is gone; `code` is the close code of RFC 6455 where one came."""
+    """The transport is closed.
 
-    def __init__(self, reason: str, code: int | None = None) -> None:
+    Attributes:
+        code: The WebSocket close code (RFC 6455, section 7.4), if there is one.
+        by_peer: The other side said goodbye; otherwise the transport broke.
+    """
+
+    def __init__(self, reason: str, code: int | None = None, *, by_peer: bool = False) -> None:
         self.code = code
+        self.by_peer = by_peer
         super().__init__(reason)
 
 
+class Receiver(Protocol):
+    """What a transport hands its frames to; both methods are called on the transport's loop."""
+
+    def on_frame(self, frame: str | bytes | bytearray) -> None:
+        """Take the next frame."""
+        ...
+
+    def on_closed(self, error: TransportClosed) -> None:
+        """Note that no frame will come any more; called once, after the last frame."""
+        ...
+
+
 class Transport(Protocol):
-    """One connection. It is opened once, and never again after it closed."""
+    """Carries the frames of one connection. A transport is opened once, and not again.
 
-    @property
-    def subprotocol(self) -> str | None:
-        """What was agreed with the server, once connected; None is version 0."""
-        ...
+    Frames wait to be read by `receive`, as in a handshake, until a receiver is attached.
 
-    @property
-    def ends(self) -> list[str] | None:
-        """The addresses and ports of this end and of the server's, once connected; None where
-        there are none.
-        """
-        ...
+    Attributes:
+        subprotocol: The WebSocket subprotocol agreed with the server; None is version 0.
+        ends: The addresses and ports of this end and of the server's; None if there are none.
+        route: The server behind a gateway that the transport leads to; None without a gateway.
+        spread: Maximum number of sessions that a gateway wants on one connection; None is any.
+    """
 
-    @property
-    def route(self) -> str | None:
-        """Which of the servers behind a gateway it goes to, once connected; None without one."""
-        ...
+    subprotocol: str | None
+    ends: list[str] | None
+    route: str | None
+    spread: int | None
 
-    @property
-    def spread(self) -> int | None:
-        """How many sessions a gateway wants on one connection at most; None is any number."""
-        ...
+    async def connect(self, route: str | None = None) -> None:
+        """Open the transport; the attributes are valid from then on.
 
-    def seek(self, route: str | None) -> None:
-        """Have `connect` go to this server behind the gateway, which has the sessions."""
-        ...
-
-    @property
-    def is_broken(self) -> bool:
-        """The connection has ended without a goodbye from the other side."""
-        ...
-
-    async def connect(self) -> None:
-        """Open the connection.
+        Args:
+            route: The server behind the gateway to go to; by default the gateway chooses.
 
         Raises:
             ConnectError: No server answers there.
@@ -69,64 +83,113 @@ class Transport(Protocol):
         ...
 
     def send(self, frame: bytes) -> None:
-        """Send one frame, or keep it until it can be sent.
+        """Send one frame, or keep the frame until it can be sent.
 
         Raises:
-            TransportClosed: The connection is gone.
+            TransportClosed: The transport is closed.
         """
         ...
 
-    def receive(self, timeout_s: float | None = None) -> Awaitable[str | bytes | bytearray]:
+    async def receive(self, timeout_s: float | None = None) -> str | bytes | bytearray:
         """Wait for the next frame. Safe to cancel: no frame is lost.
 
         Args:
-            timeout_s: Seconds to wait; None for ever.
+            timeout_s: Seconds to wait; None for no limit.
 
         Raises:
-            asyncio.TimeoutError: None came in time.
-            TransportClosed: The connection is gone, and no frame is left to read.
+            asyncio.TimeoutError: No frame came in time.
+            TransportClosed: The transport is closed, and no frame is left to read.
         """
         ...
 
-    def has_frame(self) -> bool:
-        """Say whether `receive` has something to read, and would not wait."""
+    def attach(self, receiver: Receiver) -> None:
+        """Hand all frames to `receiver` from now on, first those that wait to be read."""
         ...
 
     async def close(self) -> None:
-        """Close the connection, and wait until it is closed. Safe to repeat."""
+        """Close the transport, and wait until it is closed. Safe to repeat."""
         ...
 
     def abort(self) -> None:
-        """Cut the connection, if it is still there, without waiting for anybody."""
-        ...
-
-    def watch(self, broken: Callable[[], None]) -> None:
-        """Have `broken` called, on the event loop, if the connection breaks while nobody waits in
-        `receive`.
-        """
+        """Cut the transport, if it is still open, and wait for nothing."""
         ...
 
 
-class WithinProcess:
+class FrameQueue:
+    """Keeps frames until a receiver is attached, and hands them on from then on.
+
+    Attributes:
+        frames: Frames that nobody has read yet.
+        ending: Why no more frames will come; None while they may.
+        receiver: Gets the frames; None while they wait to be read.
+    """
+
+    def __init__(self) -> None:
+        self.frames: deque[str | bytes | bytearray] = deque()
+        self.ending: TransportClosed | None = None
+        self.receiver: Receiver | None = None
+        self._has_ended = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    def put(self, frame: str | bytes | bytearray) -> None:
+        """Hand a frame on, or keep it."""
+        if self.receiver is not None:
+            self.receiver.on_frame(frame)
+        else:
+            self.frames.append(frame)
+            self._wake()
+
+    def end(self, error: TransportClosed) -> None:
+        """Tell the receiver, now or once one is attached, that no more frames will come."""
+        if self._has_ended:
+            return
+        self._has_ended = True
+        self.ending = error
+        if self.receiver is not None:
+            self.receiver.on_closed(error)
+        self._wake()
+
+    async def receive(self, timeout_s: float | None = None) -> str | bytes | bytearray:
+        """Wait for the next frame; see `Transport.receive`."""
+        return await within(timeout_s, self._next())
+
+    async def _next(self) -> str | bytes | bytearray:
+        while not self.frames:
+            if self.ending is not None:
+                raise self.ending
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        return self.frames.popleft()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def attach(self, receiver: Receiver) -> None:
+        """Hand all frames to `receiver` from now on; see `Transport.attach`."""
+        while self.frames:
+            receiver.on_frame(self.frames.popleft())
+        self.receiver = receiver
+        if self._has_ended and self.ending is not None:
+            receiver.on_closed(self.ending)
+
+
+class InProcessTransport(FrameQueue):
     """A transport without a network: it has no addresses, and does not break."""
 
-    ends: list[str] | None = None
-    route: str | None = None
-    spread: int | None = None
-    is_broken = False
-
-    def seek(self, route: str | None) -> None:
-        """Nothing: there is no gateway."""
-
-    def watch(self, broken: Callable[[], None]) -> None:
-        """Nothing: see above."""
+    def __init__(self, subprotocol: str | None = None) -> None:
+        super().__init__()
+        self.subprotocol = subprotocol
+        self.ends: list[str] | None = None
+        self.route: str | None = None
+        self.spread: int | None = None
 
 
 def refused(where: str, status: int, body: bytes | None) -> ConnectError:
-    """The error of a handshake that a server has answered with a status, and maybe a reason."""
+    """Return the error for a handshake that a server answered with a status, and maybe a reason."""
     try:
-        said = f"{json.loads(body or b'')['detail']} (status {status})"
+        reason = f"{json.loads(body or b'')['detail']} (status {status})"
     except (ValueError, TypeError, LookupError):
-        said = f"the server refused the handshake with status {status}"
-    text = f"Failed to connect to {where}: {said}"
+        reason = f"the server refused the handshake with status {status}"
+    text = f"Failed to connect to {where}: {reason}"
     return REFUSALS.get(status, ConnectError)(f"{text}; {KEY_HINT}" if status == 401 else text)

@@ -1,4 +1,4 @@
-"""Frames through memory: the server's own session code, with no socket and no second process."""
+"""A transport through memory: the server's own session code, without a socket."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import asyncio
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
-from openenv._internal.timeouts import within
-from openenv.client.transports.base import TransportClosed, WithinProcess
+from openenv.client.transports.base import InProcessTransport, TransportClosed
 from openenv.execution.connections.conversation import Conversation
 from openenv.execution.connections.multiplex import MultiplexedConversation
 from openenv.execution.manager import SessionManager
@@ -16,7 +15,7 @@ from openenv.protocol.v1 import codec_named, is_binary
 __all__ = ["MemoryTransport"]
 
 
-class MemoryTransport(WithinProcess):
+class MemoryTransport(InProcessTransport):
     """A connection to a `SessionManager` in this process.
 
     Both ends are one program, so errors are told in full.
@@ -31,9 +30,8 @@ class MemoryTransport(WithinProcess):
     )
 
     def __init__(self, manager: SessionManager, subprotocol: str | None = None) -> None:
-        self.subprotocol = subprotocol
+        super().__init__(subprotocol)
         self.manager = manager
-        self._frames: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._conversation: Conversation | MultiplexedConversation | None = None
         self._is_binary = is_binary(subprotocol)
         self._is_closed = False
@@ -41,7 +39,7 @@ class MemoryTransport(WithinProcess):
     def __str__(self) -> str:
         return "an environment in this process"
 
-    async def connect(self) -> None:
+    async def connect(self, route: str | None = None) -> None:
         ending = self._endings.pop(self.manager, None)
         if ending is not None and ending.get_loop() is asyncio.get_running_loop():
             await asyncio.wait([ending])
@@ -64,22 +62,12 @@ class MemoryTransport(WithinProcess):
     def _shut(self) -> None:
         if not self._is_closed:
             self._is_closed = True
-            self._frames.put_nowait(None)
+            self.end(TransportClosed("the session is closed", 1000, by_peer=True))
 
     def send(self, frame: bytes) -> None:
         if self._conversation is None or self._is_closed:
             raise TransportClosed("the session is closed")
         self._conversation.receive(frame if self._is_binary else frame.decode())
-
-    async def receive(self, timeout_s: float | None = None) -> bytearray:
-        frame = await within(timeout_s, self._frames.get())
-        if frame is None:
-            self._frames.put_nowait(None)
-            raise TransportClosed("the session is closed", 1000)
-        return bytearray(frame)
-
-    def has_frame(self) -> bool:
-        return not self._frames.empty()
 
     async def close(self) -> None:
         self._shut()
@@ -96,7 +84,7 @@ class MemoryTransport(WithinProcess):
 
 
 class _ServerEnd:
-    """What the conversation sees."""
+    """The server's end of a `MemoryTransport`."""
 
     conversation: Any = None
     is_clogged = False
@@ -106,7 +94,8 @@ class _ServerEnd:
 
     def send(self, frame: bytes) -> None:
         if not self._client._is_closed:
-            self._client._frames.put_nowait(frame)
+            # A bytearray, so that arrays that are views of it can be written to.
+            self._client.put(bytearray(frame))
 
     def close(self, code: int) -> None:
         self._client._shut()

@@ -1,4 +1,4 @@
-"""Frames over a WebSocket, by `picows`, which parses them in compiled code."""
+"""A transport over a WebSocket, by `picows`, which parses frames in compiled code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 import contextlib
 import functools
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from openenv._internal.lazy import lazy_module
 from openenv._internal.net.keys import key_for, key_headers
 from openenv._internal.net.proxies import Proxy, proxy_for
 from openenv._internal.timeouts import within
-from openenv.client.transports.base import TransportClosed, refused
+from openenv.client.transports.base import Receiver, TransportClosed, refused
 from openenv.errors import ConnectError
 from openenv.protocol.codecs import NON_FINITE_HEADER
 from openenv.protocol.routes import ROUTE_HEADER, SPREAD_HEADER
@@ -87,58 +87,43 @@ class WebSocketTransport:
     """
 
     def __init__(self, url: str, options: WebSocketOptions | None = None) -> None:
+        self.subprotocol: str | None = None
+        self.ends: list[str] | None = None
+        self.route: str | None = None
+        self.spread: int | None = None
         self._url = url
         self._options = options or WebSocketOptions()
         self._link: Any = None
-        self._sought: str | None = None
 
     def __str__(self) -> str:
         return _shown(self._url)
 
-    @property
-    def subprotocol(self) -> str | None:
-        chosen: str | None = None if self._link is None else self._link.subprotocol
-        return chosen
-
-    @property
-    def is_broken(self) -> bool:
-        return self._link is not None and self._link.is_broken
-
-    @property
-    def ends(self) -> list[str] | None:
-        return None if self._link is None else self._link.ends
-
-    @property
-    def route(self) -> str | None:
-        return None if self._link is None else self._link.route
-
-    @property
-    def spread(self) -> int | None:
-        return None if self._link is None else self._link.spread
-
-    def seek(self, route: str | None) -> None:
-        self._sought = route
-
-    async def connect(self) -> None:
+    async def connect(self, route: str | None = None) -> None:
         options = self._options
-        if self._sought is not None:
-            options = replace(options, headers={**options.headers, ROUTE_HEADER: self._sought})
+        if route is not None:
+            options = replace(options, headers={**options.headers, ROUTE_HEADER: route})
         limit = options.connect_timeout_s
         try:
             self._link = link = await within(limit, _connected(self._url, options))
-            # Every frame goes this way; two layers less are a tenth of what a step takes.
-            self.send, self.receive = link.send, link.receive  # type: ignore[method-assign]
         except _connection_errors() as error:
             raise _connect_error(self._url, error) from error
+        self.subprotocol, self.ends = link.subprotocol, link.ends
+        self.route, self.spread = link.route, link.spread
+        # Every frame goes this way; a layer less is a twentieth of what a step takes.
+        self.send = link.send  # type: ignore[method-assign]
 
     def send(self, frame: bytes) -> None:
         self._open_link().send(frame)
 
-    def receive(self, timeout_s: float | None = None) -> Awaitable[str | bytes | bytearray]:
-        frame: Awaitable[bytes | bytearray] = self._open_link().receive(timeout_s)
+    async def receive(self, timeout_s: float | None = None) -> str | bytes | bytearray:
+        frame: str | bytes | bytearray = await self._open_link().receive(timeout_s)
         return frame
 
+    def attach(self, receiver: Receiver) -> None:
+        self._open_link().attach(receiver)
+
     def has_frame(self) -> bool:
+        """Say whether a frame waits to be read."""
         return self._link is not None and bool(self._link.frames)
 
     async def close(self) -> None:
@@ -148,9 +133,6 @@ class WebSocketTransport:
     def abort(self) -> None:
         if self._link is not None:
             self._link.abort()
-
-    def watch(self, broken: Callable[[], None]) -> None:
-        self._open_link().broken = broken
 
     def _open_link(self) -> Any:
         if self._link is None:
@@ -317,12 +299,12 @@ def _picows_logger() -> logging.LoggerAdapter[logging.Logger]:
 
 
 def _make_link(options: WebSocketOptions, wanted: Event) -> Any:
-    from openenv.client.transports._link import Link
+    from openenv.client.transports._link import WebSocketLink
 
-    def make(request: Any, response: Any) -> Link:
+    def make(request: Any, response: Any) -> WebSocketLink:
         told = response.headers
         spread = told.get(SPREAD_HEADER, "")
-        return Link(
+        return WebSocketLink(
             told.get("Sec-WebSocket-Protocol"),
             options,
             told.get(ROUTE_HEADER),

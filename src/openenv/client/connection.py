@@ -1,0 +1,940 @@
+"""The client's connection engine: a connection that carries sessions.
+
+`ClientSession`, which is behind `EnvClient`, has one session on a connection of its own;
+`SessionGroup`, which is behind `VectorEnv`, has many on few. Both send by `Connection.send` or
+`Connection.write`, and both get answers by `SentRequest.deliver`.
+
+Design notes.
+
+**Who runs what.** All of this runs on the event loop that the connection was opened on, without a
+task of its own: the transport calls `Connection.on_frame` as a frame arrives, and that call writes
+the outcome into the `SentRequest` before it wakes the caller. So there is no moment at which an
+answer has been read and is kept nowhere: a caller who is cancelled as the answer comes finds it in
+`RemoteSession.sent`. Only a broken connection has a task, which resumes it.
+
+**Exactly once.** `RemoteSession.sent` holds every request whose answer no caller has had. A request
+that is made again is found there by what it asks for, as it was written when it was sent (the
+caller may have changed the array since). Late answers are kept there under version 1. Version 0 has
+no number by which a late answer could be told from another, so the answer is dropped and the
+episode has to begin anew.
+
+**A session that is lost gets a new `sent`.** A call or a receipt that still holds the old dict can
+put an answer back there, where nobody looks, instead of into the next episode
+(`SentRequest.place`).
+
+**A broken connection** is resumed as soon as it breaks, whether a call is under way or not, by the
+same rule for one session and for many. Requests that are made meanwhile are kept in the resend
+buffer and go out with the resumption; each call has its own time limit, and makes the next attempt
+begin at once. If the server has ended the sessions, or cannot be reached for as long as it would
+keep them, every call ends with `SessionLost`.
+
+**Version 0** is `Version0`: the same methods as `Multiplexer`, for one session that cannot be
+resumed.
+
+**References.** A connection holds its `RemoteSession`s, and its transport holds the connection.
+Neither holds the `ClientSession` or the `VectorEnv`, so that dropping one of these closes the
+connection (`abandon`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from openenv._internal.lazy import lazy_module
+from openenv._internal.timeouts import within
+from openenv.client._resuming import CannotResume, greeted, is_worth_resuming, resume
+from openenv.client.transports.base import Transport, TransportClosed
+from openenv.errors import (
+    ErrorCode,
+    NotSupported,
+    OpenEnvError,
+    ProtocolError,
+    SessionLost,
+    TooLargeError,
+    server_error,
+)
+from openenv.protocol.connection import ClientConnection
+from openenv.protocol.messages import ErrorReply, Notice, Reply, Request
+from openenv.protocol.v1 import HEARTBEAT_S, Multiplexer, Queued, codec_named
+
+if TYPE_CHECKING:
+    import asyncio
+else:
+    asyncio = lazy_module("asyncio")
+
+__all__ = [
+    "BEGINNINGS",
+    "READINGS",
+    "CallWaiter",
+    "Connection",
+    "Endpoint",
+    "RemoteSession",
+    "SentRequest",
+    "Version0",
+    "name_request",
+    "open_connection",
+]
+
+Outcome = Reply | OpenEnvError
+
+CONNECTION_LOST = "the connection to the server was lost"
+RESET_HINT = "call reset() to begin a new episode"
+ASK_AGAIN_HINT = "ask again with the same action to have its answer, or call reset()"
+CLOSE_LIMIT_S = 5.0
+CLOSE_BROKEN_LIMIT_S = 2.0
+REQUESTS_A_FRAME = 64
+# Requests that begin an episode, and requests that change nothing.
+BEGINNINGS = frozenset({"reset", "restore"})
+READINGS = frozenset({"state", "snapshot", "render"})
+
+
+class Endpoint(Protocol):
+    """A server that connections lead to."""
+
+    async def connect(self) -> Transport:
+        """Open a transport to the server, which is started if need be.
+
+        Raises:
+            ConnectError: No server answers.
+        """
+        ...
+
+    def open_transport(self) -> Transport:
+        """Return a transport to the running server, not yet connected."""
+        ...
+
+    async def why_gone(self) -> str | None:
+        """Return why there is no use in reaching the server, if that is known."""
+        ...
+
+    async def leave(self) -> None:
+        """Note that a connection to the server has ended for good, and with it its sessions."""
+        ...
+
+
+# ------------------------------------------------------------------ requests and sessions
+
+
+class SentRequest(msgspec.Struct, eq=False):
+    """A request that was sent, until a caller has had its answer.
+
+    Attributes:
+        request: The request.
+        frame: The frame that it was sent in.
+        session: The session that it belongs to.
+        place: The dict that keeps the request: `RemoteSession.sent` when it was sent.
+        deliver: Called when the outcome is there; None if no caller waits for it.
+        outcome: The answer or the error that the request came to; None as long as there is none.
+        was_answered: The client had the answer before, but its caller did not get it.
+        is_asked_again: The caller has asked for the same before: a word that the step is overdue
+            is no answer this time.
+    """
+
+    request: Request
+    frame: bytes
+    session: RemoteSession
+    place: dict[int, SentRequest]
+    deliver: Callable[[SentRequest], None] | None
+    outcome: Outcome | None = None
+    was_answered: bool = False
+    is_asked_again: bool = False
+
+    def give_up(self) -> None:
+        """Note that no caller waits for the outcome any more."""
+        self.deliver = None
+        if self.request.type in READINGS:
+            self.place.pop(self.request.id, None)
+        elif self.outcome is not None and is_interim(self.outcome):
+            self.outcome = None
+
+    def is_answerable(self) -> bool:
+        """Return whether the outcome is there, or can still be told from others when it comes."""
+        connection = self.session.connection
+        return self.outcome is not None or (connection is not None and connection.version != 0)
+
+
+def is_interim(outcome: Outcome) -> bool:
+    """Return whether an outcome says that a step is overdue, whose own answer is still to come."""
+    return (
+        type(outcome) is ErrorReply
+        and outcome.data.get("code") == ErrorCode.STEP_TIMEOUT.value
+        and outcome.data.get("is_running") is True
+    )
+
+
+def name_request(request: Request) -> str:
+    """Return the words for a request in messages."""
+    return "call of a tool" if request.type == "mcp" else request.type
+
+
+class RemoteSession:
+    """A session on the server, as its client knows it. It outlives its connections.
+
+    Args:
+        key: The number of the environment among those of a `VectorEnv`.
+        lost: Why there is no episode; None if a missing episode is no loss.
+        on_queue: Called with the session's place in the server's queue.
+        waiter: What calls wait with; by default one of the session's own.
+
+    Attributes:
+        connection: The connection that carries the session; None if there is none.
+        number: The session's number on that connection.
+        lost: As above. While it is set, only a reset or a restore is carried out.
+        episode_began_at: When `reset` was answered, by `time.monotonic`; None if the episode was
+            not begun by a `reset` of this session.
+        sent: Requests whose answers no caller has had, by their numbers.
+        last_words: An error with which the server ended the session while no call was under way.
+        may_reopen: A reset need not hear the last words: it opens the session anew.
+        queued: The session's place in the server's queue; None unless the session waits.
+        waiter: What the call that is under way waits with.
+    """
+
+    __slots__ = (
+        "connection",
+        "episode_began_at",
+        "key",
+        "last_words",
+        "lost",
+        "may_reopen",
+        "number",
+        "on_queue",
+        "queued",
+        "sent",
+        "waiter",
+    )
+
+    def __init__(
+        self,
+        key: int = 0,
+        lost: str | None = None,
+        on_queue: Callable[[Queued], None] | None = None,
+        waiter: CallWaiter | None = None,
+    ) -> None:
+        self.key = key
+        self.lost = lost
+        self.on_queue = on_queue
+        self.connection: Connection | None = None
+        self.number = 0
+        self.episode_began_at: float | None = None
+        self.sent: dict[int, SentRequest] = {}
+        self.last_words: OpenEnvError | None = None
+        self.may_reopen = False
+        self.queued: Queued | None = None
+        self.waiter = waiter or CallWaiter()
+
+    # ------------------------------------------------------------------ before a request
+
+    def find(self, request: Request) -> SentRequest | OpenEnvError | None:
+        """Look at what is there before a request is made.
+
+        Returns:
+            The same request, if it was sent and no caller has had its answer; or the error with
+            which the request is refused; or None if it may be sent.
+
+        Raises:
+            EncodingError: The request cannot be written.
+        """
+        if self.last_words is not None:
+            error, self.last_words = self.last_words, None
+            if not (request.type in BEGINNINGS and self.may_reopen):
+                return error
+        if self.sent and self.connection is not None:
+            same = self._find_same(request, self.connection.protocol)
+            if same is not None:
+                return same
+        if request.type in BEGINNINGS:
+            return None
+        if self.lost is not None:
+            return SessionLost(f"{self.lost}; {RESET_HINT}")
+        unanswered = self.unanswered()
+        if request.type == "step" and unanswered:
+            first = unanswered[0]
+            hint = ASK_AGAIN_HINT if first.is_answerable() else RESET_HINT
+            return SessionLost(
+                f"a {name_request(first.request)} was not answered before its caller stopped "
+                f"waiting, so the state of the episode is unknown; {hint}"
+            )
+        return None
+
+    def _find_same(self, request: Request, protocol: Multiplexer | Version0) -> SentRequest | None:
+        content = protocol.content(request)
+        if content is None:
+            return None
+        for sent in self.unanswered():
+            if (
+                sent.request.type == request.type
+                and sent.is_answerable()
+                and protocol.sent_content(sent.frame, sent.request) == content
+            ):
+                return sent
+        return None
+
+    def unanswered(self) -> list[SentRequest]:
+        """Return the requests whose answers no caller has had, the earliest first."""
+        return [self.sent[number] for number in sorted(self.sent)]
+
+    # ------------------------------------------------------------------ after a request
+
+    def take(self, sent: SentRequest, *, renews: bool = True) -> Outcome:
+        """Return the outcome of a request to its caller, who has it from now on.
+
+        Args:
+            sent: The request.
+            renews: A new episode gets a new `sent`, so that an answer of the last one that is
+                given back later is not taken for one of this. Not where a step and the reset that
+                follows it are one call, which are given back together.
+        """
+        outcome = sent.outcome
+        assert outcome is not None
+        sent.deliver = None
+        if type(outcome) is ErrorReply and is_interim(outcome):
+            sent.outcome = None
+            return outcome
+        if sent.place is self.sent:  # otherwise the session has been lost meanwhile
+            self.sent.pop(sent.request.id, None)
+            if sent.request.type in BEGINNINGS and not isinstance(
+                outcome, ErrorReply | OpenEnvError
+            ):
+                self.lost = None
+                self.sent.clear()  # what was asked of the episode before is over
+                if renews:
+                    sent.place = self.sent = {}
+                is_reset = sent.request.type == "reset"
+                self.episode_began_at = time.monotonic() if is_reset else None
+        return outcome
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a caller waits for an answer that has not come."""
+        return any(one.deliver and one.outcome is None for one in self.sent.values())
+
+    def note_queue(self, queued: Queued) -> None:
+        """Take the server's word for where the session waits. That is no silence."""
+        self.queued = queued
+        self.waiter.extend()
+        if self.on_queue is None:
+            return
+        try:
+            self.on_queue(queued)
+        except Exception as error:  # of the caller's function: the caller gets it
+            if not self.waiter.fail(error):
+                raise
+
+    def lose(self, why: str | None, error: OpenEnvError | None = None) -> None:
+        """Note that the session is gone, and end the calls that wait for its answers.
+
+        Args:
+            why: What `lost` says from now on.
+            error: What those calls raise; by default a `SessionLost` with these words.
+        """
+        self.lost = why
+        self.episode_began_at = None
+        self.connection = None
+        self.queued = None
+        sent, self.sent = self.sent, {}
+        for one in sent.values():
+            deliver = one.deliver
+            if deliver is not None:
+                if one.outcome is None:
+                    one.outcome = error or SessionLost(f"{why}; {RESET_HINT}")
+                deliver(one)
+
+
+class CallWaiter:
+    """What a call waits with: a future, and a time limit that is cheap to set for every call.
+
+    Most calls end long before their time limits. So the timer is not set anew for each: a timer
+    that fires too early is set for the rest of the time.
+
+    Args:
+        expire: Called when the time is over; by default the call gets `asyncio.TimeoutError`.
+
+    Attributes:
+        future: What the running call waits for; None if there is none.
+    """
+
+    __slots__ = ("_deadline", "_expire", "_patience_s", "_timer", "_timer_at", "future")
+
+    def __init__(self, expire: Callable[[], None] | None = None) -> None:
+        self.future: asyncio.Future[None] | None = None
+        self._expire = expire
+        self._deadline: float | None = None  # by the loop's clock; None is no limit
+        self._patience_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0  # uvloop's handles do not tell, if that is just now
+
+    def begin(self, limit_s: float | None, patience_s: float = 0.0) -> asyncio.Future[None]:
+        """Return the future that a call is to wait for; `end` follows.
+
+        Args:
+            limit_s: Seconds until the call expires; None for no limit.
+            patience_s: Seconds from each word of the server that the call waits in a queue; at
+                least until the next word is due.
+        """
+        loop = asyncio.get_running_loop()
+        self.future = future = loop.create_future()
+        if limit_s is None:
+            self._deadline = None
+            return future
+        self._deadline = deadline = loop.time() + limit_s
+        self._patience_s = patience_s
+        if self._timer is None or deadline < self._timer_at:
+            self._start(loop, deadline)
+        return future
+
+    def end(self) -> None:
+        """Forget the future, whose error would keep the call and its client alive."""
+        self.future = self._deadline = None
+
+    def wake(self, sent: SentRequest | None = None) -> None:
+        """Wake the call: a `SentRequest.deliver`."""
+        if self.future is not None and not self.future.done():
+            self.future.set_result(None)
+
+    def fail(self, error: Exception) -> bool:
+        """Have the call raise an error; return whether a call waits."""
+        if self.future is None or self.future.done():
+            return False
+        self.future.set_exception(error)
+        return True
+
+    def extend(self) -> None:
+        """Begin the patience anew, if there is a time limit."""
+        if self._deadline is not None:
+            loop = asyncio.get_running_loop()
+            self._deadline = loop.time() + max(self._patience_s, 2 * HEARTBEAT_S)
+
+    def _start(self, loop: asyncio.AbstractEventLoop, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = loop.call_at(at, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        if self._deadline is None:
+            return
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._deadline:
+            self._start(loop, self._deadline)
+            return
+        self._deadline = None
+        if self._expire is not None:
+            self._expire()
+        else:
+            self.fail(asyncio.TimeoutError())
+
+
+# ------------------------------------------------------------------ versions of the protocol
+
+
+class Version0:
+    """Protocol version 0 for the connection engine: one session, which cannot be resumed.
+
+    Answers are matched to requests by their order alone, so a frame that nobody asked for would
+    shift every later answer by one: it ends the connection.
+    """
+
+    version = 0
+    is_owing = False
+    is_resumable = False
+    capabilities: frozenset[str] = frozenset()
+    room: int | None = None
+
+    def __init__(self) -> None:
+        self._connection = ClientConnection()
+
+    def request(self, requests: Sequence[Request]) -> bytes:
+        request = requests[0]
+        request.id, frame = self._connection.request(request)
+        return frame
+
+    def write(self, requests: Sequence[Request]) -> bytes:
+        (request,) = requests
+        return self._connection.codec.encode_request(request)
+
+    def note_sent(self, requests: Sequence[Request], frame: bytes) -> None:
+        (request,) = requests
+        request.id = self._connection.note(request)
+
+    def content(self, request: Request) -> bytes | None:
+        return self._connection.codec.encode_request(request)
+
+    def sent_content(self, frame: bytes, request: Request) -> bytes | None:
+        return frame  # nothing is numbered: the same request is the same frame
+
+    def receive(
+        self, frame: str | bytes | bytearray
+    ) -> list[tuple[int | None, int | None, Reply | Notice]]:
+        [(number, reply)] = self._connection.receive(frame)
+        if number is None and not is_fatal(reply):
+            raise ProtocolError(f"the server sent a frame that nobody asked for: {reply}")
+        return [(0, number, reply)]
+
+    def heed(self, notice: Notice) -> None:
+        """Do nothing: version 0 has no notices."""
+
+    def acknowledgement(self) -> bytes:
+        raise NotImplementedError("version 0 counts no frames")
+
+    def knows(self, session: int) -> bool:
+        return True
+
+    def forget(self, session: int) -> None:
+        """Do nothing: the connection ends with its session."""
+
+
+def is_fatal(reply: Reply | Notice) -> bool:
+    """Return whether the server ends the session with this answer."""
+    return type(reply) is ErrorReply and reply.is_fatal
+
+
+# ------------------------------------------------------------------ connections
+
+
+async def connect_transport(transport: Transport) -> Transport:
+    """Connect a transport; one that is given up is cut."""
+    try:
+        await transport.connect()
+    except BaseException:
+        transport.abort()
+        raise
+    return transport
+
+
+async def open_connection(endpoint: Endpoint, opening: dict[str, Any]) -> Connection:
+    """Open a connection to a server.
+
+    Args:
+        endpoint: The server.
+        opening: What is asked of the server with each session.
+
+    Raises:
+        ConnectError: No server answers.
+        NotSupported: The server cannot do what `opening` asks for.
+    """
+    transport = await endpoint.connect()
+    try:
+        protocol = await _agree(transport, opening)
+    except BaseException as error:
+        try:
+            if isinstance(error, NotSupported):
+                await part(transport)
+        finally:
+            transport.abort()
+            await endpoint.leave()
+        raise
+    return Connection(endpoint, transport, protocol)
+
+
+async def _agree(transport: Transport, opening: dict[str, Any]) -> Multiplexer | Version0:
+    subprotocol = transport.subprotocol
+    if subprotocol is None:
+        if opening.get("record"):
+            why = "protocol version 0, which the server speaks, cannot ask for a recording"
+            raise NotSupported(why, feature="record")
+        return Version0()
+    hello = await greeted(transport)
+    multiplexer = Multiplexer(codec_named(subprotocol), hello, opening, transport.ends)
+    multiplexer.route = transport.route
+    return multiplexer
+
+
+class Connection:
+    """A connection that carries sessions.
+
+    Args:
+        endpoint: The server, which a broken connection is resumed to.
+        transport: The transport, connected and greeted.
+        protocol: The rules of the agreed version.
+
+    Attributes:
+        version: The protocol version.
+        protocol: As above.
+        sessions: The sessions that the connection carries, by their numbers.
+        spread: Maximum number of sessions that a gateway wants on the connection; None is any.
+        is_closed: The connection has ended for good.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, transport: Transport, protocol: Multiplexer | Version0
+    ) -> None:
+        self.endpoint = endpoint
+        self.protocol = protocol
+        self.version = protocol.version
+        self.spread = transport.spread
+        self.sessions: dict[int, RemoteSession] = {}
+        self.is_closed = False
+        self._name = str(transport)
+        self._loop = asyncio.get_running_loop()
+        self._transport: Transport | None = transport  # None while it is broken
+        self._resuming: asyncio.Task[None] | None = None
+        self._hurry = asyncio.Event()
+        self._parting: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Future[None] | None = None
+        self._heard: asyncio.Future[None] | None = None  # of a goodbye
+        self._ending: TransportClosed | None = None
+
+    def __str__(self) -> str:
+        return self._name
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop that the connection lives on."""
+        return self._loop
+
+    @property
+    def route(self) -> str | None:
+        """The server behind a gateway that the connection leads to; None without a gateway."""
+        return None if self._transport is None else self._transport.route
+
+    def carry(self, sessions: Mapping[int, RemoteSession]) -> None:
+        """Carry these sessions, by their numbers, and take the server's frames from now on.
+
+        Frames that have come before are taken at once: a server of version 0 that is full says so
+        without being asked.
+        """
+        assert self._transport is not None
+        for number, session in sessions.items():
+            session.number = number if self.version else 0
+            session.connection = self
+            session.last_words = None
+            session.sent = {}
+            self.sessions[session.number] = session
+        self._transport.attach(self)
+
+    # ------------------------------------------------------------------ requests
+
+    def send(
+        self, session: RemoteSession, request: Request, deliver: Callable[[SentRequest], None]
+    ) -> SentRequest:
+        """Send one request.
+
+        Raises:
+            EncodingError: A value in the request cannot be carried.
+            TooLargeError: The server takes nothing as large.
+        """
+        request.session = session.number
+        frame = self.protocol.request((request,))
+        place = session.sent
+        sent = SentRequest(request, frame, session, place, deliver)
+        place[request.id] = sent
+        if self._transport is None:  # the frame is sent once the connection is resumed
+            self._hurry.set()
+        else:
+            with contextlib.suppress(TransportClosed):  # `on_closed` comes
+                self._transport.send(frame)
+        return sent
+
+    def write(self, requests: list[Request]) -> list[tuple[list[Request], bytes]]:
+        """Write requests of several sessions into as few frames as the server takes them in.
+
+        Nothing is sent yet: one that cannot be written shall stop them all.
+
+        Raises:
+            EncodingError: A value in a request cannot be carried.
+            TooLargeError: The server takes nothing as large as one of the requests.
+        """
+        if self.version == 0:
+            return [([request], self.protocol.write((request,))) for request in requests]
+        frames: list[tuple[list[Request], bytes]] = []
+        for first in range(0, len(requests), REQUESTS_A_FRAME):
+            frames += self._write_some(requests[first : first + REQUESTS_A_FRAME])
+        return frames
+
+    def _write_some(self, requests: list[Request]) -> list[tuple[list[Request], bytes]]:
+        try:
+            return [(requests, self.protocol.write(requests))]
+        except TooLargeError:
+            if len(requests) == 1:
+                raise
+        half = len(requests) // 2
+        return self._write_some(requests[:half]) + self._write_some(requests[half:])
+
+    def send_written(
+        self,
+        frames: list[tuple[list[Request], bytes]],
+        deliver: Callable[[SentRequest], None],
+        note: Callable[[SentRequest], None],
+    ) -> None:
+        """Send frames that `write` has written.
+
+        Args:
+            frames: The frames, and the requests in each.
+            deliver: Called with each request when its outcome is there.
+            note: Called with each request before any of them is sent.
+        """
+        protocol, sessions = self.protocol, self.sessions
+        for requests, frame in frames:
+            protocol.note_sent(requests, frame)
+            for request in requests:
+                session = sessions[request.session]
+                place = session.sent
+                sent = SentRequest(request, frame, session, place, deliver)
+                place[request.id] = sent
+                note(sent)
+        if self._transport is None:
+            self._hurry.set()
+            return
+        with contextlib.suppress(TransportClosed):  # `on_closed` comes
+            for _, frame in frames:
+                self._transport.send(frame)
+
+    def hurry(self) -> None:
+        """Have a broken connection try at once to resume: a call waits for an earlier request."""
+        self._hurry.set()
+
+    # ------------------------------------------------------------------ what the transport calls
+
+    def on_frame(self, frame: str | bytes | bytearray) -> None:
+        """Take a frame of the server: put each answer where its request is, and wake callers."""
+        sessions, protocol = self.sessions, self.protocol
+        try:
+            for number, request_id, reply in protocol.receive(frame):
+                session = None if number is None else sessions.get(number)
+                if isinstance(reply, Notice):
+                    self._heed(session, reply)
+                    continue
+                if session is None:
+                    continue
+                sent = session.sent.get(request_id)  # type: ignore[arg-type]
+                if type(reply) is ErrorReply and (reply.is_fatal or request_id == 0):
+                    self._refuse(session, request_id, reply)
+                elif sent is not None:
+                    deliver = sent.deliver
+                    if deliver is not None:
+                        if not (sent.is_asked_again and is_interim(reply)):
+                            sent.outcome = reply
+                            deliver(sent)
+                    elif self.version and not is_interim(reply):
+                        sent.outcome = reply  # a late answer
+        except ProtocolError as error:
+            self._break_off(error)
+            return
+        if protocol.is_owing and self._transport is not None:
+            with contextlib.suppress(TransportClosed):
+                self._transport.send(protocol.acknowledgement())
+
+    def _heed(self, session: RemoteSession | None, notice: Notice) -> None:
+        kind = notice.kind
+        if kind == "queued":
+            if session is not None:
+                session.note_queue(Queued.of(notice))
+        elif kind == "opened":
+            if session is not None:
+                session.queued = None
+        elif kind == "closed":
+            self._note_heard()
+        else:
+            self.protocol.heed(notice)
+
+    def _refuse(self, session: RemoteSession, request_id: int | None, reply: ErrorReply) -> None:
+        """Take an error with which the server ends a session, or does not open it."""
+        was_known = self.protocol.knows(session.number)
+        self.protocol.forget(session.number)  # the session may be opened again
+        if not reply.is_fatal or not was_known:  # the server says so of each of its requests
+            return
+        error = server_error(reply.data)
+        waiting = [one for one in session.sent.values() if one.deliver is not None]
+        session.sent = {}
+        session.queued = None
+        if reply.data.get("code") == ErrorCode.SESSION_ERROR.value:  # a refusal ends nothing
+            session.lost = f"the server ended the session ({error})"
+        if not waiting:
+            session.last_words, session.may_reopen = error, self.version != 0
+        for one in waiting:
+            if one.outcome is None:
+                one.outcome = reply
+            assert one.deliver is not None
+            one.deliver(one)
+        if self.version == 0:
+            self._end(session.lost)
+            self._part_soon()
+
+    def _break_off(self, error: ProtocolError) -> None:
+        """End the connection to a server that breaks the protocol."""
+        if self.is_closed:
+            return
+        for session in self.sessions.values():
+            if not session.is_waiting:
+                session.last_words, session.may_reopen = error, False
+        self._end(f"the server broke the protocol ({error})", error)
+        self._part_soon()
+
+    def on_closed(self, error: TransportClosed) -> None:
+        """Resume the sessions on another transport if the server still has them, or lose them."""
+        self._ending = error
+        self._note_heard()
+        if self.is_closed:
+            return
+        protocol = self.protocol
+        is_there = any(one.last_words is None for one in self.sessions.values())
+        if not (is_there and is_worth_resuming(protocol, error)):
+            self._end(f"{CONNECTION_LOST} ({error})")
+            return
+        self._transport = None
+        self._hurry.clear()
+        self._resuming = self._loop.create_task(self._resume(error, time.monotonic()))
+
+    async def _resume(self, error: TransportClosed, broken_at: float) -> None:
+        assert isinstance(self.protocol, Multiplexer)
+        try:
+            transport = await resume(self.endpoint, self.protocol, broken_at, self._hurry)
+        except CannotResume as why:
+            self._resuming = None
+            self._end(f"{CONNECTION_LOST} ({error}): {why}")
+            return
+        except Exception as why:
+            self._resuming = None
+            self._end(f"{CONNECTION_LOST} ({error}): {why!r}")
+            raise
+        self._resuming = None
+        self._ending = None
+        self._transport = transport
+        transport.attach(self)
+
+    # ------------------------------------------------------------------ the end
+
+    def _end(self, why: str | None, error: OpenEnvError | None = None) -> None:
+        """Note that the connection is closed for good, and its sessions are lost."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        sessions, self.sessions = self.sessions, {}
+        for session in sessions.values():
+            if session.connection is self:
+                session.lose(why, error)
+        self._leave_soon()
+
+    def _leave_soon(self) -> None:
+        self._leaving = task = asyncio.ensure_future(self.endpoint.leave())
+        _tasks.add(task)
+        task.add_done_callback(_tasks.discard)
+
+    def _part_soon(self) -> None:
+        transport = self._transport
+        if transport is not None:
+            self._parting = self._loop.create_task(part(transport))
+
+    def _note_heard(self) -> None:
+        if self._heard is not None and not self._heard.done():
+            self._heard.set_result(None)
+
+    async def close(self, why: str | None, session: RemoteSession | None = None) -> None:
+        """Close the connection, in 5 s at most. Calls that are under way end with `SessionLost`.
+
+        Args:
+            why: What `lost` of the sessions says from now on.
+            session: The session to say goodbye of and to wait for until the server has closed it;
+                by default the connection is closed, and with it all sessions.
+        """
+        try:
+            await self._close(why, session)
+        finally:
+            if self._leaving is not None:
+                await asyncio.wait([self._leaving])
+
+    async def _close(self, why: str | None, session: RemoteSession | None) -> None:
+        if self.is_closed:
+            if self._parting is not None:
+                await asyncio.wait([self._parting])
+            return
+        is_busy = any(one.is_waiting for one in self.sessions.values())
+        frame = self._goodbye(session)
+        self._end(why)
+        resuming, transport = self._resuming, self._transport
+        if resuming is not None:
+            resuming.cancel()
+        if transport is None:
+            await self._close_broken()
+            return
+        if frame and not is_busy:
+            self._heard = self._loop.create_future()
+        await part(transport, frame, self._heard)
+        was_heard = self._ending is None or self._ending.by_peer
+        if not was_heard and self.protocol.is_resumable and frame:
+            await self._close_broken()
+
+    def _goodbye(self, session: RemoteSession | None) -> bytes:
+        if session is None or not self.protocol.knows(session.number):
+            return b""
+        return self.protocol.request((Request("close", session=session.number),))
+
+    async def _close_broken(self) -> None:
+        """Tell the server that it need not wait for this client to come back, if possible."""
+        if not isinstance(self.protocol, Multiplexer) or not self.protocol.is_resumable:
+            return
+        with contextlib.suppress(CannotResume, asyncio.TimeoutError, TransportClosed):
+            transport = await within(
+                CLOSE_BROKEN_LIMIT_S, resume(self.endpoint, self.protocol, 0.0, self._hurry)
+            )
+            await part(transport)
+
+    def cut(self, why: str) -> None:
+        """Close the connection at once, without a goodbye."""
+        if self._resuming is not None:
+            self._resuming.cancel()
+        self._end(why)
+        if self._transport is not None:
+            self._transport.abort()
+
+
+async def part(
+    transport: Transport, frame: bytes = b"", heard: asyncio.Future[None] | None = None
+) -> None:
+    """Close a transport, with a last frame; one that takes longer than 5 s is cut.
+
+    Args:
+        transport: The transport.
+        frame: The last frame.
+        heard: Done once the server has answered that frame.
+    """
+
+    async def say_goodbye() -> None:
+        with contextlib.suppress(TransportClosed):
+            if frame:
+                transport.send(frame)
+        if heard is not None:
+            await heard
+        await transport.close()
+
+    try:
+        with contextlib.suppress(TransportClosed, asyncio.TimeoutError):
+            await within(CLOSE_LIMIT_S, say_goodbye())
+    finally:
+        transport.abort()
+
+
+_tasks: set[asyncio.Task[Any]] = set()
+
+
+def abandon(connection: Connection, process: int, *, warn: bool) -> None:
+    """Close the connection of a session that nobody holds any more, from whichever thread."""
+    if process != os.getpid():
+        return  # it is the parent's
+    if connection.is_closed:
+        return
+    if connection.loop.is_running():
+        with contextlib.suppress(RuntimeError):  # it ended just now
+            connection.loop.call_soon_threadsafe(_close_in_background, connection)
+    if warn:
+        message = f"a client of {connection} was never closed; use `with`, or call close()"
+        warnings.warn(message, ResourceWarning, stacklevel=2)
+
+
+def _close_in_background(connection: Connection) -> None:
+    task = asyncio.ensure_future(_close_quietly(connection))
+    _tasks.add(task)
+    task.add_done_callback(_tasks.discard)
+
+
+async def _close_quietly(connection: Connection) -> None:
+    with contextlib.suppress(OSError):
+        await connection.close("nobody holds the client any more")
