@@ -1,14 +1,7 @@
-"""Stock trading by FinRL's rules as an OpenEnv environment; the names are imported when used."""
+"""Stock trading by FinRL's rules, on real data or on synthetic markets."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from openenv._internal.lazy import lazy
-
-if TYPE_CHECKING:
-    from .client import FinRLEnv
-    from .models import FinRLAction, FinRLMetrics, FinRLObservation, FinRLState, FinRLTask
+from .client import FinRLEnv
+from .models import FinRLAction, FinRLMetrics, FinRLObservation, FinRLState, FinRLTask
 
 __all__ = [
     "FinRLAction",
@@ -18,17 +11,3 @@ __all__ = [
     "FinRLState",
     "FinRLTask",
 ]
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        f"{__name__}.client": ["FinRLEnv"],
-        f"{__name__}.models": [
-            "FinRLAction",
-            "FinRLMetrics",
-            "FinRLObservation",
-            "FinRLState",
-            "FinRLTask",
-        ],
-    },
-)
