@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 WALK = Path(__file__).parents[2] / "benchmarks" / "ten_minutes.py"
-SECTIONS = ["Write it", "Test it", "Build it, validate it", "Serve it", "Publish it"]
-SECTIONS += ["Install it elsewhere, by its name", "Train on it"]
+SECTIONS = ["Write the environment", "Test the environment", "Build and validate an image"]
+SECTIONS += ["Serve the image", "Publish to the Hub", "Install by name", "Train a policy"]
 
 
 @pytest.mark.containers
