@@ -26,7 +26,7 @@ class EvalHarness(ABC):
         Args:
             harness_version: The version of the harness, to be told of.
             library_versions: Versions of what else has a part in it, to be told of.
-            dataset: What to evaluate on.
+            dataset: The dataset or environment to evaluate on.
             eval_parameters: Whatever else the harness reads.
 
         Returns:

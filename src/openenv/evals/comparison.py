@@ -104,11 +104,11 @@ def compare(
     Args:
         before: The first run.
         after: The second run, which is said to be better where its figures are higher.
-        names: What the two are called; by default by their policies.
-        level: How sure intervals are, from 0 to 1.
-        resamples: How often the bootstrap draws.
-        permutations: How many patterns of signs the tests draw.
-        seed: Of the drawing: the same one gives the same figures.
+        names: The names of the two runs; by default those of the policies.
+        level: The confidence level of intervals, from 0 to 1.
+        resamples: Number of bootstrap resamples.
+        permutations: Number of sign patterns that the tests draw.
+        seed: The seed of resamples and patterns.
 
     Raises:
         ComparisonError: The runs have no task in common, or their figures mean different things:

@@ -45,13 +45,13 @@ def play_and_evaluate(
 
     Args:
         env: The environment; see `openenv.rollouts.rollout`.
-        policy: Who plays.
-        tasks: What is to be done.
+        policy: The policy that plays.
+        tasks: The tasks.
         first: The first task, where `tasks` can be read once only.
         output_dir: The folder of the run, whose rollouts are written; None keeps them in memory.
         checks_reproducibility: Look first whether the environment shows the same twice.
         evaluation: Arguments of `evaluate`.
-        options: Of `openenv.rollouts.rollout`. The seed is 0 where it is not given.
+        options: Options of `openenv.rollouts.rollout`. The default seed is 0.
 
     Raises:
         FileExistsError: The folder has rollouts already, and `resume` was not asked for.
@@ -145,7 +145,7 @@ class EnvEvalHarness(EvalHarness):
     Args:
         env: The environment; see `openenv.rollouts.rollout`. By default the `dataset` names it.
         policy: Who plays; by default what `eval_parameters` name, as a `policy` or a `model`.
-        tasks: What `openenv.tasks.load_tasks` takes. Without any, the seeds are the tasks.
+        tasks: Tasks as `openenv.tasks.load_tasks` takes them. By default, the seeds are the tasks.
         output_dir: The folder of the run; see `openenv.evals.results`. None writes no file.
     """
 
@@ -289,8 +289,8 @@ class EvalSchedule:
     Args:
         harness: What evaluates. The runs of an `EnvEvalHarness` with an `output_dir` are in folders
             of their own there, such as ``step-00000050``.
-        config: What is to be evaluated.
-        every_n_steps: How often, from 1. Step 0, before any training, is one of them.
+        config: The configuration of the evaluation.
+        every_n_steps: The interval in steps, from 1. Step 0, before any training, is included.
         on_result: Called with the step and what came of it.
 
     Raises:
@@ -316,10 +316,10 @@ class EvalSchedule:
         """Evaluate if the step is due; return None otherwise. Each step is evaluated once.
 
         Args:
-            step: How many steps of training there were.
+            step: Number of training steps so far.
 
         Raises:
-            Exception: What the harness raises; the step counts as evaluated only if it does not.
+            Exception: The harness has raised; the step does not count as evaluated.
         """
         if step % self.every_n_steps or step == self._last:
             return None

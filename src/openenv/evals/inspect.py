@@ -80,11 +80,11 @@ def task(
             serve` takes, an environment class, a client.
         tasks: What `openenv.tasks.load_tasks` takes; each is a sample. Without any, there are
             `limit` samples, one by default, each with a seed of its own.
-        split: Which split of `tasks`.
+        split: The split of `tasks`.
         limit: So many tasks, the first ones.
-        seed: What the seeds of the episodes follow from: the same in each epoch.
-        instructions: What the model is told before the task.
-        name: What the task is called; by default as the environment is.
+        seed: The seed from which the episodes' seeds are derived, the same in each epoch.
+        instructions: A system message before the task.
+        name: The task's name; by default the environment's.
         options: Whatever else `inspect_ai.Task` takes: `epochs`, `message_limit`, `time_limit`.
 
     Raises:

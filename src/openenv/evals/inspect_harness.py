@@ -52,7 +52,7 @@ class InspectAIHarness(EvalHarness):
     None. ``unscored_samples`` and ``incomplete_samples`` say how many there are, where there are.
 
     Args:
-        log_dir: Where Inspect AI writes its logs; by default where it always does.
+        log_dir: The folder of Inspect AI's logs; by default Inspect AI's own.
     """
 
     def __init__(self, *, log_dir: str | None = None) -> None:

@@ -293,14 +293,14 @@ def evaluate(
         header: What the run says of itself; what rewards mean is read from it.
         threshold: From which reward on a sample is solved. By default the highest reward that the
             environment declares, and 1 where it declares none.
-        unscored: What becomes of samples without a known reward; see `Unscored`.
+        unscored: The treatment of samples without a known reward; see `Unscored`.
         lowest: What samples count as that the policy gave up. By default the lowest reward that
             the environment declares, for the episode or for all, at most 0. If it declares none,
             and there are such samples, no mean of rewards is given, and a note says why.
-        level: How sure intervals are, from 0 to 1.
-        resamples: How often the bootstrap draws.
-        seed: Of the bootstrap: the same one gives the same intervals.
-        reproducible: What `openenv.evals.reproducibility` has found.
+        level: The confidence level of intervals, from 0 to 1.
+        resamples: Number of bootstrap resamples.
+        seed: The seed of the bootstrap.
+        reproducible: The result of `openenv.evals.reproducibility`.
 
     Raises:
         EvaluationError: There are no rollouts, or two of one id.

@@ -41,7 +41,7 @@ def html_report(evaluation: Evaluation, compared: Comparison | None = None) -> s
 
     Args:
         evaluation: The run.
-        compared: What it has apart from another run, if there is one.
+        compared: The comparison with another run, if any.
 
     Raises:
         MissingPackage: The extra ``eval`` is not installed.
@@ -63,7 +63,7 @@ def markdown_report(evaluation: Evaluation, compared: Comparison | None = None) 
 
     Args:
         evaluation: The run.
-        compared: What it has apart from another run, if there is one.
+        compared: The comparison with another run, if any.
 
     Raises:
         MissingPackage: The extra ``eval`` is not installed.

@@ -53,7 +53,7 @@ def check_reproducible(env: Any, tasks: Any = None, *, seed: int = 0) -> Reprodu
     Args:
         env: The environment, as `openenv.rollouts.rollout` takes it.
         tasks: The tasks, of which the first one is begun; None without any.
-        seed: What the seed of the episode follows from.
+        seed: The seed from which the episode's seed is derived.
 
     Raises:
         ConnectError: No server answers.

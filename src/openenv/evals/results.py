@@ -89,7 +89,7 @@ def compare_eval_results(before: EvalResult, after: EvalResult, **options: Any) 
     Args:
         before: The first run.
         after: The second run.
-        options: Of `compare`.
+        options: Options of `compare`.
 
     Raises:
         ComparisonError: They cannot be compared.
@@ -117,7 +117,7 @@ def load_evaluation(path: str | os.PathLike[str], **options: Any) -> Evaluation:
         path: Its folder, its rollouts, or its ``result.json``. What is in a result was evaluated
             before; rollouts are evaluated anew, by the same rules unless `options` say otherwise
             (see `stored_rules`), and so is a folder that has some.
-        options: Of `evaluate`. Of a result, what it was evaluated by.
+        options: Options of `evaluate`; for a result, those by which it was evaluated.
 
     Raises:
         EvaluationError: There is no run, or it cannot be evaluated; or a result was evaluated by
@@ -209,11 +209,11 @@ def save(
     Apparent secrets are redacted.
 
     Args:
-        folder: Where; it is made if it is not there.
-        result: What was asked for, and its scores.
-        evaluation: What the scores are of.
-        compared: What it has apart from another run.
-        reports: Of these kinds: ``html``, ``md``.
+        folder: The folder; it is created if missing.
+        result: The configuration and the scores.
+        evaluation: The evaluation of the scores.
+        compared: The comparison with another run.
+        reports: Kinds of reports: ``html``, ``md``.
 
     Returns:
         The files.

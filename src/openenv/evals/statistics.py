@@ -53,9 +53,9 @@ def pass_at_k(samples: int, solved: int, k: int) -> float:
     arXiv:2107.03374, equation 1): the share of the subsets of k samples in which one is solved.
 
     Args:
-        samples: How many samples the task has, n.
-        solved: How many of them have solved it, c.
-        k: How many may try.
+        samples: Number of samples of the task, n.
+        solved: Number of solved samples, c.
+        k: Number of samples that may try.
 
     Raises:
         ValueError: Not ``0 <= solved <= samples``, or not ``1 <= k <= samples``.
@@ -75,8 +75,8 @@ def wilson(rate: float, size: float, level: float = 0.95) -> tuple[float, float]
 
     Args:
         rate: The share that was seen, from 0 to 1.
-        size: Of how many independent samples; see `effective_size` where they are not.
-        level: How sure, from 0 to 1.
+        size: Number of independent samples; see `effective_size` for dependent ones.
+        level: The confidence level, from 0 to 1.
 
     Raises:
         ValueError: The rate or the level is not from 0 to 1, or there are no samples.
@@ -98,8 +98,8 @@ def ratio_stderr(sums: Floats, counts: Floats) -> float:
     one sample a task, the common one of a mean. NaN of less than two tasks.
 
     Args:
-        sums: Of each task, the sum over its samples.
-        counts: Of each task, how many samples it has.
+        sums: The sum over samples, for each task.
+        counts: The number of samples, for each task.
     """
     tasks, total = len(sums), float(counts.sum())
     if tasks < 2 or not total:
@@ -116,8 +116,8 @@ def effective_size(solved: Floats, counts: Floats) -> float:
     seen, and each task counts once. Of one task alone all samples count: it speaks of that task.
 
     Args:
-        solved: Of each task, how many samples have solved it.
-        counts: Of each task, how many samples it has.
+        solved: The number of solved samples, for each task.
+        counts: The number of samples, for each task.
     """
     tasks, total = len(counts), float(counts.sum())
     if tasks == 1 or total == tasks:
@@ -137,9 +137,9 @@ def rate_interval(solved: Floats, counts: Floats, level: float = 0.95) -> tuple[
     than there are tasks.
 
     Args:
-        solved: Of each task, how many samples have solved it.
-        counts: Of each task, how many samples it has.
-        level: How sure, from 0 to 1.
+        solved: The number of solved samples, for each task.
+        counts: The number of samples, for each task.
+        level: The confidence level, from 0 to 1.
     """
     tasks, size = len(counts), effective_size(solved, counts)
     if size > tasks > 1:
@@ -168,11 +168,11 @@ def bootstrap_intervals(
     `are_few`, nothing that is drawn from them is wide enough: the interval is Student's.
 
     Args:
-        sums: By task and figure, the sum over samples.
-        counts: By task and figure, how many samples there are.
-        level: How sure, from 0 to 1.
-        resamples: How often tasks are drawn.
-        seed: Of the drawing: the same one gives the same intervals.
+        sums: The sums over samples, by task and figure.
+        counts: The numbers of samples, by task and figure.
+        level: The confidence level, from 0 to 1.
+        resamples: Number of resamples.
+        seed: The seed of the resamples.
 
     Returns:
         One interval a column; None where there are less than two tasks, or all of them came to the
@@ -239,9 +239,9 @@ def permutation_p_values(
     Smyth 2010), so that it is never 0.
 
     Args:
-        differences: By task and figure, the one run less the other; NaN where a task has none.
-        resamples: How many patterns are drawn.
-        seed: Of the drawing.
+        differences: The differences of two runs by task and figure; NaN if a task has none.
+        resamples: Number of sign patterns to draw.
+        seed: The seed of the patterns.
     """
     return [
         _sign_flip_p_value(column[np.isfinite(column) & (column != 0.0)], resamples, seed)

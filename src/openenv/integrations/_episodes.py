@@ -65,14 +65,14 @@ def shared_sessions(
 
     Args:
         environment: As `openenv.rollout` takes it.
-        retries: How often a reset is tried again whose failure may pass.
+        retries: Further attempts at a reset whose failure may pass.
         equal_beginnings: Episodes that are reset with the same arguments and a seed have to begin
             alike; see `EpisodeSessions.of`.
 
     Raises:
         NotSupported: Nobody tells how one acts in it.
-        OpenEnvError: It cannot be reached.
-        TypeError: It is no environment.
+        OpenEnvError: The environment cannot be reached.
+        TypeError: `environment` is no environment.
     """
     key = os.getpid(), environment, retries, equal_beginnings
     with _looking:

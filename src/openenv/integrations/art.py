@@ -71,9 +71,9 @@ async def rollout(
         acts: By calls of ``tools``; or by ``words``: each reply is the action, as JSON or, where
             an action is nothing but a text, as it is. A reply without a call of a tool is taken by
             its words.
-        max_turns: How many replies the model has.
-        unfinished: What an episode is worth that the model has not brought to its end by then.
-        retries: How often a reset is tried again whose failure may pass.
+        max_turns: Maximum number of replies.
+        unfinished: Reward of an episode that the model has not brought to an end by then.
+        retries: Further attempts at a reset whose failure may pass.
         request: Further arguments of the chat completions, such as ``max_completion_tokens``.
         equal_beginnings: An episode that begins otherwise than one before of the same seed and
             arguments is an error, `UnequalBeginnings`: their rewards cannot be compared.
@@ -84,7 +84,7 @@ async def rollout(
         are numbers or texts.
 
     Raises:
-        CapacityError: There is no place for it.
+        CapacityError: The server has no place for the episode.
         OpenEnvError: The environment could not be reached, or has failed.
         Unscored: The episode has no reward.
     """

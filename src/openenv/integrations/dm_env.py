@@ -40,7 +40,7 @@ class DmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has no types
         source: As for `openenv.integrations.gymnasium.GymnasiumEnv`.
         seed: Seeds all episodes, each by a number drawn from a generator of this seed; by default
             the environment chooses.
-        **options: Of that.
+        **options: Options of `GymnasiumEnv`.
 
     Raises:
         ValueError: No space, or no spec, fits the models.
@@ -68,7 +68,7 @@ class DmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has no types
         """Carry out an action; begin an episode if none is running.
 
         Raises:
-            UnscoredStep: It was not scored, and there is no `unscored_reward`.
+            UnscoredStep: The step was not scored, and there is no `unscored_reward`.
             ValueError: The action does not fit the spec.
         """
         if self._needs_reset:
@@ -102,7 +102,7 @@ def spec_of(space: Space[Any], name: str) -> Any:
 
     Args:
         space: The space.
-        name: What the spec is called.
+        name: The name of the spec.
 
     Raises:
         ValueError: dm_env has none for it.

@@ -139,7 +139,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any], EzPickle):
         """Carry out an action.
 
         Raises:
-            UnscoredStep: It was not scored, and there is no `unscored_reward`.
+            UnscoredStep: The step was not scored, and there is no `unscored_reward`.
             ValueError: The action is none of the space.
             ServerError: The environment refused it, or raised.
             SessionLost: The episode is gone; call `reset`.

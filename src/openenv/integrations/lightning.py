@@ -50,8 +50,8 @@ class GRPOSettings:
         groups: Different episodes in a step, on each process.
         generations: Rollouts of each, which are compared with each other; at least 2.
         max_turns: Replies that the model may have in a rollout.
-        max_tokens: How long what comes behind a prompt may become. Default: no bound.
-        reply_tokens: That a reply may have.
+        max_tokens: Maximum number of tokens after a prompt. Default: no limit.
+        reply_tokens: Maximum number of tokens in a reply.
         temperature: Of sampling; above 0.
         epochs: How often a step's rollouts are gone over; each time is an update of the weights.
         micro_batch: Rollouts in one forward and backward pass. Default: all.
@@ -60,8 +60,8 @@ class GRPOSettings:
         clip_high: Likewise, not above 1 + `clip_high` (Yu et al. 2025, "DAPO").
         max_grad_norm: Gradients are clipped to it; None leaves them as they are.
         is_scaled: Advantages are divided by the standard deviation of their group.
-        unfinished: What an episode is worth that the model has not brought to its end.
-        retries: How often a reset is tried again whose failure may pass.
+        unfinished: Reward of an episode that the model has not brought to an end.
+        retries: Further attempts at a reset whose failure may pass.
         failures_in_a_row: After how many failed rollouts in a row training ends; None never.
 
     Raises:
@@ -101,13 +101,13 @@ class GRPOStep:
     """The result of a step.
 
     Attributes:
-        number: Which one, from 1.
+        number: The number of the step, from 1.
         reward: The mean of the rewards that are known, of all processes; None if none is.
         reward_std: The mean of their standard deviations within groups, on this process.
-        rollouts: That were played, by all processes.
-        unscored: How many of them have no reward, and were left out.
+        rollouts: Number of rollouts of all processes.
+        unscored: Number of rollouts without a reward, which are left out.
         loss: The last epoch's; None where nothing was learnt.
-        grad_norm: Likewise, before it was clipped; None also where it is not.
+        grad_norm: The last epoch's norm before clipping; None without clipping or learning.
         clipped: Of the tokens in the last epoch, the part whose change was clipped: 0 to 1.
         turns: Replies in a rollout, on this process, in the mean.
         cost: What it took of time and tokens, and of the environments of this process.
@@ -163,18 +163,18 @@ class GRPO:
     Args:
         fabric: A `lightning.fabric.Fabric` that is launched.
         model: What ``fabric.setup`` made of a causal language model of transformers.
-        optimizer: Likewise, of its optimizer.
-        tokenizer: Of the model; it has to have a chat template.
+        optimizer: The optimizer that ``fabric.setup`` returned.
+        tokenizer: The model's tokenizer, which needs a chat template.
         environment: As `openenv.rollout` takes it; each process plays in sessions of its own.
-        settings: How a step is made.
-        prompt: What the model is told, where there are no rows.
+        settings: The settings of a step.
+        prompt: The user's message, if there are no rows.
         rows: Of a dataset: a ``prompt`` (words, or messages), and columns that the environment is
             reset with, such as `openenv.integrations.trl.task_dataset` makes. They are gone
             through in a random order, and again in another. Without, each group has a seed.
-        columns: Which of the columns; by default all.
-        told: How the model is told how to act; see `openenv.rollouts.tokens.Chat`.
+        columns: The columns to use; by default all.
+        told: The way to tell the model of tools; see `openenv.rollouts.tokens.Chat`.
         generate: Has the model reply, in the place of sampling from it here: a server of models.
-        seed: What seeds of episodes and the order of rows follow from.
+        seed: The seed of episodes' seeds and of the order of rows.
         template: Further arguments of the chat template, such as ``enable_thinking``.
         shows: The fields of observations that the model is shown, in this order. Default: all that
             are public.
@@ -183,13 +183,13 @@ class GRPO:
             beginnings to chance.
 
     Attributes:
-        number: Of the step that was made last; 0 before the first.
-        meter: What the environments of this process have cost.
+        number: The number of the last step; 0 before the first.
+        meter: The costs of this process's environments.
 
     Raises:
         NotImplementedError: The strategy shards the model, and there is no `generate`.
         OpenEnvError: The environment cannot be reached, or does not tell how one acts in it.
-        TypeError: It is no environment.
+        TypeError: `environment` is no environment.
         ValueError: There is neither a prompt nor a row; the tokenizer has no chat template;
             observations have no field of a name in `shows`.
     """
@@ -369,7 +369,7 @@ class GRPO:
 
         Args:
             batch: Those of this process.
-            tokens: That count, of all processes.
+            tokens: Number of tokens of all processes that count.
         """
         settings = self._settings
         self._model.train()
@@ -444,7 +444,7 @@ class _TensorBatch:
 
     Attributes:
         ids: Their tokens, padded on the right: (rollouts, length).
-        mask: Which of them are not padding: (rollouts, length).
+        mask: 1 for tokens, 0 for padding: (rollouts, length).
         weight: Of each token but the first, 1.0 if it counts: the model has written it, and its
             rollout has a reward: (rollouts, length - 1).
         advantage: (rollouts,).

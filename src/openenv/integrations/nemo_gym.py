@@ -61,7 +61,7 @@ class OpenEnvResourcesServerConfig(BaseResourcesServerConfig):  # type: ignore[m
         reset: Arguments of every reset; those of a row come before them.
         unfinished: What an episode is worth that did not come to its end; see
             `openenv.rollouts.episode_sessions.Unfinished`.
-        reset_retries: How often a reset is tried again whose failure may pass.
+        reset_retries: Further attempts at a reset whose failure may pass.
         on_failure: What becomes of a rollout that failed, or that cannot be scored: ``raise`` has
             ``/verify`` answer with status 502, which ends a run of NeMo Gym; ``set_aside`` marks
             its result as a failure, so that ``gym eval run`` writes it to its file of failures. Its
@@ -82,8 +82,8 @@ class Beginning(BaseModel):
 
     Attributes:
         reset: Arguments of the environment's reset.
-        may_ignore: Which of them it may have no use for.
-        seen: What the row shows of the first observation; None where it shows nothing of it.
+        may_ignore: Those of the arguments that the environment may ignore.
+        seen: The first observation that the row shows; None if the row shows none.
     """
 
     reset: dict[str, Any] = Field(default_factory=dict)

@@ -37,7 +37,7 @@ def register(name: str, environment: Any, **options: Any) -> None:
     Args:
         name: For ``training.grpo.rollout_function``.
         environment: As `openenv.rollout` takes it.
-        **options: Of `openenv.integrations.trl.rollout_func`.
+        **options: Options of `openenv.integrations.trl.rollout_func`.
 
     Raises:
         ValueError: There is one of this name.

@@ -110,8 +110,8 @@ class AgentSpaces(NamedTuple):
     """The spaces of all possible agents.
 
     Attributes:
-        actions: How the action of each is written.
-        observations: How the observation of each is read.
+        actions: The action space of each agent.
+        observations: The observation space of each agent.
     """
 
     actions: dict[str, SpaceElements]
@@ -320,7 +320,7 @@ class OneAgentEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo has no types
 
     Args:
         source: As for `openenv.integrations.gymnasium.GymnasiumEnv`.
-        **options: Of that.
+        **options: Options of `GymnasiumEnv`.
     """
 
     def __init__(self, source: Source, **options: Any) -> None:

@@ -90,7 +90,7 @@ class SkyRLOptions:
             to that; of these, a generator with a custom chat template takes the last one only.
         tell: Tell the model in words how it acts. Where any text is an action, that is what the
             environment's schema says of it, if anything.
-        retries: How often a reset is tried again whose failure may pass.
+        retries: Further attempts at a reset whose failure may pass.
         equal_beginnings: Two episodes of one row with a seed that begin differently are an error,
             `UnequalBeginnings`: their rewards cannot be compared.
     """
@@ -109,7 +109,7 @@ class SkyRLOptions:
         """Return the options of a mapping.
 
         Raises:
-            ValueError: They are none.
+            ValueError: The mapping holds no valid options.
         """
         known = [field.name for field in fields(cls)]
         if wrong := sorted(given.keys() - set(known)):
@@ -135,7 +135,7 @@ class OpenEnvTextEnv(BaseTextEnv):  # type: ignore[misc]
         **options: `SkyRLOptions`, too; ``env_config`` comes before them.
 
     Raises:
-        ValueError: They are none.
+        ValueError: The mapping holds no valid options.
     """
 
     def __init__(
@@ -163,8 +163,8 @@ class OpenEnvTextEnv(BaseTextEnv):  # type: ignore[misc]
             environment shows; and nothing else.
 
         Raises:
-            CapacityError: There is no place for it.
-            OpenEnvError: It could not begin.
+            CapacityError: The server has no place for the episode.
+            OpenEnvError: The episode could not begin.
         """
         start = EpisodeStart(prompt, *row_arguments(self._row, self._options.columns))
         seats = shared_sessions(
@@ -185,7 +185,7 @@ class OpenEnvTextEnv(BaseTextEnv):  # type: ignore[misc]
         """Act by the model's words.
 
         Raises:
-            NoActiveEpisode: There is none.
+            NoActiveEpisode: No episode is under way.
             OpenEnvError: The environment has failed; the episode is gone.
             Unscored: The episode is over, and has no reward.
         """

@@ -28,13 +28,13 @@ class ForgeRollout:
 
     Attributes:
         prompt_ids: Before the model's first reply.
-        completion_ids: From there on.
-        mask: Of each of these, 1 if the model has written it, else 0.
+        completion_ids: The tokens from the first reply on.
+        mask: For each of these tokens, 1 if the model wrote the token, else 0.
         logprobs: Of each of these, and 0.0 where the model has not written it; None if the
             generator gives none.
-        reward: What the episode is worth.
+        reward: The episode's reward.
         components: Its parts, by name.
-        steps: Of the environment.
+        steps: Number of steps of the environment.
         messages: The conversation.
         generator_version: The oldest weights that a reply was written by; None if it is not told.
         is_exact: The model has read just these tokens. The generator takes texts, and makes tokens
@@ -74,25 +74,25 @@ async def rollout(
 
     Args:
         generator: Of torchforge: ``generator.generate.route`` is asked for one completion a turn.
-        tokenizer: Of its model.
+        tokenizer: The tokenizer of the generator's model.
         environment: An address, the name of an environment that is installed, what else ``openenv
             serve`` takes, an environment class, an `EnvPool`. Each rollout has its own session.
         messages: The task.
         reset: Arguments of the environment's reset.
-        max_turns: How many replies the model has.
-        max_tokens: How long what comes behind the prompt may become.
-        unfinished: What an episode is worth that the model has not brought to its end by then.
-        told: How the model is told how to act; see `openenv.rollouts.tokens.Chat`.
-        retries: How often a reset is tried again whose failure may pass.
+        max_turns: Maximum number of replies.
+        max_tokens: Maximum number of tokens after the prompt.
+        unfinished: Reward of an episode that the model has not brought to an end by then.
+        told: The way to tell the model of tools; see `openenv.rollouts.tokens.Chat`.
+        retries: Further attempts at a reset whose failure may pass.
         template: Arguments of the chat template, such as ``enable_thinking``.
         request: Further arguments of ``generate``, such as ``sampling_params``.
         equal_beginnings: An episode that begins otherwise than one before of the same seed and
             arguments is an error, `UnequalBeginnings`: their rewards cannot be compared.
 
     Raises:
-        CapacityError: There is no place for it.
+        CapacityError: The server has no place for the episode.
         OpenEnvError: The environment could not be reached.
-        Unscored: It has failed, or the episode has no reward.
+        Unscored: The environment has failed, or the episode has no reward.
     """
     seats = await asyncio.to_thread(shared_sessions, environment, retries, equal_beginnings)
     seat = await run_on_shared_loop(seats.take())

@@ -49,9 +49,9 @@ def sampler(
         model: A causal language model.
         tokenizer: Its own. A reply ends by its ``eos_token``, or by one of those that the model's
             ``generation_config`` names.
-        max_tokens: That a reply may have.
+        max_tokens: Maximum number of tokens in a reply.
         temperature: Logits are divided by it; above 0.
-        batch: How many sequences the model reads at once. Default: all.
+        batch: Number of sequences that the model reads at once. Default: all.
 
     Returns:
         The function that `openenv.rollouts.batched.BatchPlayer.play` asks for replies. It gives no

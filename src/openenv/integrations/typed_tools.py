@@ -46,7 +46,7 @@ def identifiers(names: Iterable[str], taken: Iterable[str] = ()) -> dict[str, st
     """Return a distinct Python identifier for each name.
 
     Args:
-        names: What is to be named.
+        names: The names.
         taken: Identifiers that are something else's.
     """
     found: dict[str, str] = {}
@@ -68,8 +68,8 @@ class Parameters:
     Attributes:
         signature: Keyword parameters with types and defaults, in the order of the schema, those
             that must be given first.
-        lines: What a docstring says of each of them.
-        names: Of each parameter, what it is called in the schema.
+        lines: A docstring line for each parameter.
+        names: The schema's name of each parameter.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
@@ -191,11 +191,11 @@ def typed_function(
     """Return a function whose signature and docstring describe a tool.
 
     Args:
-        name: What it is called: an identifier.
-        description: What it does.
-        parameters: What it takes.
-        function: What it does indeed; it takes the parameters by name.
-        is_method: It takes `self` before them.
+        name: The function's name, an identifier.
+        description: A description of the tool.
+        parameters: The parameters of the tool.
+        function: The implementation, which takes the parameters by name.
+        is_method: Whether `self` is the first parameter.
     """
     signature = parameters.signature
     annotations: dict[str, Any] = {

@@ -58,7 +58,7 @@ class OpenEnvConfig(vf.TasksetConfig):  # type: ignore[misc]
             ``openenv serve`` takes. By default what the class of the taskset says.
         tasks: Where tasks are, as `openenv.load_tasks` takes it. By default the tasks that the
             environment has by itself, if there is a `split`.
-        split: Which of their splits.
+        split: The split of the tasks.
         num_tasks: Of tasks, so many at most. Without tasks, so many episodes that differ by the
             seed of their reset, which is 0 for the first.
     """
@@ -74,7 +74,7 @@ class OpenEnvData(vf.TaskData):  # type: ignore[misc]
 
     Attributes:
         task: The `openenv.Task`, as JSON has it; None where only the seed tells episodes apart.
-        seed: Of the reset.
+        seed: The seed of the reset.
     """
 
     task: dict[str, Any] | None = None
@@ -264,7 +264,7 @@ class ToolServer:
     """Serves tools over MCP on this machine, at a secret address for each episode.
 
     Args:
-        interface: How one acts in the environment.
+        interface: The environment's interface.
     """
 
     def __init__(self, interface: Interface) -> None:

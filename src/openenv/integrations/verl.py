@@ -53,10 +53,10 @@ class OpenEnvAgentLoop(AgentLoopBase):  # type: ignore[misc]
             the row counts, too.
         max_turns: How many replies the model has. Default: the rollout's
             ``multi_turn.max_assistant_turns``, and 32 without.
-        unfinished: What an episode is worth that the model has not brought to its end by then.
+        unfinished: Reward of an episode that the model has not brought to an end by then.
         told: How the model is told how to act: ``tools``, ``json`` or ``text``; see
             `openenv.rollouts.tokens.Chat`.
-        retries: How often a reset is tried again whose failure may pass.
+        retries: Further attempts at a reset whose failure may pass.
         attempts: How many episodes are played until one has not failed.
         equal_beginnings: Two episodes of one row with a seed that begin differently are an error,
             `UnequalBeginnings`: their rewards cannot be compared.
@@ -105,9 +105,9 @@ class OpenEnvAgentLoop(AgentLoopBase):  # type: ignore[misc]
             **kwargs: The row's columns.
 
         Raises:
-            CapacityError: There is no place for it.
-            OpenEnvError: It could not be played.
-            Unscored: It has no reward.
+            CapacityError: The server has no place for the episode.
+            OpenEnvError: The episode could not be played.
+            Unscored: The episode has no reward.
             ValueError: The prompt is too long.
         """
         seats = await asyncio.to_thread(

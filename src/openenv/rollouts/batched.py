@@ -84,10 +84,10 @@ class BatchPlayer:
 
     Args:
         environment: As `openenv.rollout` takes it.
-        at_once: How many rollouts are played at the same time. Default: a whole batch.
-        max_turns: How many replies the model may have in a rollout.
-        unfinished: What an episode is worth that the model has not brought to its end.
-        retries: How often a reset is tried again whose failure may pass.
+        at_once: Maximum number of rollouts at the same time. Default: a whole batch.
+        max_turns: Maximum number of replies in a rollout.
+        unfinished: Reward of an episode that the model has not brought to an end.
+        retries: Further attempts at a reset whose failure may pass.
         failures_in_a_row: After how many failed rollouts in a row `play` raises; None never.
             Rollouts of one task alone never are too many, if their batch has others.
         shows: The fields of observations that the model is shown; see `EpisodeSessions.of`.
@@ -96,12 +96,12 @@ class BatchPlayer:
             rollouts share a call depends on the time that environments take.
 
     Attributes:
-        seats: Where they are played.
-        meter: What the environments have cost.
+        seats: The sessions in which rollouts are played.
+        meter: The costs of the environments.
 
     Raises:
         OpenEnvError: The environment cannot be reached, or does not tell how one acts in it.
-        TypeError: It is no environment.
+        TypeError: `environment` is no environment.
         ValueError: `at_once` is not positive; observations have no field of a name in `shows`.
     """
 
@@ -147,11 +147,11 @@ class BatchPlayer:
         rollout after the other, until `failures_in_a_row` is reached.
 
         Args:
-            chat: How the model is spoken to.
-            starts: How they begin.
+            chat: The conversation format of the model.
+            starts: The starts of the rollouts.
             generate: Has the model reply; called on this thread.
-            max_tokens: How long what comes behind a prompt may become.
-            max_context: How long all of it may become: what the model can read.
+            max_tokens: Maximum number of tokens after a prompt.
+            max_context: Maximum number of tokens in all: the model's context length.
 
         Returns:
             The rollouts, in the order of the starts. One whose environment has failed has no
@@ -160,7 +160,7 @@ class BatchPlayer:
         Raises:
             CapacityError: There is not room for as many as are played at once. A server that tells
                 how many it holds is asked before the first of them begins.
-            EnvironmentsFailing: As too many did.
+            EnvironmentsFailing: Too many rollouts in a row have failed.
             OpenEnvError: The environment cannot be reset so.
         """
         size = min(self._at_once or len(starts), len(starts))
@@ -245,8 +245,8 @@ class _Timing:
         """Return whether to wait for at least one more rollout before the next call.
 
         Args:
-            lefts_s: How long each that is not ready is taken to need yet.
-            ready: How many are ready.
+            lefts_s: Expected seconds until each rollout that is not ready becomes ready.
+            ready: Number of rollouts that are ready.
             is_last: No more rollouts are to begin.
         """
         if self.lockstep or not ready:

@@ -38,10 +38,10 @@ class Beginnings:
 
     Args:
         environment: The environment's name, for the error.
-        is_on: Whether to compare at all.
+        is_on: Compare beginnings.
 
     Attributes:
-        is_on: Whether anything is compared.
+        is_on: Whether beginnings are compared.
     """
 
     def __init__(self, environment: str, *, is_on: bool = True) -> None:
@@ -62,7 +62,7 @@ class Beginnings:
 
         Args:
             arguments: The digest of the arguments that it was begun with; see `digest_of`.
-            shown: What the model is shown.
+            shown: The observation that the model is shown.
 
         Raises:
             UnequalBeginnings: An episode of the same arguments has begun differently.

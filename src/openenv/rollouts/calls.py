@@ -30,7 +30,7 @@ class UserCodeCaller:
         """Call a function, plain or ``async def``, and return the result.
 
         Raises:
-            Exception: What it raises.
+            Exception: The function has raised an exception, which is passed on.
         """
         if iscoroutinefunction(function):
             return await function(*arguments, **named)

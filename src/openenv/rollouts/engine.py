@@ -102,7 +102,7 @@ class LiveEpisode:
     Attributes:
         client: The session.
         deadline: The deadline.
-        first: What the reset showed; None before it.
+        first: The result of the reset; None before the reset.
         results: The results of the steps, in order.
         environment_s: Seconds spent in calls of the environment.
     """
@@ -152,7 +152,7 @@ class LiveEpisode:
 
         Args:
             may_ignore: Arguments of the reset that the environment may ignore.
-            of: What consists of the others, for the error.
+            of: The name of what is asked for, for the error.
 
         Raises:
             TaskNotTaken: The environment has ignored another argument.
@@ -276,7 +276,7 @@ def episode_score(
     """Return the score of an episode by the environment's rewards, with the share of each step.
 
     Args:
-        spec: What the rewards mean.
+        spec: The declaration of rewards.
         results: The results of the steps.
         credit: Assigns a reward that is told for the whole episode to its steps.
         is_over: Whether the episode came to its end: before that, a terminal reward is unknown.

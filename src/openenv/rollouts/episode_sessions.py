@@ -97,10 +97,10 @@ class ActionOutcome:
     """The outcome of an action, or of the actions of a reply.
 
     Attributes:
-        text: What the one who acted is shown.
+        text: The text that the agent is shown.
         result: The step, of several the last; None where nothing was carried out.
         is_over: The episode is over.
-        texts: Of each call of a reply, what the one who acted is shown; `text` has all of them.
+        texts: The text for each call of a reply; `text` has all of them.
         pictures: The pictures that the agent is shown, as `ObservationView` has them; none unless
             the sessions show pictures.
     """
@@ -161,9 +161,9 @@ class EpisodeSessions:
     """Sessions in one environment. Made by `of`.
 
     Attributes:
-        name: What the environment is called.
-        interface: How one acts in it.
-        meter: What is counted, of all seats together.
+        name: The environment's name.
+        interface: The environment's tools, and what agents may see.
+        meter: The counts of all sessions together.
         shows: The fields of observations that are shown to the one who acts; None is all.
         shows_pictures: Pictures are shown too; where they are not, one in an observation is an
             error.
@@ -211,7 +211,7 @@ class EpisodeSessions:
                 a function that makes one, an ASGI application, an `EnvPool`.
             retries: How often a reset is tried again whose failure may pass, each time in a new
                 session.
-            meter: Where to count; by default a new one.
+            meter: The meter that counts; by default a new meter.
             shows: The fields of its observations that the one who acts is shown, in this order: a
                 board's text, say, and not its numbers too. Default: all that are public.
             shows_pictures: Pass pictures on, as `ActionOutcome.pictures`. Otherwise an observation
@@ -221,8 +221,8 @@ class EpisodeSessions:
 
         Raises:
             NotSupported: Nobody tells how one acts in it.
-            OpenEnvError: It cannot be reached.
-            TypeError: It is no environment, or `shows` is a text.
+            OpenEnvError: The environment cannot be reached.
+            TypeError: `environment` is no environment, or `shows` is a text.
             ValueError: Its observations have no field of a name in `shows`.
         """
         if isinstance(shows, str):
@@ -255,7 +255,7 @@ class EpisodeSessions:
         """Return a new session, which is opened by the first reset.
 
         Raises:
-            NoActiveEpisode: The seats are closed.
+            NoActiveEpisode: The sessions are closed.
         """
         if self._is_closed:
             raise NoActiveEpisode(f"the seats in {self.name} are closed")
@@ -267,7 +267,7 @@ class EpisodeSessions:
         """Refuse at once more sessions than the server has said to hold.
 
         Args:
-            wanted: How many episodes are to be played at the same time.
+            wanted: Number of episodes at the same time.
 
         Raises:
             CapacityError: The server holds fewer sessions. One that does not tell is not refused.
@@ -331,11 +331,11 @@ class EpisodeSession:
         Args:
             may_ignore: Which of the arguments may have no meaning to the environment, beside the
                 seed.
-            arguments: Of the environment's reset.
+            arguments: Arguments of the environment's reset.
 
         Raises:
-            CapacityError: There is no place for it.
-            OpenEnvError: It could not begin, also when tried again where that may help.
+            CapacityError: The server has no place for the episode.
+            OpenEnvError: The episode could not begin, even after retries.
             TaskNotTaken: The environment has ignored an argument.
             UnequalBeginnings: An episode of the same arguments has begun differently.
         """
@@ -366,7 +366,7 @@ class EpisodeSession:
         What the environment does not take is an answer too, which tells why.
 
         Raises:
-            NoActiveEpisode: There is none.
+            NoActiveEpisode: No episode is under way.
             OpenEnvError: The environment has failed; the episode is gone.
         """
         tool = self._seats.interface.tool(name)
@@ -435,8 +435,8 @@ class EpisodeSession:
         """Return the environment's state.
 
         Raises:
-            NoActiveEpisode: There is no episode.
-            OpenEnvError: It cannot be told.
+            NoActiveEpisode: No episode is under way.
+            OpenEnvError: The environment cannot tell the state.
         """
         async with self._turn:
             return await self._playing().client.state()
@@ -449,7 +449,7 @@ class EpisodeSession:
         """Return the view that the agent has of a result.
 
         Raises:
-            NotSupported: It has a picture, and these seats do not show pictures.
+            NotSupported: The result has a picture, and these sessions do not show pictures.
         """
         visible = self._seats.interface.visible
         if self._seats.shows_pictures:
@@ -465,10 +465,10 @@ class EpisodeSession:
         """Return the score of the episode by now.
 
         Args:
-            unfinished: What it is worth if it has not come to its end; see `Unfinished`.
+            unfinished: Reward of an unfinished episode; see `Unfinished`.
 
         Raises:
-            NoActiveEpisode: None was begun.
+            NoActiveEpisode: No episode was begun.
         """
         if self._failure is not None:
             return Score(unscored=self._failure)

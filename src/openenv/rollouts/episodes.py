@@ -72,9 +72,9 @@ class RolloutScoring:
     """Rules by which the episodes of a run are scored.
 
     Attributes:
-        scorer: What scores them; None leaves it to the environment.
-        credit: What each step gets, where nobody else says.
-        token_credit: What each token gets of the reward of its step.
+        scorer: Scores whole episodes; None leaves scoring to the environment.
+        credit: Assigns the episode's reward to steps if nothing else does.
+        token_credit: Assigns the reward of a step to tokens.
     """
 
     scorer: TrajectoryScorer | None = None
@@ -88,10 +88,10 @@ class EpisodeConfig:
     """Settings that are the same for every episode of a run.
 
     Attributes:
-        policy: Who plays.
-        limits: What it may take.
-        scoring: How it is scored.
-        interface: How one acts in the environment, where the policy asks for it.
+        policy: The policy that plays.
+        limits: Limits of an episode.
+        scoring: Rules by which episodes are scored.
+        interface: The environment's interface, if the policy asks for it.
         takes_seed: The environment takes a seed, as far as is known.
         note_long: Called where an episode that nothing but itself ends has come to `LONG` steps.
     """
@@ -111,15 +111,15 @@ async def play(
 
     Args:
         client: A session; whatever it had is abandoned.
-        job: What is to be played.
-        terms: How.
+        job: The rollout to play.
+        terms: Settings of the run.
         press: Called with why, where something asks to be asked less.
 
     Returns:
         Its record, and whether the policy is going to play another one.
 
     Raises:
-        AttemptFailed: It came to nothing.
+        AttemptFailed: The attempt has failed.
     """
     episode = _PolicyEpisode(client, job, terms, press)
     try:
@@ -372,7 +372,7 @@ def token_rewards(
 
     Args:
         steps: The steps.
-        shares: Of each, its reward; None where nobody knows.
+        shares: The reward of each step; None if unknown.
         credit: The credit assignment; None gives tokens nothing.
 
     Returns:

@@ -81,9 +81,9 @@ class AttemptFailed(Exception):
     """An attempt at a rollout has failed.
 
     Attributes:
-        cause: Why.
-        at: Where.
-        rollout: What there was of it.
+        cause: The error.
+        at: The phase of the attempt.
+        rollout: The record up to the failure.
     """
 
     def __init__(self, cause: BaseException, at: Place, rollout: Rollout) -> None:
@@ -120,10 +120,10 @@ class RolloutsFailed(OpenEnvError, RuntimeError):
     may have ended since: they are in `run` too.
 
     Attributes:
-        failed: How many had failed.
-        ended: Of how many that had ended.
-        causes: How often each cause was the last one, commonest first.
-        run: What there is of the run.
+        failed: Number of failed rollouts.
+        ended: Number of rollouts that had ended.
+        causes: Number of rollouts by the last cause of failure, commonest first.
+        run: The unfinished run.
     """
 
     def __init__(self, failed: int, ended: int, causes: Mapping[str, int], run: RolloutRun) -> None:
@@ -146,7 +146,7 @@ class FailureStreak:
     """Counts failures in a row, for a trainer that would go on without rewards.
 
     Args:
-        most: How many there may be; None means that no number is too many.
+        most: Maximum number of failures in a row; None for no limit.
     """
 
     def __init__(self, most: int | None) -> None:
@@ -159,12 +159,12 @@ class FailureStreak:
         """Note the end of an episode.
 
         Args:
-            failure: Why it has failed; None if it has not.
+            failure: Reason of the failure; None for a success.
             task: Which task it is of, if others are played beside it: failures of one task alone
                 say that the task is broken, and never are too many.
 
         Raises:
-            EnvironmentsFailing: As too many did.
+            EnvironmentsFailing: Too many rollouts in a row have failed.
         """
         with self._lock:
             if failure is None:

@@ -66,7 +66,7 @@ def read_header(path: Path_) -> RolloutHeader:
 
     Raises:
         OSError: The file cannot be read.
-        RolloutFileError: It holds no rollouts.
+        RolloutFileError: The file holds no rollouts.
     """
     path = Path(path)
     if path.suffix == PARQUET:
@@ -82,7 +82,7 @@ def read_rollouts(path: Path_) -> Iterator[Rollout]:
 
     Raises:
         OSError: The file cannot be read.
-        RolloutFileError: It holds no rollouts, or is damaged.
+        RolloutFileError: The file holds no rollouts, or is damaged.
     """
     path = Path(path)
     if path.suffix == PARQUET:
@@ -158,7 +158,7 @@ class RolloutWriter:
 
     Raises:
         FileExistsError: There is a file, and `resume` was not asked for.
-        OSError: It cannot be written to.
+        OSError: The file cannot be written to.
         RolloutFileError: Somebody else writes to it; or it is no file of rollouts, is damaged
             before its last line, or was written under other settings; or its name is that of a
             Parquet file, which is not written line by line.
@@ -271,7 +271,7 @@ def _has_header(path: Path) -> bool:
     """Return whether a file has a whole header; an empty file or a cut-off header counts as none.
 
     Raises:
-        RolloutFileError: It is a file of something else.
+        RolloutFileError: The file is of another kind.
     """
     with path.open("rb") as file:
         line = file.readline()
@@ -346,7 +346,7 @@ def write_parquet(source: Path_ | tuple[RolloutHeader, Iterable[Rollout]], path:
 
     Raises:
         MissingPackage: pyarrow is not installed.
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
         RolloutFileError: The source is no file of rollouts, or is damaged; or a number in it is
             beyond what a column can hold.
     """

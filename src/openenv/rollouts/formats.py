@@ -50,12 +50,12 @@ class Region:
     """A part of a reply in which tools are called.
 
     Attributes:
-        start: Where it begins, in characters, opening markers included.
-        end: Where it ends, closing markers included.
+        start: The beginning in characters, opening markers included.
+        end: The end in characters, closing markers included.
         calls: The calls in it, in order. Values of formats that write them as plain text are
             `Text`.
-        why: Why what follows these calls could not be read; None if all was.
-        is_marked: It stands between a format's markers; JSON in running text does not.
+        why: Reason why the rest could not be read; None if everything was read.
+        is_marked: Whether a format's markers enclose the part; JSON in running text has none.
     """
 
     start: int
@@ -255,7 +255,7 @@ def _named(value: Any, *, keyed_by_name: bool) -> Called:
     """Return the call that a JSON object describes.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The object is no call.
     """
     if not isinstance(value, dict):
         raise ValueError("it is no JSON object")

@@ -54,8 +54,8 @@ class AgentTool:
     """A tool by which an agent acts.
 
     Attributes:
-        name: What it is called.
-        description: What it does.
+        name: The tool's name.
+        description: A description of the tool.
         input_schema: The schema of its arguments.
         fixed: Fields of the action that have one value only.
         is_call: The action is a call of this tool; otherwise its arguments are the action's fields.
@@ -118,7 +118,7 @@ class Interface:
             tools: Its tools, as MCP lists them; None where it does not tell.
 
         Raises:
-            NotSupported: It tells of neither.
+            NotSupported: The server tells of neither.
         """
         variants = _variants(action) if action else []
         takes_calls = not variants or any(_is_call(one) for one in variants)
@@ -235,7 +235,7 @@ async def fetch_interface(client: EnvClient[Any, Any, Any]) -> Interface:
     """Fetch the interface from ``/schema`` of a client's server.
 
     Raises:
-        ConnectError: It tells nothing.
+        ConnectError: No interface was received.
     """
     assert client.base_url is not None
     told = await asyncio.to_thread(_get, client.base_url, client)
@@ -246,7 +246,7 @@ async def fetch_reward_spec(client: EnvClient[Any, Any, Any]) -> RewardSpec | No
     """Fetch the declaration of rewards from a client's server; None if there is none.
 
     Raises:
-        ConnectError: It tells nothing.
+        ConnectError: No interface was received.
     """
     assert client.base_url is not None
     told = (await asyncio.to_thread(_get, client.base_url, client)).get("reward")
@@ -276,7 +276,7 @@ async def ask_application(app: Any) -> Interface:
     """Ask an ASGI application in this process for the interface at ``/schema``.
 
     Raises:
-        ConnectError: It tells nothing.
+        ConnectError: No interface was received.
     """
     status, body = 0, b""
 

@@ -43,12 +43,12 @@ class RolloutJob:
     """A rollout that is to be played.
 
     Attributes:
-        id: Of the rollout.
-        group: What it is a sample of.
-        sample: Which one, from 0.
-        policy_seed: Of what the policy chooses by chance.
-        failures: Of the attempts so far.
-        attempts: How many there were, in this run.
+        id: The id of the rollout.
+        group: The group of samples.
+        sample: The number of the sample, from 0.
+        policy_seed: Seed of the policy's random choices.
+        failures: The failures of earlier attempts.
+        attempts: Number of attempts in this run.
     """
 
     id: str
@@ -74,10 +74,10 @@ class SampleGroup:
     """The samples of one task and seed.
 
     Attributes:
-        key: What it is called: the task's id, and the epoch from the second one on.
+        key: The task's id, with the epoch from the second epoch on.
         task: The task.
         seed: The seed.
-        epoch: How often the task was there before.
+        epoch: How many times the task was played before.
     """
 
     key: str
@@ -92,8 +92,8 @@ class TaskFeed:
     One may learn from what came of them, as `openenv.rollouts.samplers.SamplerFeed` does.
 
     Attributes:
-        total: How many there are; None where nobody knows.
-        settings: What a resume must match, to have the same ones.
+        total: Number of tasks; None if unknown.
+        settings: Settings that a resumed run must match to have the same tasks.
         has_unique_ids: No task comes twice, so that none has to be remembered.
     """
 
@@ -110,7 +110,7 @@ class TaskFeed:
         told what it found there.
 
         Raises:
-            RolloutFileError: What is needed to go on is not there, or is damaged.
+            RolloutFileError: What a resumption needs is missing or damaged.
         """
 
     def take(self) -> Task | None:
@@ -150,7 +150,7 @@ def as_task(given: Any, number: int) -> Task:
     """Return a task from a `Task` or from a mapping of the fields.
 
     Raises:
-        TypeError: It is neither.
+        TypeError: The object is neither.
     """
     if isinstance(given, Task):
         return given
@@ -163,9 +163,9 @@ class RolloutPlan:
     """Makes the rollouts of each task.
 
     Args:
-        feed: Where the tasks come from.
+        feed: Supplies the tasks.
         samples: Rollouts of each.
-        seed: What all seeds follow from.
+        seed: The seed from which all seeds are derived.
         most: Groups that there are at most; None for all.
     """
 
@@ -234,8 +234,8 @@ class RolloutQueue:
     """The rollouts of a run: taken, put back after a failed attempt, ended.
 
     Args:
-        plan: Where they come from.
-        failures: Of earlier runs, by the id of the rollout.
+        plan: Supplies the rollouts.
+        failures: The failures of earlier runs, by the id of the rollout.
 
     Attributes:
         over: Set once there is nothing to be had any more, now or later.

@@ -19,9 +19,9 @@ class MeterReading:
         waited_s: Seconds in which at least one environment was waited for, and nothing else was
             done meanwhile (see `Meter.elsewhere`): what a trainer loses.
         summed_s: Seconds of all the waits together, also where they overlap.
-        sessions: That were opened.
-        episodes: That began.
-        steps: That were carried out.
+        sessions: Number of sessions opened.
+        episodes: Number of episodes begun.
+        steps: Number of steps carried out.
         refusals: Actions that an environment, or the list of its tools, did not take.
         retries: Resets that were tried again.
         failures: Episodes that could not begin, or broke off.
@@ -113,10 +113,10 @@ class StepCost:
     """The cost of a training step.
 
     Attributes:
-        step: Which one, from 1.
-        seconds: That it took.
-        tokens: That the trainer has counted, of prompts and completions.
-        environments: What was counted of environments.
+        step: The number of the step, from 1.
+        seconds: Duration of the step in seconds.
+        tokens: Tokens of prompts and completions that the trainer has counted.
+        environments: Counts of the environments.
     """
 
     step: int

@@ -29,7 +29,7 @@ def recorded_rollouts(path: str | os.PathLike[str]) -> tuple[RolloutHeader, Iter
 
     Raises:
         OSError: The file cannot be read.
-        RecordingError: It is no recording, or is damaged.
+        RecordingError: The file is no recording, or is damaged.
     """
     found = read_header(path)
     header = RolloutHeader(

@@ -51,7 +51,7 @@ class ParsedCall:
     """A model's call of a tool.
 
     Attributes:
-        id: By which its result is told; empty where the model gave none.
+        id: The id by which the result is told; empty if the model gave none.
         name: The tool's name.
         arguments: The arguments, by name.
     """
@@ -66,10 +66,10 @@ class ParsedReply:
     """The content of a model's reply.
 
     Attributes:
-        thought: What the model thought, without markers; empty if nothing.
+        thought: The model's thoughts without markers; empty if none.
         text: Its words: the reply without thoughts, calls and special tokens.
         calls: Its calls of tools, in order. Words that are an action are a call too.
-        problem: Why what comes after these calls is not carried out; None if nothing is wrong.
+        problem: Reason why the rest is not carried out; None if nothing is wrong.
         end: Where the last written call ends in the reply as it was read, in characters; None
             without a written call.
     """
@@ -99,8 +99,8 @@ def read_reply(
 
     Args:
         text: The reply. Special tokens may be in it; markers of calls and thoughts often are some.
-        interface: How one acts in the environment.
-        act_by: Which ways to act count. `json` and `tools` both take calls in any format.
+        interface: The environment's interface.
+        act_by: The ways to act that count. `json` and `tools` both take calls in any format.
         is_cut: The reply came to its limit before the model ended it: nothing of it counts.
         in_thought: The prompt has opened a thought already, as the templates of some models do.
         specials: Special tokens of the tokenizer, which are no words.
@@ -242,7 +242,7 @@ def split_thoughts(text: str, *, in_thought: bool = False) -> tuple[str, str, in
 
     Args:
         text: The reply.
-        in_thought: It begins within a thought.
+        in_thought: Whether the reply begins within a thought.
 
     Returns:
         The thoughts, joined; the reply with its thoughts blanked, as long as before, in which calls
@@ -361,8 +361,8 @@ def describe_tools(interface: Interface, *, as_json: bool = False) -> str:
     """Describe in words how to act.
 
     Args:
-        interface: How one acts in the environment.
-        as_json: By a call as JSON, also where the reply as a whole can be the action.
+        interface: The environment's interface.
+        as_json: Ask for a call as JSON, even if a whole reply can be the action.
     """
     if interface.takes_any_text and not as_json:
         field = interface.text_field

@@ -164,7 +164,7 @@ class Sessions(EpisodeSource):
         session.
 
         Raises:
-            OpenEnvError: There is none to be had.
+            OpenEnvError: No session can be had.
         """
         made = self._make()
         client = made if isinstance(made, EnvClient) else await made
@@ -270,12 +270,12 @@ async def sessions_of(environment: Any, on_queue: OnQueue) -> Sessions:
     """Return the sessions of an environment.
 
     Args:
-        environment: What a run was given; see `openenv.rollouts.rollout`.
+        environment: The environment of a run; see `openenv.rollouts.rollout`.
         on_queue: Told where a session waits for its place, where that can be told.
 
     Raises:
-        TypeError: It is no environment.
-        TargetError: It is a text that names none.
+        TypeError: `environment` is no environment.
+        TargetError: The text names no environment.
     """
     if isinstance(environment, str):
         target = parse_target(environment)
@@ -382,12 +382,12 @@ def own_tasks(environment: str, split: str | None) -> Iterator[Taskset]:
 
     Args:
         environment: An address, or what else `rollout` takes as a text.
-        split: Which of their splits; by default the only one.
+        split: The split; by default the only one.
 
     Raises:
-        NotSupported: It has none.
+        NotSupported: The environment has no tasks.
         TargetError: The text names no environment.
-        TasksetError: It has no such split, or several.
+        TasksetError: There is no such split, or there are several.
     """
     with _client_of(environment).sync() as client:
         try:

@@ -20,13 +20,13 @@ class RolloutProgress:
 
     Attributes:
         done: Rollouts that have ended, those of an earlier run included.
-        total: How many there are to be; None where nobody knows.
-        failed: Of those that have ended, how many failed.
-        mean_reward: Of those that were scored; None while there is none.
+        total: Number of rollouts to play; None if unknown.
+        failed: Number of failed rollouts.
+        mean_reward: The mean reward of scored rollouts; None without any.
         per_s: Rollouts a second, in this run.
         left_s: Seconds until it is over, at that rate; None where nobody knows.
         running: Episodes that are played now.
-        limit: How many there may be.
+        limit: Maximum number of episodes at once, by now.
     """
 
     done: int
@@ -44,26 +44,26 @@ class Summary:
     """Counts and means of a run, including the rollouts of earlier runs in the same file.
 
     Attributes:
-        rollouts: How many there are.
-        outcomes: How many ended in which way.
-        limits: Of those that a limit ended, how many which.
-        scored: How many have a reward.
-        unscored: How many have none, though they did not fail.
+        rollouts: Number of rollouts.
+        outcomes: Number of rollouts by outcome.
+        limits: Number of rollouts ended by each limit.
+        scored: Number of rollouts with a reward.
+        unscored: Number of rollouts that have not failed and have no reward.
         given_up: How many have none, or failed, because of the policy: it stopped, ran into a
             limit, or raised; see `openenv.rollouts.endings`.
-        mean_reward: Of the scored ones; None where there is none.
+        mean_reward: The mean reward of scored rollouts; None without any.
         without_token_rewards: How many give their tokens no rewards, though they should; each says
             why in `no_token_rewards`.
-        failures: Of all attempts, how many failed of what.
+        failures: Number of failed attempts by the type of error.
         retries: Attempts that were made anew.
         groups: Groups of two or more scored rollouts, as GRPO compares them.
         groups_with_signal: Those whose rewards are not all the same.
         steps: Steps of all episodes.
-        model_calls: Of all episodes.
-        prompt_tokens: Of all episodes.
-        completion_tokens: Of all episodes.
-        seconds: What this run took.
-        steps_per_s: In this run.
+        model_calls: Number of model calls in all episodes.
+        prompt_tokens: Prompt tokens of all episodes.
+        completion_tokens: Completion tokens of all episodes.
+        seconds: Duration of this run in seconds.
+        steps_per_s: Steps per second in this run.
         pace: When and why the number of episodes at once changed: seconds, number, reason.
     """
 
@@ -102,8 +102,8 @@ class EndedGroup:
     """A group of which all samples have ended.
 
     Attributes:
-        rewards: Of each sample, in their order; None where it is not known.
-        costs: What each has cost: the tokens that were written; None where nobody tells of any.
+        rewards: The reward of each sample in order; None if unknown.
+        costs: The tokens written for each sample; None if no policy tells.
     """
 
     rewards: list[float | None]
@@ -120,7 +120,7 @@ class Groups:
     """Gathers the rewards of each group until all samples have ended.
 
     Args:
-        samples: How many a group has.
+        samples: Number of samples in a group.
     """
 
     def __init__(self, samples: int) -> None:
@@ -144,8 +144,8 @@ class RolloutTally:
     """Counts rollouts as the episodes end.
 
     Attributes:
-        total: How many there are to be; None where nobody knows.
-        causes: How often rollouts failed of what.
+        total: Number of rollouts to play; None if unknown.
+        causes: Number of failed rollouts by cause.
     """
 
     def __init__(self) -> None:

@@ -69,7 +69,7 @@ class ChatTemplate:
         ends: The tokens by which a reply ends: the last of these, and, once `check_tools` has
             been asked, what the template puts behind calls of tools, such as ``<|observation|>`` of
             GLM and ``<|tool_response>`` of Gemma 4, by which their models end a call.
-        has_system: It shows a system's message.
+        has_system: Whether the template shows a system message.
 
     Raises:
         TemplateError: The tokenizer has no chat template, or it does not show a conversation of a
@@ -308,7 +308,7 @@ class ChatTemplate:
         """Check that the template tells a model of tools and of tool results.
 
         Raises:
-            TemplateError: It cannot, and why.
+            TemplateError: The template fails; the text says how.
         """
         names = [str(tool["function"]["name"]) for tool in tools]
         opening = self.rendered([_said("user", TASK)], tools)

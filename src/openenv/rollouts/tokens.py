@@ -45,7 +45,7 @@ class Chat:
 
     Args:
         tokenizer: The model's; it has to have a chat template.
-        interface: How one acts in the environment.
+        interface: The environment's interface.
         told: How the model is told of that: by its template's ``tools``; in words, as ``json``; or
             not at all, by ``text``, since the task's prompt says all. Default: where the
             environment takes a text of any kind and nothing else, what its schema says of that
@@ -57,7 +57,7 @@ class Chat:
             ``chat_template`` itself.
 
     Attributes:
-        told: How the model is told.
+        told: The way in which the model is told of its tools.
         ends: The tokens that end a reply.
         why_not_tools: Why the model is not told by its template's tools; None where it is, or where
             it need not be.
@@ -95,7 +95,7 @@ class Chat:
 
         Args:
             messages: The task.
-            first: What the environment shows first.
+            first: The first observation as text.
 
         Raises:
             TemplateError: The template cannot render these messages.
@@ -136,8 +136,8 @@ class Chat:
 
         Args:
             reply: The tokens of the reply, as the model has written them.
-            parsed: What it says.
-            answer: What came of it.
+            parsed: The parsed reply.
+            answer: The outcome of the reply.
 
         Raises:
             TemplateError: The template does not show the model what it is told.
@@ -181,21 +181,21 @@ class TokenRollout:
     """A rollout as a growing sequence of tokens.
 
     Args:
-        seat: Where it is played.
-        chat: How the model is spoken to.
-        max_turns: How many replies it may have.
-        max_tokens: How long what comes behind the prompt may become; None leaves it to the model.
-        max_context: How long all of it may become, the prompt included: what the model can read.
-        unfinished: What it is worth if it has not come to its end.
+        seat: The session in which the rollout is played.
+        chat: The conversation format of the model.
+        max_turns: Maximum number of replies.
+        max_tokens: Maximum number of tokens after the prompt; None for no limit.
+        max_context: Maximum number of tokens, prompt included: the model's context length.
+        unfinished: Reward of an unfinished episode.
 
     Attributes:
         prompt_ids: Before the model's first reply.
-        completion_ids: From there on.
-        mask: Of each of these, 1 if the model has written it, else 0.
+        completion_ids: The tokens from the first reply on.
+        mask: For each of these tokens, 1 if the model wrote the token, else 0.
         logprobs: Of each of these, the model's log-probability, and 0.0 where it has not written
             it; None if it gives none.
         messages: The conversation as text.
-        shown_first: What the environment has shown first; None where it could not be reset.
+        shown_first: The first observation as text; None if the reset failed.
     """
 
     def __init__(
@@ -255,10 +255,10 @@ class TokenRollout:
             rollout has failed, and has no reward.
 
         Raises:
-            CapacityError: There is no place for it.
+            CapacityError: The server has no place for the episode.
             TaskNotTaken: The environment has ignored an argument.
             TemplateError: The chat template cannot render the messages.
-            ValueError: What the environment shows first leaves no room for a reply.
+            ValueError: The first observation leaves no room for a reply.
         """
         self.messages = [dict(message) for message in start.messages]
         first = ""
@@ -291,7 +291,7 @@ class TokenRollout:
 
         Args:
             reply: Its tokens, with the one that ends its turn if it has written that.
-            logprobs: Of each of them.
+            logprobs: The log-probability of each token.
             is_cut: The reply came to a limit before the model ended it, so that it is not carried
                 out. Default: its last token is none of those that end a reply.
 

@@ -35,9 +35,9 @@ def task_rows(
         prompt: What the model is told before a task's own prompt; it has to say something where
             there is no task.
         system_prompt: A message before that.
-        split: Which split of `tasks`.
+        split: The split of `tasks`.
         limit: So many tasks, the first ones.
-        seed: What the seeds follow from.
+        seed: The seed from which the seeds of rows are derived.
         has_seeds: Give seeds; an environment whose tasks say all needs none.
 
     Raises:
@@ -103,13 +103,13 @@ def task_dataset(tasks: Any, **options: Any) -> Any:
     """Return the rows of `task_rows` as a `datasets.Dataset`.
 
     Args:
-        tasks: What `task_rows` takes.
-        options: Likewise.
+        tasks: Tasks as `task_rows` takes them.
+        options: Options of `task_rows`.
 
     Raises:
         MissingPackage: `datasets` is not installed.
         TasksetError: There are no such tasks.
-        ValueError: As of `task_rows`.
+        ValueError: An argument of `task_rows` is not valid.
     """
     with needs("openenv.integrations.trl", "pip install datasets"):
         import datasets  # type: ignore[import-not-found,unused-ignore]

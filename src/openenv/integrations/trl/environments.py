@@ -343,7 +343,7 @@ def environment_factory(
             pass ``reward_funcs`` that read ``environments[i].reward``.
         is_async: Make the tools ``async def``: calls that a model makes in one turn overlap where
             the environment can.
-        retries: How often a reset is tried again whose failure may pass.
+        retries: Further attempts at a reset whose failure may pass.
         failures_in_a_row: After how many failed episodes in a row training ends, whether a reset
             or a step failed; None never. A server without room, and an argument that ``reset``
             does not take, end it at once.
@@ -352,7 +352,7 @@ def environment_factory(
             are public.
         shows_pictures: Give TRL the pictures of observations, for a model that sees: then ``reset``
             and tools return parts where there are any. Without, a picture raises `NotSupported`.
-        seed: What the seeds of groups follow from.
+        seed: The seed from which the seeds of groups are derived.
         equal_beginnings: Give seeds where the dataset has none, and raise `UnequalBeginnings` if
             two rollouts of a group begin differently. False leaves beginnings to chance.
 
@@ -362,7 +362,7 @@ def environment_factory(
     Raises:
         NotSupported: The version of TRL that is installed is too old for this.
         OpenEnvError: The environment cannot be reached, or does not tell how one acts in it.
-        TypeError: It is no environment.
+        TypeError: `environment` is no environment.
         ValueError: Observations have no field of a name in `shows`.
     """
     check_trl(LOWEST_WITH_FACTORY)
@@ -410,7 +410,7 @@ def episode_arguments(
 
     Args:
         row: Its columns.
-        columns: Which of them; see `environment_factory`.
+        columns: The columns to use; see `environment_factory`.
 
     Returns:
         The arguments; and which of them the environment may ignore.

@@ -31,8 +31,8 @@ class SharedModel:
 
     Args:
         ask: Has the model reply; collective.
-        gather: Of a value, those of all processes in their order; collective.
-        rank: Which process this is.
+        gather: Returns a value of all processes in order; a collective call.
+        rank: The rank of this process.
         idle: A prompt that may be replied to in vain.
     """
 

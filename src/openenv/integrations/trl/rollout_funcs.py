@@ -66,15 +66,15 @@ def rollout_func(
     Args:
         environment: As `openenv.rollout` takes it.
         rows: The rows of the dataset. Default: the trainer's, of training or of evaluation.
-        columns: Which columns; see `environment_factory`.
+        columns: The columns to use; see `environment_factory`.
         at_once: How many rollouts are played at the same time, each in a session of its own.
             Default: a whole batch.
-        max_turns: How many replies the model may have.
-        unfinished: What an episode is worth that the model has not brought to its end.
+        max_turns: Maximum number of replies.
+        unfinished: Reward of an episode that the model has not brought to an end.
         told: How the model is told how to act: ``tools``, ``json`` or ``text``; see
             `openenv.rollouts.tokens.Chat`.
-        seed: What the seeds of groups follow from.
-        retries: How often a reset is tried again whose failure may pass.
+        seed: The seed from which the seeds of groups are derived.
+        retries: Further attempts at a reset whose failure may pass.
         failures_in_a_row: After how many failed rollouts in a row training ends; None never.
         shows: The fields of observations that the model is shown, in this order. Default: all that
             are public.
@@ -84,7 +84,7 @@ def rollout_func(
     Raises:
         NotSupported: The version of TRL that is installed is too old for this.
         OpenEnvError: The environment cannot be reached, or does not tell how one acts in it.
-        TypeError: It is no environment.
+        TypeError: `environment` is no environment.
         ValueError: Two rows have one prompt, and differ by more than their seeds; `at_once` is not
             positive; observations have no field of a name in `shows`.
     """
@@ -107,9 +107,9 @@ class _PromptEpisode:
     """The episode of the rows with the same prompt.
 
     Attributes:
-        arguments: Of the environment's reset, but for the seed.
-        may_ignore: Which of them may have no meaning to it.
-        seeds: Of the rows, in their order.
+        arguments: Arguments of the environment's reset, without the seed.
+        may_ignore: Those of the arguments that the environment may ignore.
+        seeds: The seeds of the rows in order.
     """
 
     arguments: dict[str, Any]
@@ -124,7 +124,7 @@ class RolloutFunc:
     """A rollout function for TRL. Made by `rollout_func`.
 
     Attributes:
-        meter: What the environments have cost.
+        meter: The costs of the environments.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class RolloutFunc:
 
         Raises:
             CapacityError: There is not room for as many as are played at once.
-            EnvironmentsFailing: As too many did.
+            EnvironmentsFailing: Too many rollouts in a row have failed.
             OpenEnvError: The environment cannot be reset so.
             TrainingRefused: A reward function would count failed rollouts; or the trainer has no
                 dataset that can be read.

@@ -46,8 +46,8 @@ class BatchClock:
     Attributes:
         mode: ``train`` or ``eval``.
         step: The trainer's global step.
-        number: Which batch of this step it is, from 0.
-        groups: How many groups the earlier batches of this step had.
+        number: The number of the batch in the step, from 0.
+        groups: Number of groups in earlier batches of the step.
     """
 
     def __init__(self) -> None:
@@ -63,8 +63,8 @@ class BatchClock:
         """Note that a batch begins.
 
         Args:
-            trainer: Whose.
-            groups: How many groups it has, on all processes.
+            trainer: The trainer.
+            groups: Number of groups of the batch on all processes.
         """
         mode, step = mode_of(trainer), int(trainer.state.global_step)
         if (mode, step) == (self.mode, self.step):
@@ -83,7 +83,7 @@ class BatchClock:
         """Note the reset of an environment; the first reset of a batch begins the batch.
 
         Args:
-            trainer: Whose.
+            trainer: The trainer.
             place: The environment, one of the trainer's.
 
         Returns:
@@ -183,7 +183,7 @@ def check_worker() -> None:
     """Refuse a calling AsyncGRPO worker that would train on a wrong signal.
 
     Raises:
-        TrainingRefused: It has reward functions, which would count failed rollouts.
+        TrainingRefused: The worker has reward functions, which would count failed rollouts.
     """
     worker = calling_trainer(WORKER_MARKS)
     functions = [] if worker is None else list(worker.reward_funcs)

@@ -99,7 +99,7 @@ def build_dataset_readme(output_dir: Path) -> str:
     """Build the card of a folder of episodes: front matter for the Hub, and Markdown.
 
     Raises:
-        RolloutFileError: What is in the folder is damaged.
+        RolloutFileError: A file of the folder is damaged.
     """
     serializer = RolloutSerializer(output_dir)
     told = statistics(serializer.records())

@@ -47,11 +47,11 @@ class Collected:
 
     Attributes:
         output_dir: The folder of the dataset.
-        episodes: How many are in it.
-        new: How many of them this run has added.
-        dropped: How many were played and not kept: their reward was below 0.
-        summary: Of the rollouts, those that failed and those without a reward among them.
-        statistics: Of the dataset; see `openenv.rollouts.collect.card.statistics`.
+        episodes: Number of episodes in the dataset.
+        new: Number of episodes that this run has added.
+        dropped: Number of episodes not kept, since the reward was below 0.
+        summary: The summary of all rollouts, failed and unscored rollouts included.
+        statistics: The dataset's numbers; see `openenv.rollouts.collect.card.statistics`.
     """
 
     output_dir: Path
@@ -89,26 +89,26 @@ async def collect_async(
 
     Args:
         env: The environment; see `openenv.rollouts.rollout`.
-        policy: Who plays, likewise. What it does becomes a conversation, where it holds none.
+        policy: The policy, likewise. Its actions become a conversation if it holds none.
         output_dir: The folder of the dataset.
         num_episodes: How many there are to be, those that are there included; of tasks, how many
             of them are done at most.
-        tasks: What is to be done; by default episodes without a task, each of a seed of its own.
+        tasks: The tasks; by default episodes without tasks, with distinct seeds.
         n: Episodes of each task.
-        prefix: What the ids of episodes without a task begin with.
+        prefix: The beginning of the ids of episodes without a task.
         reset: Arguments of each reset of episodes without a task.
-        prompt: What the conversation of such episodes begins with.
-        system_prompt: What is said before it, where the policy holds no conversation itself.
+        prompt: The first user message of episodes without a task.
+        system_prompt: A system message, if the policy holds no conversation itself.
         resume: What is there is not played again, but what failed is. Otherwise what is there is
             set aside under another name.
         keep_losses: Keep episodes whose reward is below 0.
         table: Make ``results.parquet`` too.
         concurrency: Episodes at once, at most.
-        seed: What all seeds follow from; by default any.
+        seed: The seed from which all seeds are derived; by default random.
         limits: When an episode is ended.
         retries: Attempts anew, after a passing failure.
         error_budget: The share of rollouts that may fail, as a float, or how many, as an int.
-        metadata: What else is to be noted of the run.
+        metadata: Further notes on the run.
         progress: Called with how far it has come.
 
     Raises:
@@ -163,7 +163,7 @@ def preview_collection(
 
     Raises:
         OpenEnvError: The environment cannot be reached, or does not tell.
-        RolloutFileError: What is in the folder is damaged.
+        RolloutFileError: A file of the folder is damaged.
     """
     there = len(RolloutSerializer(Path(output_dir)).collected_episode_ids()) if resume else 0
     name, interface = background.run(_looked_at(env))

@@ -22,10 +22,10 @@ class Family:
     """Environments of one server among which a reset chooses.
 
     Attributes:
-        environment: What it is called where it is installed.
+        environment: The name of the installed environment.
         field: The argument of `reset`, and the field of the state, that names the variant.
         config: The argument that takes a configuration; None where there is none.
-        prompt: What an agent is told that knows nothing of it.
+        prompt: Instructions for an agent, with ``{variant}`` in place of the name.
     """
 
     environment: str
@@ -56,8 +56,8 @@ class Variant:
     """A member of a family.
 
     Attributes:
-        family: Of what.
-        name: Which one.
+        family: The family.
+        name: The name of the variant.
         config: Its configuration.
     """
 
@@ -107,8 +107,8 @@ def check_served(address: str, variant: Variant) -> None:
     arguments, and would play another variant without a word.
 
     Raises:
-        FamilyError: It plays another one.
-        OpenEnvError: It does not answer, or refuses.
+        FamilyError: The server plays another variant.
+        OpenEnvError: The server does not answer, or refuses.
     """
     with GenericEnvClient(address).sync() as client:
         client.reset(**variant.reset)

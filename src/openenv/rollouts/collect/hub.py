@@ -30,7 +30,7 @@ def check_uploads() -> None:
     """Check, before anything is played, that huggingface_hub is installed.
 
     Raises:
-        MissingPackage: It is not.
+        MissingPackage: huggingface_hub is not installed.
     """
     with needs("a dataset of the hub", "pip install 'openenv[hf]'"):
         import huggingface_hub  # noqa: F401
@@ -53,14 +53,14 @@ def push_to_hf_hub(
         output_dir: The folder of the dataset.
         repo_id: ``NAME``, of whose token it is, or ``ORG/NAME``; made where there is none.
         private: Have it private, if it is made.
-        commit_message: Of the commit.
-        token: Of the hub; by default the one of HF_TOKEN, or of ``hf auth login``.
+        commit_message: The message of the commit.
+        token: A token of the Hub; by default that of HF_TOKEN or ``hf auth login``.
 
     Raises:
         MissingPackage: huggingface_hub is not installed.
         DatasetHubError: There is nothing to upload, a secret is in what would be uploaded, or the
             Hub refuses it or cannot be reached.
-        RolloutFileError: What is in the folder is damaged.
+        RolloutFileError: A file of the folder is damaged.
     """
     from openenv.hub.client import Hub
     from openenv.hub.errors import HubError as Refused

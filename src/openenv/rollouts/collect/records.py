@@ -27,14 +27,14 @@ class EpisodeRecord:
     Attributes:
         episode_id: Unique in its file.
         messages: The conversation, in the form of OpenAI's API; every call of a tool is answered.
-        reward: What the episode is worth. One that could not be scored is no record.
-        done: It came to its end.
-        tool_trace: What was done: ``{"tool_name", "arguments", "result"}`` each.
+        reward: The episode's reward. An unscored episode makes no record.
+        done: Whether the episode came to an end.
+        tool_trace: The calls, each as ``{"tool_name", "arguments", "result"}``.
         metrics: Numbers of the rollout, such as ``turns`` and ``tool_calls``.
         verify_metrics: Numbers of the verdict; of an environment, the components of its reward.
         artifacts: All else that the verdict holds.
-        task: What was to be done; None without a task.
-        extra: What whoever collected it has noted.
+        task: The task; None without a task.
+        extra: Notes of the collector.
     """
 
     episode_id: str
@@ -119,12 +119,12 @@ def make_record(rollout: Rollout, interface: Interface | None, episode_id: str) 
     """Make the record of a scored rollout.
 
     Args:
-        rollout: It.
-        interface: How one acted there; None where nobody knows.
-        episode_id: What the record is to be called.
+        rollout: The rollout.
+        interface: The environment's interface; None if unknown.
+        episode_id: The id of the record.
 
     Raises:
-        ValueError: It has no reward.
+        ValueError: The rollout has no reward.
     """
     if not rollout.is_scored or rollout.reward is None:
         raise ValueError(f"rollout {rollout.id!r} has no reward: {rollout.unscored}")

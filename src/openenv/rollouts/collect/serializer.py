@@ -47,7 +47,7 @@ def read_records(path: Path) -> Iterator[EpisodeRecord]:
 
     Raises:
         OSError: The file cannot be read.
-        RolloutFileError: It is damaged before its last line, or holds no episodes.
+        RolloutFileError: The file is damaged before the last line, or holds no episodes.
     """
     for number, line in whole_lines(path):
         try:
@@ -155,7 +155,7 @@ class RolloutSerializer:
         """Return the description of how the episodes were collected; empty if there is none.
 
         Raises:
-            RolloutFileError: It is damaged.
+            RolloutFileError: The file is damaged.
         """
         if not self.metadata_path.exists():
             return {}

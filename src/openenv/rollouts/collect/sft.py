@@ -59,7 +59,7 @@ class SFTFilters:
         max_refused: The most actions that may have been refused, since a refused action is a
             mistake that would be learnt.
         only_done: Only episodes that came to their end.
-        unique: Of several conversations that say the same, one only.
+        unique: Take only one of several equal conversations.
 
     Raises:
         ValueError: `best_of` is below 1, or `max_refused` below 0.
@@ -83,10 +83,10 @@ class SFTSummary:
     """Counts of selected and rejected episodes.
 
     Attributes:
-        rows: How many rows there are.
-        episodes: How many episodes they are of.
-        left_out: How many episodes were left out, by the reason.
-        mean_reward: Of the episodes that were taken and scored; None where there is none.
+        rows: Number of rows.
+        episodes: Number of selected episodes.
+        left_out: Number of rejected episodes, by the reason.
+        mean_reward: The mean reward of selected, scored episodes; None without any.
     """
 
     rows: int = 0
@@ -127,8 +127,8 @@ def read_episodes(source: Source) -> Iterator[tuple[Rollout | EpisodeRecord, Any
             episodes; or rollouts and records themselves.
 
     Raises:
-        OSError: It cannot be read.
-        RolloutFileError: It is neither, or is damaged.
+        OSError: The source cannot be read.
+        RolloutFileError: The source is neither, or is damaged.
     """
     if not isinstance(source, str | os.PathLike):
         yield from ((one, None) for one in source)
@@ -303,14 +303,14 @@ def sft_rows(
         *sources: Where the episodes are; see `read_episodes`. A best one is looked for within one
             source.
         form: ``messages``, or ``prompt-completion``.
-        filters: Which of them are taken.
+        filters: Rules that select episodes.
         tools: What the model could call, in the form of OpenAI's API; by default what is noted
             beside the episodes. Rows have no ``tools`` where nobody knows.
         summary: Told what became of the episodes, once the rows have come to their end.
 
     Raises:
         OSError: A source cannot be read.
-        RolloutFileError: It holds no episodes, or is damaged.
+        RolloutFileError: The source holds no episodes, or is damaged.
         ValueError: There is no such form.
     """
     if form not in FORMS:
@@ -368,8 +368,8 @@ def write_sft(
         output: A ``.parquet`` file, in which each call is exactly what it was; or a ``.jsonl``
             file, of which `datasets` may fill in None where the arguments of two calls differ.
         form: ``messages``, or ``prompt-completion``.
-        filters: Which episodes are taken.
-        tools: What the model could call; by default what is noted beside the episodes.
+        filters: Rules that select episodes.
+        tools: The tools that the model could call; by default those stored with the episodes.
         replace: Replace a file that is there.
 
     Raises:

@@ -53,7 +53,7 @@ def write_table(lines: Path, path: Path) -> int:
 
     Raises:
         MissingPackage: pyarrow is not installed.
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
         RolloutFileError: The file of episodes is damaged.
     """
     return write_rows((one.to_dict() for one in read_records(lines)), EPISODES, path)
@@ -70,7 +70,7 @@ def write_rows(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], pa
 
     Raises:
         MissingPackage: pyarrow is not installed.
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
         RolloutFileError: A value is none of its column's kind.
     """
     pyarrow = _pyarrow()

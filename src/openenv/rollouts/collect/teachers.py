@@ -55,8 +55,8 @@ class ConversingPolicy:
     it saw is what the user or the tool says, and each action is a call.
 
     Args:
-        policy: Who plays.
-        system_prompt: What such a conversation begins with.
+        policy: The policy that plays.
+        system_prompt: The first message of such a conversation.
         on_interface: Told once how one acts, before the first episode begins.
     """
 

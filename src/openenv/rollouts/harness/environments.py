@@ -99,17 +99,17 @@ class EnvironmentSessions(ResourceSessionFactory[EnvironmentSession]):
     Args:
         environment: As `openenv.rollout` takes it: an address, the name of an environment that is
             installed, an environment class, a client, an `EnvPool`.
-        system_prompt: What the model is told before the task.
+        system_prompt: A system message before the task.
         unfinished: What an episode is worth that was not brought to its end; see
             `openenv.rollouts.episode_sessions.Unfinished`.
-        retries: How often a reset is tried again whose failure may pass.
+        retries: Further attempts at a reset whose failure may pass.
 
     Attributes:
-        meter: What the environments have cost.
+        meter: The costs of the environments.
 
     Raises:
         OpenEnvError: The environment cannot be reached, or does not tell how one acts in it.
-        TypeError: It is no environment.
+        TypeError: `environment` is no environment.
     """
 
     def __init__(
@@ -132,12 +132,12 @@ class EnvironmentSessions(ResourceSessionFactory[EnvironmentSession]):
 
         Args:
             task: A `Task`, or a mapping of its fields; or a prompt, as a text or as messages.
-            seed: Of the environment; one that the task has counts.
-            episode_id: Of the environment.
+            seed: The environment's seed; a seed of the task takes precedence.
+            episode_id: The environment's id of the episode.
 
         Raises:
-            CapacityError: There is no place for it.
-            OpenEnvError: It could not begin.
+            CapacityError: The server has no place for the episode.
+            OpenEnvError: The episode could not begin.
             TaskNotTaken: The environment ignores what the task consists of.
         """
         return background.run(self._begun(task, seed, episode_id))

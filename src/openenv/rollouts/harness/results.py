@@ -33,9 +33,9 @@ class ToolResult:
     """The result of a tool call.
 
     Attributes:
-        data: What the tool gives back; JSON-like.
+        data: The result of the tool; JSON-like.
         done: The episode is over.
-        metadata: What the model does not see: the step's ``reward`` and the ``state``.
+        metadata: Data hidden from the model: the step's ``reward`` and the ``state``.
         error: Why the call was not carried out, or failed, in words for the model; None where it
             was carried out.
     """
@@ -80,7 +80,7 @@ class RolloutEvent:
 
     Attributes:
         type: ``model_response`` or ``tool_call``, or what a black-box harness calls it.
-        payload: What happened.
+        payload: The details of the event.
     """
 
     type: str
@@ -101,7 +101,7 @@ class ModelStepResult:
     """A turn of the model, with the tokens if known.
 
     Attributes:
-        response: What the model said.
+        response: The model's response.
         prompt_ids: Tokens of all that it read.
         completion_ids: Tokens that it wrote.
         logprobs: The log-probability of each of them, in nats.
@@ -123,7 +123,7 @@ class ModelStep(Protocol):
 
         Args:
             messages: The conversation until now.
-            tools: What the model may call.
+            tools: The tools that the model may call.
             sampling: Settings of the sampler (``temperature``, ``max_tokens``, ...).
         """
         ...
@@ -140,7 +140,7 @@ class HarnessRolloutResult:
     Attributes:
         messages: The conversation.
         tool_trace: The calls of tools, in order.
-        events: What happened, in order.
+        events: The events in order.
         done: The rollout came to its end: the model was done, or the episode was.
         metrics: ``turns`` and ``tool_calls``; ``truncated`` where the limit of calls ended it.
         prompt_ids: The tokens before the first that the model wrote.

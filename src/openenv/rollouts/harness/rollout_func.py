@@ -42,7 +42,7 @@ def build_harness_rollout_func(
         session_factory: Begins a session for a prompt.
         harness_adapter: Plays the rollouts.
         model_step_builder: Makes the model step of a session from ``(trainer, session)``.
-        limits: Where a rollout ends at the latest.
+        limits: Limits that end a rollout.
         reward_key: The column of the reward.
         concurrency: How many rollouts are played at a time, each in a thread of its own; the model
             steps have to allow it. Default: one after the other.

@@ -107,7 +107,7 @@ class LoopOwningSession(Protocol):
         """Wait until the agent has ended; return the exit status.
 
         Raises:
-            TimeoutError: It was not, in time.
+            TimeoutError: The agent has not ended in time.
         """
         ...
 
@@ -124,7 +124,7 @@ class TrainableSession(Protocol):
         """Wait until the agent has ended; return the exit status.
 
         Raises:
-            TimeoutError: It was not, in time.
+            TimeoutError: The agent has not ended in time.
         """
         ...
 
@@ -132,7 +132,7 @@ class TrainableSession(Protocol):
         """Return the model's calls with exact tokens, log-probabilities and masks.
 
         Raises:
-            ValueError: What was captured is not fit to train on.
+            ValueError: The capture cannot be trained on.
         """
         ...
 
@@ -145,10 +145,10 @@ class StepEnvSessionAdapter(ResourceSession):
 
     Args:
         client: A client of the environment; an asynchronous one is used through its `sync()`.
-        task: What `initial_messages_builder` is told of the task.
+        task: The task, passed on to `initial_messages_builder`.
         seed: Handed to `reset`; None leaves it out.
-        episode_id: Likewise.
-        tool_specs: What the model may call.
+        episode_id: Handed to `reset`; None leaves the argument out.
+        tool_specs: The tools that the model may call.
         action_builder: Makes the action of a call; a KeyError, TypeError or ValueError of it is
             the model's mistake.
         initial_messages_builder: Makes the first messages from the result of `reset`.

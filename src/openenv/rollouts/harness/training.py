@@ -17,8 +17,8 @@ class TrainingTurn(BaseModel):
 
     Attributes:
         node_id: The call's name in its graph of calls; unique in a trace.
-        prompt_token_ids: What the model read; P tokens, at least one.
-        completion_token_ids: What it wrote; C tokens.
+        prompt_token_ids: The P tokens that the model read, at least one.
+        completion_token_ids: The C tokens that the model wrote.
         per_token_logps: The log-probability of each of these, C numbers in nats, none above 0.
         loss_mask: P + C times 0 or 1: which tokens are trained on. Those of the prompt never are.
         request: The call, as the agent made it.
@@ -77,7 +77,7 @@ class TrainingTrace(BaseModel):
     """The model's calls of a rollout.
 
     Attributes:
-        schema_version: Of this form; 1.
+        schema_version: The version of this schema, 1.
         turns: The calls, in the order in which they were made.
     """
 

@@ -51,7 +51,7 @@ class PolicyStopped(OpenEnvError):
     """The policy has nothing more to do: the episode ends as `stopped`.
 
     Attributes:
-        ends_run: It will not play any other one either: no more begin.
+        ends_run: Whether the policy plays no other episodes either.
     """
 
     def __init__(self, why: str = "the policy has stopped", *, ends_run: bool = False) -> None:
@@ -67,8 +67,8 @@ class EpisodeOpening:
         task: The task, as agents see it; None without one.
         seed: Of the policy's own choices: another one in each rollout, and the same one in the same
             rollout of the same run.
-        rollout_id: Which rollout it is.
-        interface: How one acts in the environment; None unless the policy asks for it.
+        rollout_id: The id of the rollout.
+        interface: The environment's interface; None unless the policy asks for it.
     """
 
     task: dict[str, Any] | None = None
@@ -82,14 +82,14 @@ class PolicyTurn:
     """The information that a policy has for the next action.
 
     Attributes:
-        observation: What was seen last: of the client's model, or a dictionary.
+        observation: The latest observation: the client's model, or a dictionary.
         step: The number of steps taken so far.
         task: The task, as agents see it; None without one.
         result: The whole last `StepResult`.
         history: (action, observation) of each step so far.
-        refusal: Why the last action was not taken; None where it was.
-        seconds_left: Of the limit, if there is one.
-        tokens_left: Of the limit, if there is one.
+        refusal: Reason why the last action was not taken; None if taken.
+        seconds_left: Seconds that are left of the limit; None without a limit.
+        tokens_left: Tokens that are left of the limit; None without a limit.
     """
 
     observation: Any
@@ -110,9 +110,9 @@ class Decision:
         action: A model of the environment's, or a mapping of its fields.
         record: What is kept of it, as JSON has it: the text, say; `prompt_token_ids`,
             `completion_token_ids` and `logprobs`, of which a trainer makes its batch.
-        model_calls: How often a model was asked.
-        prompt_tokens: That were read for it.
-        completion_tokens: That were written for it.
+        model_calls: Number of model calls.
+        prompt_tokens: Number of prompt tokens read.
+        completion_tokens: Number of completion tokens written.
     """
 
     action: Any
@@ -126,7 +126,7 @@ class InvalidReply(OpenEnvError, ValueError):
     """The policy's reply is no action; the policy is asked again with this text as `refusal`.
 
     Attributes:
-        decision: What it has cost; its action is what there was instead of one.
+        decision: The costs, with the invalid action.
     """
 
     def __init__(self, why: str, decision: Decision | None = None) -> None:
@@ -141,8 +141,8 @@ class PolicyPlayer(Protocol):
         """Choose an action.
 
         Raises:
-            InvalidReply: It came to no action, and may be asked again.
-            PolicyStopped: It has nothing more to do.
+            InvalidReply: The reply is no action; the player may be asked again.
+            PolicyStopped: The player has nothing more to do.
             Exception: The attempt has failed. One of a passing cause is made anew: see
                 `openenv.rollouts.failures`.
         """
@@ -153,8 +153,8 @@ class Policy(Protocol):
     """Plays episodes, many at once.
 
     Attributes:
-        name: What the records call it.
-        needs_interface: It asks how one acts in the environment.
+        name: The name in records.
+        needs_interface: Whether the policy needs the environment's interface.
         wants_refusals: An action that the environment refuses is no failure: it is asked again.
 
     One that can play only so many episodes at once says so by `max_concurrency`.

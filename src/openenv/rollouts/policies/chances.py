@@ -84,7 +84,7 @@ def sample_value(schema: Mapping[str, Any], chance: Random) -> Any:
     """Draw a value that a JSON schema allows.
 
     Raises:
-        PolicyError: It asks for what nobody can make up, such as a pattern.
+        PolicyError: The schema has a restriction that cannot be drawn from, such as a pattern.
     """
     return _value(dict(schema), dict(schema), chance, 0)
 

@@ -47,7 +47,7 @@ def checked_act_by(act_by: str) -> ActBy:
     """Return `act_by` if valid.
 
     Raises:
-        PolicyError: It is none.
+        PolicyError: `act_by` is not valid.
     """
     if act_by not in get_args(ActBy):
         known = ", ".join(get_args(ActBy))
@@ -62,11 +62,11 @@ class ModelReply:
     Attributes:
         text: Its words.
         calls: Its calls of tools.
-        message: It, as the conversation keeps it.
-        record: What is kept of it beside its text.
-        prompt_tokens: That it read.
-        completion_tokens: That it wrote.
-        is_cut: It came to a limit before the model ended it; it is not carried out.
+        message: The reply as a message of the conversation.
+        record: Further data for the record, beside the text.
+        prompt_tokens: Number of tokens that the model read.
+        completion_tokens: Number of tokens that the model wrote.
+        is_cut: Whether a limit cut the reply off; it is not carried out then.
         written: Its words with special tokens, as some models write calls; None if that is `text`.
         specials: The special tokens of its tokenizer.
     """
@@ -87,8 +87,8 @@ class ModelConversation(ABC):
 
     Args:
         opening: The episode.
-        system_prompt: What comes first, if anything.
-        act_by: How the model acts.
+        system_prompt: The first message, if any.
+        act_by: The way in which the model acts.
         describes_tools: Tell the model in words how to act, since it is not told otherwise.
         sees: The model takes pictures. Otherwise an observation that has one raises `NotSupported`.
 
@@ -127,7 +127,7 @@ class ModelConversation(ABC):
         """Have the model reply to the messages.
 
         Raises:
-            InvalidReply: It said nothing that can be read.
+            InvalidReply: The reply cannot be read.
         """
 
     async def act(self, turn: PolicyTurn) -> Decision:

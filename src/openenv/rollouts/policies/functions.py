@@ -29,7 +29,7 @@ def as_policy(given: Any, *, concurrency: int = 1) -> Policy:
 
     Args:
         given: A policy, or the name of one; a function; a class with `act`, or an object of one.
-        concurrency: How many episodes it is to play at once.
+        concurrency: Number of episodes that the policy is to play at once.
 
     Raises:
         PolicyError: It is none of these; or it is an object that remembers an episode, and is to
@@ -68,7 +68,7 @@ class FunctionPolicy:
 
     Args:
         function: Takes the observation, and by their names other fields of `PolicyTurn`.
-        name: What the records call it; by default what it is called.
+        name: The name in records; by default the function's.
         wants_refusals: Ask it again, with `refusal`, where the environment refuses its action. By
             default where it takes an argument of that name.
     """
@@ -103,7 +103,7 @@ class PerEpisode:
     Args:
         make: Makes one: a class, say, whose `act` is asked as a function is. Its `reset`, if it has
             one, is called with what it takes of the fields of `EpisodeOpening`.
-        name: What the records call it; by default what `make` is called.
+        name: The name in records; by default that of `make`.
     """
 
     needs_interface = False

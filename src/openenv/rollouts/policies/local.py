@@ -29,14 +29,14 @@ class TransformersPolicy:
     Args:
         model: A folder, or the name of a model of the hub; or a model.
         tokenizer: Its tokenizer; by default that of the folder.
-        name: What the records call it.
-        revision: Which commit of a model of the hub; by default the newest.
-        system_prompt: What every conversation begins with.
-        act_by: How the model acts: ``auto``, ``json`` or ``text``.
-        temperature: Of sampling; 0 takes the likeliest token each time.
-        top_p: Of sampling.
+        name: The name in records.
+        revision: The commit of a model of the Hub; by default the newest.
+        system_prompt: The first message of every conversation.
+        act_by: The way in which the model acts: ``auto``, ``json`` or ``text``.
+        temperature: Sampling temperature; 0 takes the likeliest token each time.
+        top_p: Nucleus sampling threshold.
         max_tokens: The most that a reply may have.
-        device: Where it runs; by default where it is, or a GPU if there is one.
+        device: The device; by default the model's, or a GPU if there is one.
 
     Raises:
         MissingPackage: torch or transformers is not installed.
@@ -95,7 +95,7 @@ class TransformersPolicy:
         """Generate the next message of a conversation.
 
         Args:
-            messages: It, in the form of OpenAI's API.
+            messages: The conversation in the form of OpenAI's API.
             seed: Decides what is sampled.
             max_tokens: The most that the reply may have.
         """

@@ -25,13 +25,13 @@ class LLMPolicy:
     """A language model that acts by calling the environment's tools.
 
     Args:
-        client: Of the model.
-        name: What the records call it; by default the model's name.
-        system_prompt: What every conversation begins with.
-        act_by: How the model acts; see `openenv.rollouts.policies.conversations`.
+        client: The client of the model.
+        name: The name in records; by default the model's.
+        system_prompt: The first message of every conversation.
+        act_by: The way to act; see `openenv.rollouts.policies.conversations`.
         sees: The model is shown pictures, as ``image_url`` parts. Without, an observation that has
             one raises `NotSupported`.
-        **options: That go with each request, such as ``temperature`` and ``max_tokens``.
+        **options: Options of each request, such as ``temperature`` and ``max_tokens``.
 
     Raises:
         PolicyError: There is no such way to act.

@@ -32,15 +32,15 @@ def policy_named(
         name: ``random``; ``human``; ``openai:MODEL`` and ``anthropic:MODEL``, of a server that
             speaks either API; ``transformers:FOLDER``; ``scripted:FILE``; or ``module:name``,
             which is imported, and may be whatever `openenv.rollouts.policies.base` describes.
-        base_url: Where the server of a model is; by default whoever made the API.
+        base_url: The address of the model's server; by default the API's maker.
         api_key: Its key; by default that of OPENAI_API_KEY or ANTHROPIC_API_KEY.
         **options: Of `LLMPolicy` or `TransformersPolicy`, such as ``system_prompt``, ``act_by``,
             ``temperature`` (by default 0 of an API, and 1 of ``transformers:``) and ``max_tokens``,
             the most that one reply may have (by default 4096 of an API, and 256).
 
     Raises:
-        PolicyError: There is none of that name, or it takes no such options.
-        MissingPackage: What it needs is not installed.
+        PolicyError: There is no policy of that name, or it takes no such options.
+        MissingPackage: A package that the policy needs is not installed.
     """
     kind, _, rest = name.partition(":")
     if kind in MODEL_KEY_VARIABLES and rest:

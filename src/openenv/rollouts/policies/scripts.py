@@ -26,7 +26,7 @@ class ScriptedPolicy:
     Args:
         actions: Those of every episode; or, by the id of a task, those of its episodes. Without
             tasks, an episode's seed stands for the id.
-        name: What the records call it.
+        name: The name in records.
     """
 
     needs_interface = False
@@ -45,7 +45,7 @@ class ScriptedPolicy:
         """Read a file of JSON lines: an action a line; or, for tasks, ``{"task_id", "actions"}``.
 
         Raises:
-            PolicyError: It cannot be read, or is neither.
+            PolicyError: The file cannot be read, or is no script.
         """
         try:
             lines = Path(path).read_bytes().splitlines()

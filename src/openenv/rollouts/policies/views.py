@@ -73,7 +73,7 @@ def view(
     """Return an observation as text; see `look_at` for arguments and errors.
 
     Raises:
-        NotSupported: It has a picture, which a text cannot show.
+        NotSupported: The observation has a picture, which a text cannot show.
     """
     seen = look_at(observation, visible, shows)
     if seen.pictures:

@@ -33,8 +33,8 @@ def first_difference(
     Args:
         expected: A JSON value.
         got: Another one.
-        tolerance: How far numbers may be apart, absolutely or in relation to the larger one.
-        path: Where the two are.
+        tolerance: Allowed difference of numbers, absolute or relative to the larger one.
+        path: The JSON path of the two values.
     """
     if isinstance(expected, dict) and expected.keys() == ARRAY_KEYS:
         return _between_arrays(expected, got, tolerance, path)

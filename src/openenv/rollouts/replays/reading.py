@@ -39,7 +39,7 @@ class RecordingHeader:
         openenv: The version that wrote it.
         session_id: The session.
         time: When, in seconds since the epoch.
-        part: Which part of the recording it begins, from 0.
+        part: The number of the part that begins here, from 0.
     """
 
     environment: str
@@ -65,26 +65,26 @@ class RecordedEvent:
     """A reset, step or restore. Values have JSON types.
 
     Attributes:
-        kind: Which of them.
+        kind: The kind of event.
         episode: The number of its episode.
         step: The number of the step in its episode; 0 for the others.
         time: When it was answered, in seconds since the epoch.
-        seconds: How long the environment took.
+        seconds: Seconds that the environment took.
         seed: The seed of a reset.
         action: The action of a step.
         arguments: Further arguments.
         snapshot: The bytes of a restore.
-        observation: What was seen, without reward, done and truncated; None after an error.
+        observation: The observation without reward, done and truncated; None after an error.
         reward: The reward.
-        terminated: The episode ended by itself.
-        truncated: It was cut off.
+        terminated: Whether the episode ended by itself.
+        truncated: Whether the episode was cut off.
         info: Diagnostics.
-        metadata: What was sent beside the observation.
-        reward_info: What is known of the reward beside the number; see `openenv.reward`.
+        metadata: Metadata sent with the observation.
+        reward_info: Details of the reward; see `openenv.reward`.
         ignored_arguments: Names of arguments that were not taken.
         state: The state after a restore.
-        error: What went wrong instead.
-        unrecorded: Why some of this could not be written down; else None.
+        error: The error, if the call failed.
+        unrecorded: Reason why something could not be recorded; else None.
     """
 
     kind: Annotated[Literal["reset", "step", "restore"], Field(alias="event")]
@@ -124,7 +124,7 @@ class RecordedEpisode:
     """The events from a reset or restore to the next.
 
     Attributes:
-        number: Which one of its session, from 1; 0 is what came before the first.
+        number: The number in the session, from 1; 0 for what came before the first episode.
         events: In their order; the first one begins the episode, where `has_beginning`. There are
             none where all that came before the next episode, or the end, is missing.
         lost: How many events are missing after the last one. What comes after them is another
@@ -203,7 +203,7 @@ def read_header(path: str | os.PathLike[str]) -> RecordingHeader:
 
     Raises:
         OSError: The file cannot be read.
-        RecordingError: It is no recording.
+        RecordingError: The file is no recording.
     """
     with Path(path).open("rb") as file:
         return _header(Path(path), file.readline())

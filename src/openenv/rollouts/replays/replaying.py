@@ -44,9 +44,9 @@ class Divergence:
     Attributes:
         episode: The number of the episode.
         step: The number of the step; 0 is the reset.
-        path: What differed, as a JSON path within the event: ``$.observation.hand[0]``.
-        expected: What was recorded there.
-        got: What came this time.
+        path: JSON path of the difference in the event: ``$.observation.hand[0]``.
+        expected: The recorded value.
+        got: The value of the replay.
     """
 
     episode: int
@@ -67,8 +67,8 @@ class ReplayReport:
     """The result of a replay.
 
     Attributes:
-        episodes: How many were played again.
-        events: How many resets, steps and restores that were.
+        episodes: Number of replayed episodes.
+        events: Number of replayed resets, steps and restores.
         skipped: Episodes that were not, or only in part: their beginning is missing, events are,
             or a call was given up while it ran, or takes too long for its `timeout_s` now.
         unseeded: Episodes that were begun without a seed.
@@ -116,7 +116,7 @@ def replay(
             started for as long as the replay takes.
         url: A server.
         episode: The number of the only episode that is played.
-        tolerance: How far numbers may be apart, absolutely or in relation to the larger one.
+        tolerance: Allowed difference of numbers, absolute or relative to the larger one.
         progress: Called with the number of events that have been played, after each.
         trust_recorded: Import whatever environment the recording names. Setting
             OPENENV_TRUST_REMOTE_CODE says so too.
@@ -166,7 +166,7 @@ class UntrustedTarget(TargetError):
     """A recording names code that would be imported without anybody's consent.
 
     Attributes:
-        target: What it names.
+        target: The target that the recording names.
     """
 
     def __init__(self, path: str, target: str) -> None:
