@@ -9,13 +9,13 @@ import pytest
 from support.commands import ENVIRONMENTS
 
 from openenv.cli._template import EnvironmentNames, render
-from openenv.images.dockerfile import Dockerfile
+from openenv.images.dockerfile import ParsedDockerfile
 
 OURS = render(EnvironmentNames.of("my_game_env"))["server/Dockerfile"]
 
 
-def of(text: str) -> Dockerfile:
-    return Dockerfile(text, "a test")
+def of(text: str) -> ParsedDockerfile:
+    return ParsedDockerfile(text, "a test")
 
 
 def test_its_arguments_are_found() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from openenv.hub.errors import StructureError
-from openenv.images.dockerfile import Dockerfile, DockerfileInstruction
+from openenv.images.dockerfile import DockerfileInstruction, ParsedDockerfile
 
 __all__ = ["replace_base", "set_interface"]
 
@@ -21,7 +21,7 @@ def replace_base(text: str, image: str) -> str:
     Raises:
         StructureError: The final stage starts from another stage, or the Dockerfile has no FROM.
     """
-    dockerfile = Dockerfile(text, "")
+    dockerfile = ParsedDockerfile(text, "")
     starts = [one for one in dockerfile.instructions if one.name == "FROM"]
     if not starts:
         raise StructureError("the Dockerfile has no FROM, so there is no base image to replace")
@@ -45,7 +45,7 @@ def set_interface(text: str, shown: bool) -> str:
 
     A Dockerfile whose final stage sets the same value is returned unchanged.
     """
-    dockerfile = Dockerfile(text, "")
+    dockerfile = ParsedDockerfile(text, "")
     own = dockerfile.stages[-1].instructions if dockerfile.stages else ()
     value = "true" if shown else "false"
     pattern = re.compile(rf"\b{VARIABLE}[= ]\"?(\w+)")

@@ -10,7 +10,7 @@ from functools import cached_property
 from openenv.providers._dockerfiles import Instruction as Written
 from openenv.providers._dockerfiles import instructions
 
-__all__ = ["LOCK", "OURS", "Dockerfile", "DockerfileInstruction", "DockerfileStage"]
+__all__ = ["LOCK", "OURS", "ParsedDockerfile", "DockerfileInstruction", "DockerfileStage"]
 
 OURS = ".openenv"
 """Directory in a build context for the files that `openenv build` adds."""
@@ -58,7 +58,7 @@ class DockerfileStage:
 
 
 @dataclass(frozen=True)
-class Dockerfile:
+class ParsedDockerfile:
     """A Dockerfile's text and source."""
 
     text: str

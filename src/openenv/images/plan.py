@@ -13,7 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from openenv._internal.toml import parse_toml
 from openenv.images.context import BuildContext, read_build_context
-from openenv.images.dockerfile import Dockerfile
+from openenv.images.dockerfile import ParsedDockerfile
 from openenv.images.errors import BuildError
 from openenv.manifest import (
     MANIFEST,
@@ -54,7 +54,7 @@ class BuildPlan:
     name: str
     package: str
     contents: BuildContext
-    dockerfile: Dockerfile
+    dockerfile: ParsedDockerfile
     workspace: Path | None
     arguments: Mapping[str, str]
     labels: Mapping[str, str]
@@ -152,13 +152,13 @@ def default_tags(plan: BuildPlan) -> tuple[str, ...]:
 # ------------------------------------------------------------------ the Dockerfile
 
 
-def _dockerfile(environment: Path, told: Path | None, default: str) -> Dockerfile:
+def _dockerfile(environment: Path, told: Path | None, default: str) -> ParsedDockerfile:
     try:
         if told is not None:
-            return Dockerfile(told.read_text(encoding="utf-8"), str(told))
+            return ParsedDockerfile(told.read_text(encoding="utf-8"), str(told))
         for place in PLACES:
             if (environment / place).is_file():
-                return Dockerfile((environment / place).read_text(encoding="utf-8"), place)
+                return ParsedDockerfile((environment / place).read_text(encoding="utf-8"), place)
     except (OSError, UnicodeDecodeError) as error:
         why = (
             "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
@@ -167,11 +167,11 @@ def _dockerfile(environment: Path, told: Path | None, default: str) -> Dockerfil
             f"the Dockerfile {told or environment} {why}",
             hint=f"without --dockerfile it is {' or '.join(PLACES)} of the environment, or ours",
         ) from error
-    return Dockerfile(default, "the one of `openenv init`, as it has none of its own")
+    return ParsedDockerfile(default, "the one of `openenv init`, as it has none of its own")
 
 
 def _arguments(
-    dockerfile: Dockerfile, package: str, base: str | None, told: Mapping[str, str]
+    dockerfile: ParsedDockerfile, package: str, base: str | None, told: Mapping[str, str]
 ) -> dict[str, str]:
     given = dict(told)
     if base is None:

@@ -317,7 +317,7 @@ def _plan(environment: Path, base_image: str | None, interface: bool | None) -> 
     """Return the build plan, with the Dockerfile changed as the options say."""
     from openenv.hub.dockerfiles import replace_base, set_interface
     from openenv.images import read_plan
-    from openenv.images.dockerfile import Dockerfile
+    from openenv.images.dockerfile import ParsedDockerfile
 
     plan = read_plan(environment, default_dockerfile="")
     text = plan.dockerfile.text
@@ -325,7 +325,7 @@ def _plan(environment: Path, base_image: str | None, interface: bool | None) -> 
         text = replace_base(text, base_image)
     if interface is not None:
         text = set_interface(text, interface)
-    return replace(plan, dockerfile=Dockerfile(text, plan.dockerfile.source))
+    return replace(plan, dockerfile=ParsedDockerfile(text, plan.dockerfile.source))
 
 
 def _image_name(name: str) -> str:

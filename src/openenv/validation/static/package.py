@@ -11,7 +11,7 @@ from typing import Any
 from openenv._internal.toml import parse_toml
 from openenv.errors import OpenEnvError
 from openenv.images.context import BuildContext, read_build_context
-from openenv.images.dockerfile import Dockerfile, DockerfileInstruction, DockerfileStage
+from openenv.images.dockerfile import DockerfileInstruction, DockerfileStage, ParsedDockerfile
 from openenv.images.errors import BuildError
 from openenv.images.plan import BuildPlan, read_plan
 from openenv.manifest import MANIFEST
@@ -43,7 +43,7 @@ class Package:
 
     root: Path
     contents: BuildContext
-    dockerfile: Dockerfile | None
+    dockerfile: ParsedDockerfile | None
     plan: BuildPlan | None
     why_no_plan: str
     project: Mapping[str, Any] = field(repr=False)
@@ -106,21 +106,21 @@ def read_package(root: Path, manifest: AnyManifest | None, *, base: str | None =
     return Package(root, contents, dockerfile, plan, why_not, project, tuple(unreadable))
 
 
-def _dockerfile(root: Path, manifest: AnyManifest | None) -> Dockerfile | None:
+def _dockerfile(root: Path, manifest: AnyManifest | None) -> ParsedDockerfile | None:
     declared = (
         (manifest.execution.dockerfile,) if isinstance(manifest, NormalizedManifestV2) else ()
     )
     for place in (*declared, *PLACES):
         if (root / place).is_file():
             try:
-                return Dockerfile((root / place).read_text(encoding="utf-8"), place)
+                return ParsedDockerfile((root / place).read_text(encoding="utf-8"), place)
             except ValueError as error:
                 raise PackageError(f"{place} cannot be read: {error}") from error
     return None
 
 
 def _plan(
-    root: Path, dockerfile: Dockerfile | None, base: str | None
+    root: Path, dockerfile: ParsedDockerfile | None, base: str | None
 ) -> tuple[BuildPlan | None, str]:
     if not (root / MANIFEST).is_file():
         return None, f"`openenv build` builds packages with {MANIFEST}"
