@@ -46,7 +46,7 @@ SERVER = re.compile(r"(?:\w+=\S+ )*openenv (?:serve|gateway)\b")
 PACKAGES = {"blackjack_env": "openenv-blackjack-env", "pytest": "pytest"}
 
 SETUP = """\
-# What this notebook needs, where it is not installed; and a directory for what it writes.
+# Install missing packages, and make a directory for the files of this notebook.
 import importlib
 import importlib.util
 import os
