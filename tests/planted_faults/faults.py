@@ -125,8 +125,8 @@ FAULTS = (
     Fault(
         "a reading in between drops a late answer",
         "client/connection.py",
-        "                        sent.outcome = reply  # a late answer\n",
-        "                        pass\n",
+        "                    sent.outcome = reply  # a late answer\n",
+        "                    pass\n",
         (f"{GIVEN_UP}.py::test_a_reading_in_between_keeps_the_late_answer", PROMISE),
     ),
     Fault(
@@ -139,8 +139,8 @@ FAULTS = (
     Fault(
         "a batch whose caller was interrupted is dropped",
         "client/session_group.py",
-        "            sent.place[sent.request.id] = sent\n",
-        "            pass\n",
+        "                sent.place[sent.request.id] = sent\n",
+        "                pass\n",
         (f"{GIVEN_UP}_batches.py::test_a_batch_may_be_interrupted_at_any_moment", PROMISE),
     ),
     Fault(

@@ -1,4 +1,4 @@
-"""Where an agent reaches the tools of a session that somebody else drives."""
+"""Access of an agent, by MCP, to the tools of a session that a client drives."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+from openenv.client.internals import ClientInternals, internals
 from openenv.errors import NotSupported, ProtocolError
 from openenv.protocol.messages import MCPReply, Request
 from openenv.protocol.routes import ROUTE_QUERY
@@ -20,11 +21,12 @@ __all__ = ["AgentAccess", "agent_access"]
 
 @dataclass(frozen=True)
 class AgentAccess:
-    """How an agent connects by MCP to the session of a client.
+    """The address and headers by which an agent reaches a client's session by MCP.
 
     Attributes:
-        url: Where. On a server without keys it names the session, and whoever has it is let in.
-        headers: What is to be sent along: the agent's own key, where the server has keys.
+        url: The address of the MCP endpoint. On a server without keys the address names the
+            session, and everybody who knows the address is let in.
+        headers: Headers to send: the agent's own key, if the server has keys.
         session_id: The session.
     """
 
@@ -34,10 +36,11 @@ class AgentAccess:
 
 
 async def agent_access(client: EnvClient[Any, Any, Any]) -> AgentAccess:
-    """See `EnvClient.agent_access`."""
-    session_id = (await _ask(client, CREATE))["session_id"]
-    key = (await _ask(client, AGENT_KEY))["key"]
-    if client.base_url is None or client._open_transport is not None:
+    """Return how an agent reaches the session of a client; see `EnvClient.agent_access`."""
+    inside = internals(client)
+    session_id = (await _ask(inside, CREATE))["session_id"]
+    key = (await _ask(inside, AGENT_KEY))["key"]
+    if client.base_url is None or inside.open_transport is not None:
         raise NotSupported(
             "an environment in this process has no address; serve it, for an agent to reach it",
             feature="agent_access",
@@ -45,17 +48,17 @@ async def agent_access(client: EnvClient[Any, Any, Any]) -> AgentAccess:
     query = {}
     if key is None:
         query["session_id"] = session_id
-    if client._session.route is not None:  # which server of a gateway's has the session
-        query[ROUTE_QUERY] = client._session.route
+    if inside.session.route is not None:  # the server of a gateway that has the session
+        query[ROUTE_QUERY] = inside.session.route
     url = f"{_http(client.base_url)}/mcp" + (f"?{urlencode(query)}" if query else "")
     if key is None:
         return AgentAccess(url, {}, session_id)
     return AgentAccess(url, {"Authorization": f"Bearer {key}"}, session_id)
 
 
-async def _ask(client: EnvClient[Any, Any, Any], method: str) -> dict[str, Any]:
+async def _ask(client: ClientInternals, method: str) -> dict[str, Any]:
     data = {"jsonrpc": "2.0", "id": 1, "method": method}
-    reply = await client._request(Request("mcp", data))
+    reply = await client.request(Request("mcp", data))
     response = reply.response if isinstance(reply, MCPReply) else None
     if not isinstance(response, dict):
         raise ProtocolError(f"the server answered {method} with {type(reply).__name__}")
@@ -67,7 +70,7 @@ async def _ask(client: EnvClient[Any, Any, Any], method: str) -> dict[str, Any]:
 
 
 def _http(base_url: str) -> str:
-    """A server's address, of whichever scheme, as one of HTTP."""
+    """Return a server's address with an HTTP scheme."""
     if "://" not in base_url:
         return f"http://{base_url}"
     return re.sub("^ws", "http", base_url)

@@ -743,8 +743,9 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         self, journal: Journal, request: Request, timeout_s: float | None
     ) -> Reply:
         from openenv.client import snapshots
+        from openenv.client.internals import internals
 
-        return await snapshots.journaled(self, journal, request, timeout_s)
+        return await snapshots.journaled(internals(self), journal, request, timeout_s)
 
     async def _agent_access_async(self) -> AgentAccess:
         from openenv.client.agents import agent_access
@@ -753,15 +754,17 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
 
     async def _snapshot_async(self, *, replay: bool) -> bytes:
         from openenv.client import snapshots
+        from openenv.client.internals import internals
 
-        return await snapshots.take(self, replay=replay)
+        return await snapshots.take(internals(self), replay=replay)
 
     async def _restore_async(self, data: bytes) -> StateT:
         from openenv.client import snapshots
+        from openenv.client.internals import internals
 
         if self._scoring is not None:
             self._scoring.lose("the episode was restored, and its beginning is not known")
-        return cast(StateT, await snapshots.restore(self, data))
+        return cast(StateT, await snapshots.restore(internals(self), data))
 
     async def _fork_async(self, n: int, *, replay: bool) -> list[Self]:
         from openenv.client import snapshots

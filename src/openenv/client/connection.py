@@ -154,6 +154,13 @@ class SentRequest(msgspec.Struct, eq=False):
         elif self.outcome is not None and is_interim(self.outcome):
             self.outcome = None
 
+    def takes(self, error: ErrorReply) -> bool:
+        """Return whether an error is an answer to the caller that waits now, if any.
+
+        That a step is overdue is none to a caller that gave the step up before, and asks again.
+        """
+        return not is_interim(error) or (self.deliver is not None and not self.is_asked_again)
+
     def is_answerable(self) -> bool:
         """Return whether the outcome is there, or can still be told from others when it comes."""
         connection = self.session.connection
@@ -658,34 +665,35 @@ class Connection:
         half = len(requests) // 2
         return self._write_some(requests[:half]) + self._write_some(requests[half:])
 
-    def send_written(
-        self,
-        frames: list[tuple[list[Request], bytes]],
-        deliver: Callable[[SentRequest], None],
-        note: Callable[[SentRequest], None],
-    ) -> None:
-        """Send frames that `write` has written.
+    def register(
+        self, frames: list[tuple[list[Request], bytes]], deliver: Callable[[SentRequest], None]
+    ) -> list[SentRequest]:
+        """Take frames that `write` has written for sent; `transmit` follows at once.
 
         Args:
             frames: The frames, and the requests in each.
             deliver: Called with each request when its outcome is there.
-            note: Called with each request before any of them is sent.
         """
         protocol, sessions = self.protocol, self.sessions
+        registered: list[SentRequest] = []
         for requests, frame in frames:
             protocol.note_sent(requests, frame)
             for request in requests:
                 session = sessions[request.session]
                 place = session.sent
-                sent = SentRequest(request, frame, session, place, deliver)
-                place[request.id] = sent
-                note(sent)
-        if self._transport is None:
+                place[request.id] = sent = SentRequest(request, frame, session, place, deliver)
+                registered.append(sent)
+        return registered
+
+    def transmit(self, frames: list[tuple[list[Request], bytes]]) -> None:
+        """Send frames, or have them sent once a broken connection is resumed."""
+        transport = self._transport
+        if transport is None:
             self._hurry.set()
             return
         with contextlib.suppress(TransportClosed):  # `on_closed` comes
             for _, frame in frames:
-                self._transport.send(frame)
+                transport.send(frame)
 
     def hurry(self) -> None:
         """Have a broken connection try at once to resume: a call waits for an earlier request."""
@@ -698,23 +706,23 @@ class Connection:
         sessions, protocol = self.sessions, self.protocol
         try:
             for number, request_id, reply in protocol.receive(frame):
-                session = None if number is None else sessions.get(number)
+                session = sessions.get(number)  # type: ignore[arg-type]  # None finds none
                 if isinstance(reply, Notice):
                     self._heed(session, reply)
                     continue
                 if session is None:
                     continue
-                sent = session.sent.get(request_id)  # type: ignore[arg-type]
                 if type(reply) is ErrorReply and (reply.is_fatal or request_id == 0):
                     self._refuse(session, request_id, reply)
-                elif sent is not None:
-                    deliver = sent.deliver
-                    if deliver is not None:
-                        if not (sent.is_asked_again and is_interim(reply)):
-                            sent.outcome = reply
-                            deliver(sent)
-                    elif self.version and not is_interim(reply):
-                        sent.outcome = reply  # a late answer
+                    continue
+                sent = session.sent.get(request_id)  # type: ignore[arg-type]
+                if sent is None or (type(reply) is ErrorReply and not sent.takes(reply)):
+                    continue
+                if sent.deliver is not None:
+                    sent.outcome = reply
+                    sent.deliver(sent)
+                elif self.version:
+                    sent.outcome = reply  # a late answer
         except ProtocolError as error:
             self._break_off(error)
             return

@@ -1,4 +1,4 @@
-"""`Replicas`: as many clients as a provider was asked for servers, each with one of its own."""
+"""`Replicas`: clients that are opened together, each with a server of its own."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from openenv.client import background
+from openenv.client.internals import internals
 
 __all__ = ["Replicas"]
 
@@ -22,11 +23,14 @@ class Replicas(Generic[C]):
         async with CodingEnv.with_provider(provider) as envs:
             await asyncio.gather(*(env.reset() for env in envs))
 
-    With ``with`` they are used synchronously. Where one cannot be had, none is left.
+    ``with`` gives clients for synchronous use. If one cannot be opened, all are closed.
 
     Args:
-        make: Makes a client that starts a server of its own.
-        count: How many.
+        make: Returns a client that starts a server of its own.
+        count: The number of clients.
+
+    Raises:
+        ValueError: `count` is below 1.
     """
 
     def __init__(self, make: Callable[[], C], count: int) -> None:
@@ -54,7 +58,8 @@ class Replicas(Generic[C]):
         _raise_first(await asyncio.gather(*closing, return_exceptions=True))
 
     def __enter__(self) -> list[C]:
-        background.run(_together([one._connect_async for one in self._clients], self._close_all))
+        begin = [internals(one).connect for one in self._clients]
+        background.run(_together(begin, self._close_all))
         return list(self._clients)
 
     def __exit__(
@@ -66,12 +71,12 @@ class Replicas(Generic[C]):
         background.run(self._close_all())
 
     async def _close_all(self) -> None:
-        closing = [one._close_async() for one in self._clients]
+        closing = [internals(one).close() for one in self._clients]
         _raise_first(await asyncio.gather(*closing, return_exceptions=True))
 
 
 async def _together(begin: list[Callable[[], Any]], undo: Callable[[], Any]) -> None:
-    """Begin them all; where one fails, or the caller is cancelled, take all back."""
+    """Begin all; if one fails, or the caller is cancelled, call `undo`."""
     beginning = [asyncio.ensure_future(_awaited(one())) for one in begin]
     try:
         await asyncio.gather(*beginning)

@@ -32,7 +32,7 @@ from openenv.errors import (
     SessionLost,
     server_error,
 )
-from openenv.protocol.messages import ErrorReply, Request
+from openenv.protocol.messages import ErrorReply, ObservationReply, Request
 from openenv.protocol.v1 import Queued
 
 __all__ = ["Answers", "EndpointProvider", "ServerEndpoint", "SessionGroup"]
@@ -83,15 +83,17 @@ class Answers(NamedTuple):
 class _Unclaimed:
     """Keeps answers that `SessionGroup.answers` gave, if their caller did not get them."""
 
-    def update(self, answers: Mapping[SentRequest, SentRequest]) -> None:
-        for sent in answers:
-            sent.place[sent.request.id] = sent
+    def __init__(self, answers: Answers) -> None:
+        self._sent = answers.sent
 
-    def pop(self, sent: SentRequest, default: Any) -> Any:
+    def update(self, answers: Mapping[int, SentRequest]) -> None:
+        for sent in answers.values():
+            if sent.outcome is not None and sent.request.type not in READINGS:
+                sent.place[sent.request.id] = sent
+
+    def pop(self, index: int, default: Any) -> Any:
+        sent = self._sent[index]
         return sent.place.pop(sent.request.id, default)
-
-
-_UNCLAIMED = _Unclaimed()
 
 
 class _Unreceived:
@@ -213,18 +215,18 @@ class SessionGroup:
             self._note(index, error)
         for sent in again:
             sent.is_asked_again = True
-            self._await(sent)
+            self.awaited[sent.session.key] = sent
             if sent.outcome is None:
                 sent.deliver = self._take_outcome
                 if sent.session.connection is not None:
                     sent.session.connection.hurry()
             else:
                 self._note(sent.session.key, sent.outcome)
+        awaited = self.awaited
         for connection, frames in written:
-            connection.send_written(frames, self._take_outcome, self._await)
-
-    def _await(self, sent: SentRequest) -> None:
-        self.awaited[sent.session.key] = sent
+            for sent in connection.register(frames, self._take_outcome):
+                awaited[sent.session.key] = sent
+            connection.transmit(frames)
 
     # ------------------------------------------------------------------ connections
 
@@ -306,9 +308,9 @@ class SessionGroup:
 
     def _take_outcome(self, sent: SentRequest) -> None:
         """Note what a request came to: a `SentRequest.deliver`."""
-        index, outcome = sent.session.key, sent.outcome
-        if outcome is not None and self.awaited.get(index) is sent:
-            self._note(index, outcome)
+        index = sent.session.key
+        if self.awaited.get(index) is sent and sent.outcome is not None:
+            self._note(index, sent.outcome)
 
     def _note(self, index: int, outcome: Outcome) -> None:
         answered = self._answered
@@ -330,8 +332,7 @@ class SessionGroup:
                 self.awaited.pop(index).give_up()
             raise
         answers = self._take(indices)
-        kept = {sent: sent for sent in answers.sent.values() if _is_kept(sent)}
-        background.hold(_UNCLAIMED, kept)
+        background.hold(_Unclaimed(answers), answers.sent)
         return answers
 
     async def first(self, count: int, timeout_s: float | None) -> Answers:
@@ -379,9 +380,12 @@ class SessionGroup:
         outcomes = {i: self._answered.pop(i) for i in indices}
         for index, one in sent.items():
             outcome = outcomes[index]
+            if type(outcome) is ObservationReply and one.request.type == "step":
+                one.deliver = None
+                one.place.pop(one.request.id, None)
+                continue
             if outcome is one.outcome:  # otherwise it was not answered in time
                 one.session.take(one, renews=False)
-                one.was_answered = True
             if type(outcome) is ErrorReply:
                 error = outcomes[index] = server_error(outcome.data)
                 if outcome.is_fatal and one.session.lost is None:
@@ -390,7 +394,7 @@ class SessionGroup:
 
     def give_back(self, answers: Answers) -> None:
         """Keep answers for a caller that asks again, since the first one did not get them."""
-        _UNCLAIMED.update({sent: sent for sent in answers.sent.values() if _is_kept(sent)})
+        _Unclaimed(answers).update(answers.sent)
 
     def put_back(self, answers: Answers) -> None:
         """Keep answers for the next call of `first`: the last one did not give them."""
@@ -408,11 +412,6 @@ class SessionGroup:
         await asyncio.gather(*(one.close("it was closed") for one in connections))
         for session in self.sessions.values():
             session.lost = "it was closed"
-
-
-def _is_kept(sent: SentRequest) -> bool:
-    """Return whether a caller that asks again is to have the outcome of a request."""
-    return sent.outcome is not None and sent.request.type not in READINGS
 
 
 def _list_some(indices: Sequence[int]) -> str:

@@ -221,8 +221,15 @@ class VectorEnv:
         )
         return envs
 
-    def connect_by(self, provider: EndpointProvider) -> None:
-        """Have another provider choose the servers, before there is a connection."""
+    def connect_by(
+        self, provide: Callable[[EndpointProvider, WebSocketOptions], EndpointProvider]
+    ) -> None:
+        """Have another provider choose the servers, before there is a connection.
+
+        Args:
+            provide: Returns the provider; it gets the one in use and the options of connections.
+        """
+        provider = provide(self._endpoint, self._options)
         self._abandonment.detach()
         self._elsewhere = provider
         self._begin_unconnected()

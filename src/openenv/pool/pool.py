@@ -36,6 +36,7 @@ from openenv.client.client import EnvClient
 from openenv.client.connection import connect_transport
 from openenv.client.generic import GenericEnvClient
 from openenv.client.hybrid import Pending, launch
+from openenv.client.internals import internals
 from openenv.client.launch import Launch
 from openenv.client.session_group import ServerEndpoint
 from openenv.client.transports.base import Transport
@@ -192,9 +193,9 @@ def _cutter(client: EnvClient[Any, Any, Any]) -> Callable[[str], None]:
     def cut(why: str) -> None:
         alive = reference()
         if alive is not None:
-            loop = alive._home or background.background_loop()
+            inside = internals(alive)
             with contextlib.suppress(RuntimeError):  # that loop has ended, and the session with it
-                loop.call_soon_threadsafe(_end_episode, alive._session, why)
+                inside.loop.call_soon_threadsafe(_end_episode, inside.session, why)
 
     return cut
 
@@ -1029,10 +1030,10 @@ class EnvPool(Generic[C]):
 
         async def connect(client: C, progress: Progress | None) -> None:
             nonlocal there
-            lease = cast(Launch, client._launch)
+            lease = cast(Launch, internals(client).launch)
             await lease.start()
             async with limit:
-                await client._connect_async()
+                await internals(client).connect()
             there += 1
             if progress is not None:
                 progress(there, n)
@@ -1046,7 +1047,7 @@ class EnvPool(Generic[C]):
                 for task in connecting:
                     task.cancel()
                 await asyncio.gather(*connecting, return_exceptions=True)
-                await asyncio.gather(*(one._close_async() for one in clients))
+                await asyncio.gather(*(internals(one).close() for one in clients))
                 raise
         return clients
 
@@ -1064,7 +1065,7 @@ class EnvPool(Generic[C]):
         given = {"client": self._client, **options}
         envs = VectorEnv("http://pool.invalid", num_envs, **given)
         wait = self._wait_s if wait_s is None else wait_s
-        envs.connect_by(_PoolEndpoints(self._pool, envs._endpoint, envs._options, wait))
+        envs.connect_by(lambda plain, options: _PoolEndpoints(self._pool, plain, options, wait))
         return envs
 
     def stats(self) -> PoolStats:

@@ -19,6 +19,7 @@ from openenv._internal.net.http import FAILURES, ask
 from openenv._internal.net.keys import key_for
 from openenv.client import codec
 from openenv.client.client import EnvClient
+from openenv.client.internals import internals
 from openenv.client.transports.websocket import key_headers
 from openenv.errors import ConnectError, NotSupported
 from openenv.execution.spec import EnvironmentSpec
@@ -255,7 +256,7 @@ async def fetch_reward_spec(client: EnvClient[Any, Any, Any]) -> RewardSpec | No
 
 def _get(base_url: str, client: EnvClient[Any, Any, Any]) -> dict[str, Any]:
     url = f"{over_http(base_url)}/schema"
-    options = client._websocket
+    options = internals(client).options
     headers = {**options.headers, **key_headers(options.api_key or key_for(url), options.headers)}
     try:
         answer = ask(url, headers, timeout_s=SCHEMA_TIMEOUT_S, ca_file=options.ca_file)
@@ -336,7 +337,7 @@ async def derive_interface(source: Any, client: EnvClient[Any, Any, Any]) -> Int
 async def _listed(client: EnvClient[Any, Any, Any]) -> list[dict[str, Any]] | None:
     """Return the tools of a session; None if the session lists none."""
     data = {"jsonrpc": "2.0", "id": 1, "method": McpMethod.TOOLS_LIST.value, "params": {}}
-    reply = await client._request(Request("mcp", data))
+    reply = await internals(client).request(Request("mcp", data))
     response = reply.response if isinstance(reply, MCPReply) else None
     if not isinstance(response, dict) or "error" in response:
         return None

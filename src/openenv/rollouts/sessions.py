@@ -20,6 +20,7 @@ from openenv._internal.targets import TargetKind, parse_target
 from openenv.client import background
 from openenv.client.client import EnvClient
 from openenv.client.generic import GenericEnvClient
+from openenv.client.internals import internals
 from openenv.client.launch import ImageLaunch, _is_asgi
 from openenv.client.sync import SyncEnvClient
 from openenv.environment import Environment
@@ -150,7 +151,11 @@ class Sessions(EpisodeSource):
         if self._source is not None:
             return _declared_by(self._source)
         client = self._asked
-        if client is None or client.base_url is None or client._open_transport is not None:
+        if (
+            client is None
+            or client.base_url is None
+            or internals(client).open_transport is not None
+        ):
             return None
         try:
             return await fetch_reward_spec(client)
@@ -172,7 +177,7 @@ class Sessions(EpisodeSource):
         try:
             if client is made:
                 await self._connect(client)
-            self.room = None if self._is_spread else client._session.room
+            self.room = None if self._is_spread else internals(client).session.room
             await _have_place(client)
         except BaseException:
             await asyncio.shield(asyncio.ensure_future(self.close(client)))
@@ -205,7 +210,7 @@ class Sessions(EpisodeSource):
         if self._source is not None and _is_asgi(self._source):
             return await ask_application(self._source)
         url = client.base_url
-        if self._source is None and url is not None and client._open_transport is None:
+        if self._source is None and url is not None and internals(client).open_transport is None:
             return await fetch_interface(client)
         return await derive_interface(self._source, client)
 

@@ -13,6 +13,7 @@ from openenv._internal.targets import TargetKind, parse_target
 from openenv.auto._discovery import get_discovery
 from openenv.client import background
 from openenv.client.generic import GenericEnvClient
+from openenv.client.internals import internals
 from openenv.environment import Environment
 from openenv.errors import ProtocolError, RecordingError, ServerError, SessionLost, StepTimeout
 from openenv.execution.recording import schema_digest
@@ -264,7 +265,7 @@ class _Replay:
         if event.unrecorded is not None or (expected and expected.type in GIVEN_UP):
             raise _CannotReplay
         try:
-            reply = await self._client._request(_request(event))
+            reply = await internals(self._client).request(_request(event))
         except StepTimeout:  # how long a step takes is not compared
             raise _CannotReplay from None
         except ServerError as error:

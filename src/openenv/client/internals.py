@@ -1,0 +1,117 @@
+"""What the rest of openenv does with an `EnvClient` beyond its public methods.
+
+An `EnvClient` is subclassed by every environment, so its namespace belongs to its users. This
+module is the only one that reads a client's private attributes; all others ask here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from openenv.client import background
+from openenv.protocol.messages import Request
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from openenv.client.client import EnvClient
+    from openenv.client.launch import Launch
+    from openenv.client.session import ClientSession
+    from openenv.client.transports.base import Transport
+    from openenv.client.transports.websocket import WebSocketOptions
+    from openenv.protocol.snapshots import Journal
+
+__all__ = ["ClientInternals", "internals"]
+
+PendingT = TypeVar("PendingT")
+
+
+def internals(client: EnvClient[Any, Any, Any]) -> ClientInternals:
+    """Return the internal interface of a client."""
+    return ClientInternals(client)
+
+
+class ClientInternals:
+    """The internal interface of a client. Its coroutines run on the loop that the client lives on.
+
+    Args:
+        client: The client.
+    """
+
+    def __init__(self, client: EnvClient[Any, Any, Any]) -> None:
+        self.client = client
+
+    @property
+    def session(self) -> ClientSession:
+        """The client's session; another one after the client has moved to another loop."""
+        return self.client._session
+
+    @property
+    def launch(self) -> Launch | None:
+        """What starts the client's server; None if the server is not the client's."""
+        return self.client._launch
+
+    @property
+    def options(self) -> WebSocketOptions:
+        """The client's limits, headers and key."""
+        return self.client._websocket
+
+    @property
+    def message_timeout_s(self) -> float | None:
+        """Seconds to wait for an answer; None for no limit."""
+        return self.client._message_timeout
+
+    @property
+    def open_transport(self) -> Callable[[], Transport] | None:
+        """Opens transports to an environment in this process; None if the server has an address."""
+        return self.client._open_transport
+
+    @property
+    def journal(self) -> Journal | None:
+        """The client's journal; None if it keeps none."""
+        return self.client._journal
+
+    @property
+    def way_to_tasks(self) -> Any:
+        """How the client's server was asked for tasks last; None if it was not."""
+        return self.client._way_to_tasks
+
+    @way_to_tasks.setter
+    def way_to_tasks(self, way: Any) -> None:
+        self.client._way_to_tasks = way
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop that the client lives on."""
+        return self.client._home or background.background_loop()
+
+    async def connect(self) -> None:
+        """Connect, and start the server if need be."""
+        await self.client._connect_async()
+
+    async def request(self, request: Request, timeout_s: float | None = None) -> Any:
+        """Send a request and return its answer; see `ClientSession.request`."""
+        return await self.client._request(request, timeout_s)
+
+    async def read_state(self) -> Any:
+        """Return the state, of the client's model."""
+        return await self.client._state_async()
+
+    def parse_state(self, payload: dict[str, Any]) -> Any:
+        """Return the state model of a payload."""
+        return self.client._parse_state(payload)
+
+    async def open_session(self) -> Any:
+        """Return another client with a session of its own; see `EnvClient.new_session`."""
+        return await self.client._new_session_async()
+
+    async def close(self) -> None:
+        """Close the client; see `EnvClient.close`."""
+        await self.client._close_async()
+
+    def answer(
+        self, kind: Callable[[Any], PendingT], coroutine: Coroutine[Any, Any, Any]
+    ) -> PendingT:
+        """Run a coroutine as a call of the client: awaited, or not, as its public methods are."""
+        return self.client._answer(kind, coroutine)
