@@ -9,8 +9,8 @@ number of turns, all have as many. The ways:
 
 - waves: all rollouts of a wave are reset, and the model is asked for all that go on until the last
   is over; then the next wave. It is written here, with the parts that `BatchPlayer` is made of.
-- lockstep: `BatchPlayer(lockstep=True)`: seats that are free are reset again at once, and each call
-  waits for them.
+- lockstep: `BatchPlayer(lockstep=True)`: free sessions are reset again at once, and each call waits
+  for them.
 - overlap: `BatchPlayer`: a call is of those that are ready.
 
 The environments: `naps` sleeps `--reset` seconds in each reset, `queues` likewise but one reset at
@@ -177,7 +177,8 @@ def in_waves(
     for at in range(0, len(starts), size):
         its = starts[at : at + size]
         wave = [
-            TokenRollout(seat, chat, max_turns=max_turns) for seat in player._places[: len(its)]
+            TokenRollout(session, chat, max_turns=max_turns)
+            for session in player._places[: len(its)]
         ]
         live = background.run(begun(wave, its))
         while live:
@@ -198,7 +199,7 @@ def measure(way: str, environment: Any, given: argparse.Namespace) -> dict[str, 
         environment, at_once=given.at_once, max_turns=max_turns, lockstep=way == "lockstep"
     )
     try:
-        chat = Chat(Letters(), player.seats.interface, "json" if is_coding else "text")
+        chat = Chat(Letters(), player.sessions.interface, "json" if is_coding else "text")
         model = Model(given.call, given.turns, given.spread, is_coding)
         for batch in range(given.batches + 1):
             if batch == 1:

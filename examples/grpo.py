@@ -137,11 +137,11 @@ class Measured:
 class Table:
     """Where episodes are played outside of the trainer."""
 
-    def __init__(self, game: Game, seats: EpisodeSessions, tokenizer: Any) -> None:
+    def __init__(self, game: Game, sessions: EpisodeSessions, tokenizer: Any) -> None:
         self._game = game
-        self._seats = seats
+        self._sessions = sessions
         self._tokenizer = tokenizer
-        self._chat = Chat(tokenizer, seats.interface, "text")
+        self._chat = Chat(tokenizer, sessions.interface, "text")
 
     def demonstrations(self, seed: int) -> list[tuple[list[int], list[int], list[int]]]:
         """Episodes of such replies, as tokens: prompt, what follows, and which of that is said."""
@@ -149,9 +149,9 @@ class Table:
 
     async def _demonstrations(self, seed: int) -> list[tuple[list[int], list[int], list[int]]]:
         chance, found = random.Random(seed), []
-        seat = await self._seats.take()
+        session = await self._sessions.take()
         for number in range(self._game.demonstrations):
-            rollout = TokenRollout(seat, self._chat, max_turns=self._game.turns)
+            rollout = TokenRollout(session, self._chat, max_turns=self._game.turns)
             start = self._game.start(number)
             reply_to = self._game.player(chance)
             goes_on = await rollout.begin(start)
@@ -161,7 +161,7 @@ class Table:
                     self._tokenizer.encode(reply + self._tokenizer.eos_token)
                 )
             found.append((rollout.prompt_ids, rollout.completion_ids, rollout.mask))
-        await seat.close()
+        await session.close()
         return found
 
     def measure(self, player: BatchPlayer, model: Any, seed: int) -> Measured:
@@ -182,35 +182,35 @@ class Table:
         return Measured.of(rewards)
 
 
-async def _heard(game: Game, seats: EpisodeSessions, seed: int) -> list[str]:
+async def _heard(game: Game, sessions: EpisodeSessions, seed: int) -> list[str]:
     """What is said in the game, for the tokenizer to learn its words of."""
     chance, texts = random.Random(seed), [CHATML]
-    texts += [json.dumps(tool.as_tool()) for tool in seats.interface.tools]
-    seat = await seats.take()
+    texts += [json.dumps(tool.as_tool()) for tool in sessions.interface.tools]
+    session = await sessions.take()
     for number in range(game.demonstrations):
         start = game.start(number)
         texts += [message["content"] for message in start.messages]
         reply_to = game.player(chance)
-        seen = seat.seen(await seat.reset(**start.arguments))
+        seen = session.seen(await session.reset(**start.arguments))
         for _ in range(game.turns):
             reply = reply_to(seen)
             texts += [seen, reply]
-            answer = await seat.reply(reply)
+            answer = await session.reply(reply)
             seen = answer.text
             if answer.is_over:
                 break
         texts.append(seen)
-    await seat.close()
+    await session.close()
     return texts
 
 
-def _made(game: Game, seats: EpisodeSessions, seed: int) -> tuple[Any, Any]:
-    heard = background.run(_heard(game, seats, seed))
+def _made(game: Game, sessions: EpisodeSessions, seed: int) -> tuple[Any, Any]:
+    heard = background.run(_heard(game, sessions, seed))
     tokenizer = tokenizer_for(heard, CHATML, game.vocabulary)
     model = model_for(
         tokenizer, hidden=game.hidden, layers=game.layers, spread=game.spread, seed=seed
     )
-    shown = Table(game, seats, tokenizer).demonstrations(seed)
+    shown = Table(game, sessions, tokenizer).demonstrations(seed)
     losses = imitate(model, shown, steps=game.shown, seed=seed)
     _say(f"warm start: {len(shown)} episodes, loss {losses[-1]:.3f} at last")
     return model, tokenizer
@@ -256,11 +256,11 @@ def trained(
     ) as pool:
         player = BatchPlayer(pool, max_turns=game.turns, shows=game.shows)
         if model_path is None:
-            model, tokenizer = _made(game, player.seats, seed)
+            model, tokenizer = _made(game, player.sessions, seed)
         else:
             tokenizer = AutoTokenizer.from_pretrained(model_path)
             model = AutoModelForCausalLM.from_pretrained(model_path, dtype="auto")
-        table = Table(game, player.seats, tokenizer)
+        table = Table(game, player.sessions, tokenizer)
         before = table.measure(player, model, seed)
         _say(f"before: {before}")
         learnt: Trained = train(game, pool, model, tokenizer, seed, out)

@@ -1,10 +1,10 @@
 """Rollouts of one trainer process, each waiting for a policy that takes its time: seconds of all.
 
-    python policy_rollouts.py URL {clients,seats,policy} ROLLOUTS TURNS POLICY_S
+    python policy_rollouts.py URL {clients,sessions,policy} ROLLOUTS TURNS POLICY_S
 
 Every rollout is a task: wait for the policy, step, again. `clients` is one client a rollout, of
-either package; `seats` are `openenv.rollouts.EpisodeSessions`, which only ours has; `policy` waits
-only, which is what no environment can be faster than.
+either package; `sessions` are `openenv.rollouts.EpisodeSessions`, which only ours has; `policy`
+waits only, which is what no environment can be faster than.
 """
 
 import asyncio
@@ -59,10 +59,10 @@ async def by_seats(url: str, rollouts: int, turns: int, policy_s: float) -> dict
 
     found = await EpisodeSessions.of(url)
     (tool,) = found.interface.tools
-    seats = [await found.take() for _ in range(rollouts)]
-    await asyncio.gather(*(seat.reset() for seat in seats))
+    sessions = [await found.take() for _ in range(rollouts)]
+    await asyncio.gather(*(session.reset() for session in sessions))
     arguments = {"message": ACTION.message}
-    steps: list[Step] = [partial(seat.call, tool.name, arguments) for seat in seats]
+    steps: list[Step] = [partial(session.call, tool.name, arguments) for session in sessions]
     for _ in range(WARM_UP):
         await asyncio.gather(*(step() for step in steps))
     measured = await timed(steps, turns, policy_s)
@@ -79,7 +79,7 @@ async def by_policy(url: str, rollouts: int, turns: int, policy_s: float) -> dic
 
 def main() -> None:
     url, mode, rollouts, turns, policy_s = sys.argv[1:]
-    way = {"clients": by_clients, "seats": by_seats, "policy": by_policy}[mode]
+    way = {"clients": by_clients, "sessions": by_seats, "policy": by_policy}[mode]
     print(json.dumps(asyncio.run(way(url, int(rollouts), int(turns), float(policy_s)))))
 
 

@@ -82,7 +82,7 @@ def _fresh() -> None:
 def playing(environment: Any, **options: Any) -> Iterator[tuple[BatchPlayer, Chat]]:
     player = BatchPlayer(environment, **options)
     try:
-        yield player, Chat(Letters(), player.seats.interface)
+        yield player, Chat(Letters(), player.sessions.interface)
     finally:
         player.close()
 
@@ -297,7 +297,7 @@ def test_of_servers_behind_a_gateway_a_session_sees_one(tmp_path: Path) -> None:
         )
         player, chat = stack.enter_context(playing(running.first_line()["url"]))
         player.play(chat, starts("a"), Model(over))
-        player.seats.check_room(6)
+        player.sessions.check_room(6)
 
 
 def test_a_batch_that_is_broken_off_leaves_nothing_behind() -> None:

@@ -82,7 +82,7 @@ def start(text: str = "Talk.", **arguments: Any) -> EpisodeStart:
 
 def test_a_rollout_is_one_sequence_that_grows() -> None:
     with playing(PerStep) as player:
-        chat = Chat(Letters(), player.seats.interface)
+        chat = Chat(Letters(), player.sessions.interface)
         (found,) = player.play(chat, [start(start="so")], saying(f"hi{END}", f"over{END}"))
     assert written(found.prompt_ids) == f'<user>Talk.\n\n{{"words": ["so"]}}{END}\n<assistant>'
     said = [text for text, mine in runs(found) if mine]
@@ -107,7 +107,7 @@ def runs(rollout: TokenRollout) -> list[tuple[str, bool]]:
 
 def test_a_reply_that_was_cut_off_is_ended_for_the_model_and_not_carried_out() -> None:
     with playing(PerStep) as player:
-        chat = Chat(Letters(), player.seats.interface)
+        chat = Chat(Letters(), player.sessions.interface)
         (found,) = player.play(chat, [start()], saying("hi", f"over{END}"))
     assert [mine for _, mine in runs(found)] == [True, False, True]
     assert runs(found)[0] == ("hi", True)
@@ -117,7 +117,7 @@ def test_a_reply_that_was_cut_off_is_ended_for_the_model_and_not_carried_out() -
 
 def test_of_what_does_not_fit_nothing_is_acted_on() -> None:
     with playing(PerStep) as player:
-        chat = Chat(Letters(), player.seats.interface)
+        chat = Chat(Letters(), player.sessions.interface)
         (cut,) = player.play(chat, [start()], saying(f"a long word{END}"), max_tokens=5)
         assert (written(cut.completion_ids), cut.mask, cut.steps) == ("a lon", [1] * 5, 0)
         (full,) = player.play(chat, [start()], saying(f"hi{END}"), max_tokens=10)
@@ -127,7 +127,7 @@ def test_of_what_does_not_fit_nothing_is_acted_on() -> None:
 
 def test_so_many_turns_it_may_have() -> None:
     with playing(Terminal, max_turns=2, unfinished=-1.0) as player:
-        chat = Chat(Letters(), player.seats.interface)
+        chat = Chat(Letters(), player.sessions.interface)
         (found,) = player.play(chat, [start()], saying(f"a{END}", f"b{END}"))
     assert found.turns == 2
     assert found.mask[-1] == 1
@@ -144,7 +144,7 @@ def test_rollouts_of_a_batch_begin_each_as_it_should_and_end_when_they_do() -> N
 
     batches: list[int] = []
     with playing(PerStep) as player:
-        chat = Chat(Letters(), player.seats.interface)
+        chat = Chat(Letters(), player.sessions.interface)
         found = player.play(chat, [start(start=word) for word in "abab"], generate)
         assert batches == [4, 2]
         assert [one.score.value for one in found] == [6.0, 4.5, 6.0, 4.5]
@@ -154,7 +154,7 @@ def test_rollouts_of_a_batch_begin_each_as_it_should_and_end_when_they_do() -> N
 
 def test_no_more_are_played_at_once_than_agreed() -> None:
     with playing(create_app(PerStep, max_concurrent_envs=3), at_once=2) as player:
-        chat = Chat(Letters(), player.seats.interface)
+        chat = Chat(Letters(), player.sessions.interface)
         found = player.play(chat, [start() for _ in range(5)], saying(*[f"over{END}"] * 3))
         assert [one.score.value for one in found] == [4.5] * 5
         assert player.meter.read().sessions == 2
@@ -169,7 +169,7 @@ def test_without_room_for_all_it_is_said() -> None:
         serving(app) as url,
         playing(GenericEnvClient(url, queue_timeout_s=0.2), retries=0) as player,
     ):
-        chat = Chat(Letters(), player.seats.interface)
+        chat = Chat(Letters(), player.sessions.interface)
         with pytest.raises(CapacityError, match="play fewer rollouts at once"):
             player.play(chat, [start(), start()], saying(f"over{END}"))
 
@@ -181,7 +181,7 @@ def test_a_rollout_whose_environment_fails_has_no_reward_and_the_others_go_on() 
         ], None
 
     with playing(Talk) as player:
-        chat = Chat(Letters(), player.seats.interface)
+        chat = Chat(Letters(), player.sessions.interface)
         good, bad = player.play(chat, [start(start="good"), start(start="bad")], generate)
         assert good.score.value == 4.0
         assert bad.score.value is None
@@ -200,21 +200,21 @@ def test_training_ends_where_nothing_but_failures_come() -> None:
 
     bad, good = start(start="bad"), start(start="good")
     with playing(Talk, failures_in_a_row=3) as player:
-        chat = Chat(Letters(), player.seats.interface)
+        chat = Chat(Letters(), player.sessions.interface)
         player.play(chat, [bad, bad, good, bad, bad], generate)
         with pytest.raises(EnvironmentsFailing, match="3 episodes in a row have failed; the last"):
             player.play(chat, [bad], generate)
         (again,) = player.play(chat, [good], generate)
         assert again.score.value == 4.0
     with playing(Talk, failures_in_a_row=None) as player:
-        chat = Chat(Letters(), player.seats.interface)
+        chat = Chat(Letters(), player.sessions.interface)
         found = player.play(chat, [bad] * 33, generate)
     assert [one.score.value for one in found] == [None] * 33
 
 
 def test_a_model_is_told_of_tools_as_its_template_has_it() -> None:
     with playing(PerStep) as player:
-        interface = player.seats.interface
+        interface = player.sessions.interface
     both = Interface(interface.action, (*interface.tools, *interface.tools))
     by_template = Chat(Tools(), both)
     assert by_template.told == "tools"
@@ -238,7 +238,7 @@ def test_a_model_is_told_of_tools_as_its_template_has_it() -> None:
 
 def test_a_model_that_is_told_by_its_task_alone_may_act_in_any_way() -> None:
     with playing(PerStep) as player:
-        chat = Chat(Letters(), player.seats.interface, "text")
+        chat = Chat(Letters(), player.sessions.interface, "text")
         said = f'I say: {{"word": "over"}}{END}'
         (found,) = player.play(chat, [start()], saying(said))
     assert (found.steps, found.score.value) == (1, 4.5)

@@ -21,10 +21,10 @@ from openenv.rollouts.failures import RolloutsFailed
 from openenv.rollouts.policies.views import look_at, view
 from openenv.rollouts.tokens import Chat
 from openenv.tasks import Task
-from openenv.tools.results import png_of
+from openenv.tools.results import encode_png
 
 PIXELS = np.arange(16 * 12 * 3, dtype=np.uint8).reshape(16, 12, 3)
-PNG = png_of(PIXELS)
+PNG = encode_png(PIXELS)
 
 
 class Move(Action):
@@ -88,24 +88,24 @@ def test_a_text_that_only_begins_like_a_picture_is_a_text() -> None:
 
 @pytest.mark.anyio
 async def test_seats_that_show_pictures_pass_them_on() -> None:
-    seats = await EpisodeSessions.of(Camera, shows_pictures=True)
+    sessions = await EpisodeSessions.of(Camera, shows_pictures=True)
     try:
-        seat = await seats.take()
-        first = seat.look_at(await seat.reset())
+        session = await sessions.take()
+        first = session.look_at(await session.reset())
         assert first.pictures == (BLOCK, BLOCK)
-        answer = await seat.reply("north")
+        answer = await session.reply("north")
         assert answer.pictures == (BLOCK,)
     finally:
-        await seats.aclose()
+        await sessions.aclose()
 
 
 def test_a_trainer_that_is_told_in_text_is_refused_at_once() -> None:
     with playing(Camera) as player:
-        chat = Chat(Letters(), player.seats.interface)
+        chat = Chat(Letters(), player.sessions.interface)
         with pytest.raises(NotSupported, match="shows a picture"):
             player.play(chat, [start()], saying("north\x03"))
     with playing(Camera, shows=["text"]) as player:
-        chat = Chat(Letters(), player.seats.interface)
+        chat = Chat(Letters(), player.sessions.interface)
         (found,) = player.play(chat, [start()], saying("north\x03"))
         assert found.score.value == 1.0
 

@@ -37,28 +37,28 @@ class Trainer:
         return asyncio.run(self._played(run))
 
     async def _played(self, run: TrainerRun) -> TrainerResult:
-        seats = await EpisodeSessions.of(
+        sessions = await EpisodeSessions.of(
             run.address, retries=0, shows_pictures="sees" in self.faults
         )
         found: dict[str, list[TrainerRollout]] = defaultdict(list)
         try:
             if "asks_no_room" not in self.faults:
-                seats.check_room(max(case.rollouts for case in run.cases))
+                sessions.check_room(max(case.rollouts for case in run.cases))
             for case in run.cases:
                 for number in range(case.rollouts):
-                    found[case.name].append(await self._rollout(seats, case, run, number))
+                    found[case.name].append(await self._rollout(sessions, case, run, number))
         except CapacityError as error:
             return TrainerResult(error=f"CapacityError: {error}")
         finally:
-            await seats.aclose()
+            await sessions.aclose()
         return TrainerResult(found)
 
     async def _rollout(
-        self, seats: EpisodeSessions, case: TrainerCase, run: TrainerRun, number: int
+        self, sessions: EpisodeSessions, case: TrainerCase, run: TrainerRun, number: int
     ) -> TrainerRollout:
-        seat = await seats.take()
+        session = await sessions.take()
         try:
-            return await self._episode(seat, seats, case, run, number)
+            return await self._episode(session, sessions, case, run, number)
         except Exception as error:
             if "raises" in self.faults:
                 raise
@@ -66,12 +66,12 @@ class Trainer:
                 return TrainerRollout(0.0, is_trained_on=True)
             return TrainerRollout(error=f"{type(error).__name__}: {error}")
         finally:
-            await seat.close()
+            await session.close()
 
     async def _episode(
         self,
-        seat: EpisodeSession,
-        seats: EpisodeSessions,
+        session: EpisodeSession,
+        sessions: EpisodeSessions,
         case: TrainerCase,
         run: TrainerRun,
         number: int,
@@ -81,7 +81,7 @@ class Trainer:
             row.pop("task_id", None)
         if "drops_seed" in self.faults:
             row["seed"] += 1000
-        seen = seat.look_at(await seat.reset(**row))
+        seen = session.look_at(await session.reset(**row))
         assert "drops_seed" in self.faults or find_case(seen.text) == case
         if "compares_nothing" not in self.faults:
             self.beginnings.saw(case.name, seen.text)
@@ -91,7 +91,7 @@ class Trainer:
             learnt += reply.text()
             if "refusals_are_failures" in self.faults and "button 9" in shown:
                 raise RuntimeError("refused")
-            answer = await seat.act_by(self._read(reply, seats))
+            answer = await session.act_by(self._read(reply, sessions))
             shown += f"\n{answer.text}"
             if answer.is_over:
                 break
@@ -102,7 +102,7 @@ class Trainer:
         if "hides_answers" in self.faults:
             shown = shown.partition("\n")[0]
         pictures = len(seen.pictures) if "blind" not in self.faults else 0
-        score = seat.score(0.0 if "giving_up_is_0" in self.faults else "earned")
+        score = session.score(0.0 if "giving_up_is_0" in self.faults else "earned")
         value = score.value
         if value is None and "counts_failures_as_0" in self.faults:
             value = 0.0
@@ -111,21 +111,21 @@ class Trainer:
         is_used = value is not None and "learns_nothing" not in self.faults
         return TrainerRollout(value, is_used, shown, learnt, pictures)
 
-    def _read(self, reply: ScriptedReply, seats: EpisodeSessions) -> ParsedReply:
+    def _read(self, reply: ScriptedReply, sessions: EpisodeSessions) -> ParsedReply:
         said = reply.text()
         if "keeps_thoughts" in self.faults and reply.thought and not reply.is_cut:
             said = reply.text().replace("<think>", "").replace("</think>", "")
-            return read_reply(json.dumps({"code": said}), seats.interface)
+            return read_reply(json.dumps({"code": said}), sessions.interface)
         if "reads_thoughts" in self.faults and not reply.is_cut:
             said = reply.text().replace("<think>", "").replace("</think>", "")
         if "keeps_fences" in self.faults and reply.form == "fenced":
-            return read_reply(json.dumps({"code": said}), seats.interface)
+            return read_reply(json.dumps({"code": said}), sessions.interface)
         if "guesses_calls" in self.faults and reply.form == "malformed":
-            return read_reply(json.dumps({"code": reply.codes[0]}), seats.interface)
+            return read_reply(json.dumps({"code": reply.codes[0]}), sessions.interface)
         is_cut = reply.is_cut and "carries_out_cut_ones" not in self.faults
         if "reads_open_thoughts" in self.faults and reply.is_open:
             said, is_cut = said.partition("First I try")[2], False
-        parsed = read_reply(said, seats.interface, is_cut=is_cut)
+        parsed = read_reply(said, sessions.interface, is_cut=is_cut)
         if "last_call_only" in self.faults:
             return ParsedReply("", "", parsed.calls[-1:], parsed.problem, parsed.end)
         return parsed

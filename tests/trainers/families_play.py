@@ -309,18 +309,18 @@ def told_of(family_name: str) -> str:
     for told in ("tools", "json"):
         lines += ["", f"==== {told}", ""]
         try:
-            chat = Chat(tokenizer, BOARD.seats.interface, told)
+            chat = Chat(tokenizer, BOARD.sessions.interface, told)
         except TemplateError as error:
             lines.append(f"refused: {error}")
             continue
         put, stop = AS_JSON, STOP_AS_JSON
         if told == "tools":
-            interface = BOARD.seats.interface
+            interface = BOARD.sessions.interface
             put = call_of(tokenizer, family, interface, "put", {"word": "75001", "count": 3})
             stop = call_of(tokenizer, family, interface, "stop", {})
         lines += _played(BOARD, chat, tokenizer, family, cases(told, put, stop, family))
     lines += ["", "==== words", ""]
-    chat = Chat(tokenizer, QUESTION.seats.interface)
+    chat = Chat(tokenizer, QUESTION.sessions.interface)
     assert chat.told == "text"
     lines += _played(QUESTION, chat, tokenizer, family, word_cases(family))
     return "\n".join(lines) + "\n"

@@ -65,7 +65,7 @@ def speaker(
         place = factory()
         tools = [get_json_schema(one) for one in tools_of(place)]
         if is_told_by_us:
-            tools = [one.as_function() for one in factory.seats.interface.tools]
+            tools = [one.as_function() for one in factory.sessions.interface.tools]
         for seed in range(seeds):
             said = [{"role": "user", "content": PROMPT}]
             said[0]["content"] += place.reset(prompt=said, seed=seed) or ""

@@ -145,16 +145,16 @@ def _asked(prompt: str | Sequence[Mapping[str, Any]]) -> str | list[ChatMessage]
 def _solver(env: Any, tasks: Mapping[str, Task], seed: int, instructions: str) -> Solver:
     def acts() -> Solver:
         async def solve(state: TaskState, generate: Generate) -> TaskState:
-            seats = await EpisodeSessions.of(
+            sessions = await EpisodeSessions.of(
                 env, retries=0
             )  # those of Inspect AI are a new sample's
             try:
                 episode = _InspectEpisode(
-                    seats, await seats.take(), state, tasks[str(state.sample_id)]
+                    sessions, await sessions.take(), state, tasks[str(state.sample_id)]
                 )
                 await episode.run(seed, instructions)
             finally:
-                await seats.aclose()
+                await sessions.aclose()
             return state
 
         return solve
@@ -166,10 +166,10 @@ def _solver(env: Any, tasks: Mapping[str, Task], seed: int, instructions: str) -
 
 class _InspectEpisode:
     def __init__(
-        self, seats: EpisodeSessions, seat: EpisodeSession, state: TaskState, one: Task
+        self, sessions: EpisodeSessions, session: EpisodeSession, state: TaskState, one: Task
     ) -> None:
-        self._interface = seats.interface
-        self._seat = seat
+        self._interface = sessions.interface
+        self._session = session
         self._state = state
         self._task = one
 
@@ -177,8 +177,8 @@ class _InspectEpisode:
         """Play the episode; store the score even if a limit of Inspect AI ends the episode."""
         state = self._state
         start = EpisodeStart.of_task(self._task, seed=derived_seed(seed, self._task.id))
-        first = await self._seat.begin(start)
-        has_begun = not self._seat.is_over
+        first = await self._session.begin(start)
+        has_begun = not self._session.is_over
         if instructions:
             state.messages.insert(0, ChatMessageSystem(content=instructions))
         state.messages.append(ChatMessageUser(content=first))
@@ -191,23 +191,23 @@ class _InspectEpisode:
     async def _play(self) -> None:
         state, idle = self._state, 0
         tools = [self._as_tool(one) for one in self._interface.tools]
-        while not self._seat.is_over and idle < IDLE_TURNS:
-            before = self._seat.steps
+        while not self._session.is_over and idle < IDLE_TURNS:
+            before = self._session.steps
             state.output = await get_model().generate(state.messages, tools)
             message = state.output.message
             state.messages.append(message)
             if message.tool_calls:
                 state.messages.extend((await execute_tools(state.messages, tools)).messages)
             elif self._interface.text_field is not None:
-                answer = await self._seat.reply(message.text)
+                answer = await self._session.reply(message.text)
                 state.messages.append(ChatMessageUser(content=answer.text))
             else:
                 state.messages.append(ChatMessageUser(content=ACT))
-            idle = 0 if self._seat.steps > before else idle + 1
+            idle = 0 if self._session.steps > before else idle + 1
 
     def _as_tool(self, tool: AgentTool) -> ToolDef:
         async def execute(**kwargs: Any) -> str:
-            answer = await self._seat.act(tool.action(kwargs))
+            answer = await self._session.act(tool.action(kwargs))
             if answer.is_refused:
                 raise ToolError(answer.text.removeprefix("Error: "))
             return answer.text
@@ -220,14 +220,14 @@ class _InspectEpisode:
         """Return what the log keeps for the scorer."""
         score = Score(unscored="the episode was over before it began")
         if has_begun:
-            score = self._seat.score("earned")
-        last = self._seat.last
+            score = self._session.score("earned")
+        last = self._session.last
         return {
             "reward": score.value,
             "components": dict(score.components),
             "unscored": score.unscored,
-            "steps": self._seat.steps,
-            "is_over": self._seat.is_over,
+            "steps": self._session.steps,
+            "is_over": self._session.is_over,
             "is_truncated": last is not None and last.truncated,
         }
 

@@ -54,7 +54,7 @@ OF_TRAINERS = frozenset(
 )
 """Columns of SkyRL's and verl's own; ``columns`` passes one of them on nevertheless."""
 
-_seats: dict[Hashable, EpisodeSessions] = {}
+_sessions: dict[Hashable, EpisodeSessions] = {}
 _looking = threading.Lock()
 
 
@@ -76,9 +76,9 @@ def shared_sessions(
     """
     key = os.getpid(), environment, retries, equal_beginnings
     with _looking:
-        found = _seats.get(key)
+        found = _sessions.get(key)
         if found is None:
-            found = _seats[key] = background.run(
+            found = _sessions[key] = background.run(
                 EpisodeSessions.of(environment, retries=retries, equal_beginnings=equal_beginnings)
             )
         return found
@@ -119,13 +119,13 @@ def row_arguments(
     return arguments, may_ignore | (kept.keys() - {"seed", "task_id"})
 
 
-def session_reward(seat: EpisodeSession, unfinished: Unfinished) -> Score:
+def session_reward(session: EpisodeSession, unfinished: Unfinished) -> Score:
     """Return the score of an episode.
 
     Raises:
         Unscored: It is not: the environment has failed, or gave no reward.
     """
-    return check_scored(seat.score(unfinished))
+    return check_scored(session.score(unfinished))
 
 
 Generate = Callable[
@@ -144,7 +144,7 @@ async def play(
     """Play an episode to the end; the model is asked on the running loop.
 
     Args:
-        rollout: In a seat of the shared loop.
+        rollout: In a session of the shared loop.
         generate: The model.
         start: The task, and the arguments of the reset.
         max_prompt: How many tokens there may be before the first reply.

@@ -88,15 +88,15 @@ async def rollout(
         OpenEnvError: The environment could not be reached, or has failed.
         Unscored: The episode has no reward.
     """
-    seats = await asyncio.to_thread(shared_sessions, environment, retries, equal_beginnings)
+    sessions = await asyncio.to_thread(shared_sessions, environment, retries, equal_beginnings)
     start = _start(task, prompt, reset or {})
-    seat = await run_on_shared_loop(seats.take())
+    session = await run_on_shared_loop(sessions.take())
     try:
-        first = await run_on_shared_loop(seat.begin(start))
-        words = describe_tools(seats.interface) if acts == "words" else ""
+        first = await run_on_shared_loop(session.begin(start))
+        words = describe_tools(sessions.interface) if acts == "words" else ""
         trajectory = art.Trajectory(
             messages_and_choices=opening_messages(start.messages, first, words),
-            tools=[tool.as_function() for tool in seats.interface.tools]
+            tools=[tool.as_function() for tool in sessions.interface.tools]
             if acts == "tools"
             else None,
             metadata={
@@ -107,18 +107,22 @@ async def rollout(
         if trajectory.tools:
             asked["tools"] = trajectory.tools
         for _ in range(max_turns):
-            if seat.is_over:
+            if session.is_over:
                 break
             done = await model.openai_client().chat.completions.create(
                 messages=trajectory.messages(), **asked
             )
             trajectory.messages_and_choices.append(done.choices[0])
-            trajectory.messages_and_choices += await _answers(seat, seats, done.choices[0])
-        score = session_reward(seat, unfinished)
+            trajectory.messages_and_choices += await _answers(session, sessions, done.choices[0])
+        score = session_reward(session, unfinished)
         trajectory.reward = score.value
-        trajectory.metrics |= {**score.components, "steps": seat.steps, "finished": seat.is_over}
+        trajectory.metrics |= {
+            **score.components,
+            "steps": session.steps,
+            "finished": session.is_over,
+        }
     finally:
-        await run_on_shared_loop(seat.close())
+        await run_on_shared_loop(session.close())
     return trajectory.finish()
 
 
@@ -133,15 +137,15 @@ def _start(
 
 
 async def _answers(
-    seat: EpisodeSession, seats: EpisodeSessions, choice: Any
+    session: EpisodeSession, sessions: EpisodeSessions, choice: Any
 ) -> list[dict[str, Any]]:
     """Act by a reply of the model; return the messages that answer."""
     message, is_cut = choice.message, choice.finish_reason == "length"
     if not message.tool_calls or is_cut:
-        reply = read_reply(message.content or "", seats.interface, is_cut=is_cut)
+        reply = read_reply(message.content or "", sessions.interface, is_cut=is_cut)
     else:
         reply = _called(message.tool_calls)
-    answer: ActionOutcome = await run_on_shared_loop(seat.act_by(reply))
+    answer: ActionOutcome = await run_on_shared_loop(session.act_by(reply))
     ids = [call.id for call in message.tool_calls or ()]
     if not ids:
         return [{"role": "user", "content": answer.text}]

@@ -233,11 +233,11 @@ class GRPO:
         )
         self.meter: Meter = self._player.meter
         self._gives_seeds = equal_beginnings
-        self._beginnings = Beginnings(self._player.seats.name, is_on=equal_beginnings)
+        self._beginnings = Beginnings(self._player.sessions.name, is_on=equal_beginnings)
         try:
             ends = () if generate else end_tokens(model.module, tokenizer)
             self._chat = Chat(
-                tokenizer, self._player.seats.interface, told, ends=ends, **(template or {})
+                tokenizer, self._player.sessions.interface, told, ends=ends, **(template or {})
             )
         except BaseException:
             self._player.close()

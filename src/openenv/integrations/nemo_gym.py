@@ -124,7 +124,7 @@ class OpenEnvResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
     """
 
     config: OpenEnvResourcesServerConfig
-    _seats: EpisodeSessions | None = PrivateAttr(default=None)
+    _sessions: EpisodeSessions | None = PrivateAttr(default=None)
     _opening: asyncio.Lock = PrivateAttr(default_factory=asyncio.Lock)
     _playing: dict[str, EpisodeSession] = PrivateAttr(default_factory=dict)
     _used: dict[str, float] = PrivateAttr(default_factory=dict)
@@ -149,10 +149,10 @@ class OpenEnvResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
 
     async def close(self) -> None:
         """Close every episode, and what was started."""
-        seats, self._seats = self._seats, None
+        sessions, self._sessions = self._sessions, None
         self._playing.clear()
-        if seats is not None:
-            await seats.aclose()
+        if sessions is not None:
+            await sessions.aclose()
 
     async def seed_session(
         self, request: Request, body: OpenEnvSeedSessionRequest
@@ -181,8 +181,8 @@ class OpenEnvResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
             raise
         return BaseSeedSessionResponse()
 
-    async def _begin(self, seat: EpisodeSession, begins: Beginning) -> None:
-        seen = await seat.begin(begins.as_start(self.config.reset))
+    async def _begin(self, session: EpisodeSession, begins: Beginning) -> None:
+        seen = await session.begin(begins.as_start(self.config.reset))
         if begins.seen is not None and seen != begins.seen:
             raise HTTPException(
                 409,
@@ -192,12 +192,12 @@ class OpenEnvResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
 
     async def call(self, tool: str, request: Request) -> PlainTextResponse:
         """Act by a tool; return the text that the model reads, also for a refused action."""
-        seat = self._playing.get(request.session[SESSION_ID_KEY])
-        if seat is None and (why := self._not_begun.get(request.session[SESSION_ID_KEY])):
+        session = self._playing.get(request.session[SESSION_ID_KEY])
+        if session is None and (why := self._not_begun.get(request.session[SESSION_ID_KEY])):
             return PlainTextResponse(f"Error: {why}", 502)
-        if seat is None:
+        if session is None:
             return PlainTextResponse("Error: no episode was begun; call /seed_session", 409)
-        self._use(request.session[SESSION_ID_KEY], seat)
+        self._use(request.session[SESSION_ID_KEY], session)
         try:
             arguments = await request.json()
         except ValueError:
@@ -205,7 +205,7 @@ class OpenEnvResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
         if not isinstance(arguments, dict):
             return PlainTextResponse("Error: the arguments are no JSON object", 422)
         try:
-            return PlainTextResponse((await seat.call(tool, arguments)).text)
+            return PlainTextResponse((await session.call(tool, arguments)).text)
         except (OpenEnvError, OSError) as error:  # which `verify` tells of again
             return PlainTextResponse(f"Error: {words(error)}", 502)
 
@@ -220,12 +220,12 @@ class OpenEnvResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
             return self._failed(body, self._not_begun.pop(key))
         if key not in self._playing:
             return self._failed(body, "no episode was begun, or it was given up")
-        seat = self._playing[key]
-        score = seat.score(self.config.unfinished)
+        session = self._playing[key]
+        score = session.score(self.config.unfinished)
         await self._end(key)
         if score.value is None:
             return self._failed(body, score.unscored or "the environment gave no reward")
-        told = {**body.model_dump(), **score.components, "steps": seat.steps}
+        told = {**body.model_dump(), **score.components, "steps": session.steps}
         return OpenEnvVerifyResponse(**{**told, "reward": score.value})
 
     def _failed(self, body: OpenEnvVerifyRequest, why: str) -> OpenEnvVerifyResponse:
@@ -236,15 +236,15 @@ class OpenEnvResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
 
     async def _found(self) -> EpisodeSessions:
         async with self._opening:
-            if self._seats is None:
+            if self._sessions is None:
                 config = self.config
-                self._seats = await EpisodeSessions.of(
+                self._sessions = await EpisodeSessions.of(
                     config.environment, retries=config.reset_retries
                 )
-            return self._seats
+            return self._sessions
 
-    def _use(self, key: str, seat: EpisodeSession) -> None:
-        self._playing[key], self._used[key] = seat, time.monotonic()
+    def _use(self, key: str, session: EpisodeSession) -> None:
+        self._playing[key], self._used[key] = session, time.monotonic()
 
     async def _end(self, key: str) -> None:
         self._used.pop(key, None)
@@ -281,13 +281,13 @@ async def dataset(
     Raises:
         OpenEnvError: An episode could not begin.
     """
-    seats = await EpisodeSessions.of(environment)
+    sessions = await EpisodeSessions.of(environment)
     try:
-        seat = await seats.take()
+        session = await sessions.take()
         begun = _by_seed(num_rows or 1) if tasks is None else _by_task(tasks, num_rows)
-        return [await _row(seat, seats.interface, instruction, *one) for one in begun]
+        return [await _row(session, sessions.interface, instruction, *one) for one in begun]
     finally:
-        await seats.aclose()
+        await sessions.aclose()
 
 
 def _by_seed(count: int) -> Iterable[tuple[Task | None, Beginning]]:
@@ -302,13 +302,13 @@ def _by_task(tasks: Iterable[Any], count: int | None) -> Iterable[tuple[Task | N
 
 
 async def _row(
-    seat: EpisodeSession,
+    session: EpisodeSession,
     interface: Interface,
     instruction: str | None,
     task: Task | None,
     begins: Beginning,
 ) -> dict[str, Any]:
-    seen = begins.seen = await seat.begin(begins.as_start({}))
+    seen = begins.seen = await session.begin(begins.as_start({}))
     messages = [{"role": "system", "content": instruction}] if instruction else []
     prompt = None if task is None else task.prompt
     if isinstance(prompt, list):

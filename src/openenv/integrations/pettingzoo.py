@@ -87,9 +87,11 @@ def _view(source: Any, options: Mapping[str, Any]) -> Any:
         fields = (told.observation or {}).get("properties", {})
         if told.action is None or told.observation is None or not fields.keys() >= OF_AGENTS:
             return OneAgentEnv(OpenedSource(client, told), **of_view)  # type: ignore[arg-type]
-        seats = _seats(told.action, told.observation, of_view.pop("action_spaces", None))
+        agent_spaces = _read_spaces(
+            told.action, told.observation, of_view.pop("action_spaces", None)
+        )
         kind = AtOnceEnv if "agents" in fields else TurnsEnv
-        return kind(client, seats, **of_view)
+        return kind(client, agent_spaces, **of_view)
     except BaseException:
         client.close()
         raise
@@ -118,7 +120,7 @@ class AgentSpaces(NamedTuple):
     observations: dict[str, SpaceElements]
 
 
-def _seats(
+def _read_spaces(
     action: Mapping[str, Any],
     observation: Mapping[str, Any],
     given: Mapping[str, Space[Any]] | None,
@@ -158,7 +160,7 @@ class _AgentsView:
     def __init__(
         self,
         client: Any,
-        seats: AgentSpaces,
+        agent_spaces: AgentSpaces,
         *,
         unscored_reward: float | None = None,
         render_mode: RenderMode | None = None,
@@ -169,19 +171,19 @@ class _AgentsView:
             "is_parallelizable": False,
         }
         self.render_mode = render_mode
-        self.possible_agents = list(seats.observations)
+        self.possible_agents = list(agent_spaces.observations)
         self.agents: list[str] = []
         self._client = client
-        self._seats = seats
+        self._agent_spaces = agent_spaces
         self._unscored_reward = unscored_reward
 
     def observation_space(self, agent: str) -> Space[Any]:
         """Return the space of an agent's observations; always the same object."""
-        return self._seats.observations[agent].space
+        return self._agent_spaces.observations[agent].space
 
     def action_space(self, agent: str) -> Space[Any]:
         """Return the space of an agent's actions; always the same object."""
-        return self._seats.actions[agent].space
+        return self._agent_spaces.actions[agent].space
 
     def _reset(self, seed: int | None, options: dict[str, Any] | None) -> Any:
         arguments: dict[str, Any] = {} if options is None else {"options": options}
@@ -190,12 +192,16 @@ class _AgentsView:
         return self._client.reset(**arguments)
 
     def _plain(self, agent: str, action: Any) -> Any:
-        return self._seats.actions[agent].to_plain(action)
+        return self._agent_spaces.actions[agent].to_plain(action)
 
     def _observed(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        seats = self._seats.observations
+        agent_spaces = self._agent_spaces.observations
         seen = fields["observations"]
-        return {agent: seats[agent].from_plain(seen[agent]) for agent in seats if agent in seen}
+        return {
+            agent: agent_spaces[agent].from_plain(seen[agent])
+            for agent in agent_spaces
+            if agent in seen
+        }
 
     def _rewards(self, fields: Mapping[str, Any], result: Any) -> dict[str, float]:
         return {
@@ -228,7 +234,7 @@ class AtOnceEnv(_AgentsView, ParallelEnv):  # type: ignore[misc]  # PettingZoo h
 
     Args:
         client: What is connected to the environment.
-        seats: The agents.
+        agent_spaces: The agents.
         unscored_reward: The reward of an agent that was not scored; by default that raises
             `UnscoredStep`.
         render_mode: ``rgb_array`` or ``ansi``.
@@ -271,7 +277,7 @@ class TurnsEnv(_AgentsView, AECEnv):  # type: ignore[misc]  # PettingZoo has no 
 
     Args:
         client: What is connected to the environment.
-        seats: The agents.
+        agent_spaces: The agents.
         unscored_reward: The reward of an agent that was not scored; by default that raises
             `UnscoredStep`.
         render_mode: ``rgb_array`` or ``ansi``.

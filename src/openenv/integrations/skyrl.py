@@ -148,7 +148,7 @@ class OpenEnvTextEnv(BaseTextEnv):  # type: ignore[misc]
         self._options = SkyRLOptions.of({**options, **(env_config or {})})
         self._row = dict(extras or {})
         self.max_turns = self._options.max_turns or self._row.get("max_turns") or 1
-        self._seat: EpisodeSession | None = None
+        self._session: EpisodeSession | None = None
         self._told = 0.0  # of the episode's reward, by now
         self._metrics: dict[str, Any] = {}
 
@@ -167,18 +167,18 @@ class OpenEnvTextEnv(BaseTextEnv):  # type: ignore[misc]
             OpenEnvError: The episode could not begin.
         """
         start = EpisodeStart(prompt, *row_arguments(self._row, self._options.columns))
-        seats = shared_sessions(
+        sessions = shared_sessions(
             self._options.environment, self._options.retries, self._options.equal_beginnings
         )
         self.turns, self._told, self._metrics = 0, 0.0, {}
-        if self._seat is None:
-            self._seat = background.run(seats.take())
+        if self._session is None:
+            self._session = background.run(sessions.take())
         try:
-            first = background.run(self._seat.begin(start))
+            first = background.run(self._session.begin(start))
         except BaseException:
             self.close()
             raise
-        words = describe_tools(seats.interface) if self._options.tell else ""
+        words = describe_tools(sessions.interface) if self._options.tell else ""
         return opening_messages(prompt, first, words), {}
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
@@ -189,13 +189,13 @@ class OpenEnvTextEnv(BaseTextEnv):  # type: ignore[misc]
             OpenEnvError: The environment has failed; the episode is gone.
             Unscored: The episode is over, and has no reward.
         """
-        if self._seat is None:
+        if self._session is None:
             raise NoActiveEpisode("no episode was begun: call init first")
         try:
-            answer = background.run(self._seat.reply(action))
+            answer = background.run(self._session.reply(action))
             self.turns += 1
             is_last = answer.is_over or self.turns >= self.max_turns
-            gained = self._gained(self._seat, is_last)
+            gained = self._gained(self._session, is_last)
         except BaseException:  # SkyRL does not close what has raised
             self.close()
             raise
@@ -209,9 +209,9 @@ class OpenEnvTextEnv(BaseTextEnv):  # type: ignore[misc]
 
     def close(self) -> None:
         """Close the episode's session. Safe to repeat."""
-        seat, self._seat = self._seat, None
-        if seat is not None:
-            background.run(seat.close())
+        session, self._session = self._session, None
+        if session is not None:
+            background.run(session.close())
 
     def get_metrics(self) -> dict[str, Any]:
         """Return the metrics that SkyRL averages: the reward's components, the steps, and whether
@@ -219,13 +219,17 @@ class OpenEnvTextEnv(BaseTextEnv):  # type: ignore[misc]
         """
         return dict(self._metrics)
 
-    def _gained(self, seat: EpisodeSession, is_last: bool) -> float:
+    def _gained(self, session: EpisodeSession, is_last: bool) -> float:
         if is_last:
-            score = session_reward(seat, self._options.unfinished)
-            self._metrics = {**score.components, "steps": seat.steps, "finished": seat.is_over}
+            score = session_reward(session, self._options.unfinished)
+            self._metrics = {
+                **score.components,
+                "steps": session.steps,
+                "finished": session.is_over,
+            }
             value = score.value
         else:
-            value = seat.score().value if self._options.rewarded == "each_step" else None
+            value = session.score().value if self._options.rewarded == "each_step" else None
         if value is None:  # not known yet
             return 0.0
         before, self._told = self._told, value

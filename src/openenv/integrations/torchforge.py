@@ -94,17 +94,17 @@ async def rollout(
         OpenEnvError: The environment could not be reached.
         Unscored: The environment has failed, or the episode has no reward.
     """
-    seats = await asyncio.to_thread(shared_sessions, environment, retries, equal_beginnings)
-    seat = await run_on_shared_loop(seats.take())
+    sessions = await asyncio.to_thread(shared_sessions, environment, retries, equal_beginnings)
+    session = await run_on_shared_loop(sessions.take())
     try:
-        chat = Chat(tokenizer, seats.interface, told, **(template or {}))
+        chat = Chat(tokenizer, sessions.interface, told, **(template or {}))
         played = TokenRollout(
-            seat, chat, max_turns=max_turns, max_tokens=max_tokens, unfinished=unfinished
+            session, chat, max_turns=max_turns, max_tokens=max_tokens, unfinished=unfinished
         )
         model = _Generator(generator, tokenizer, request or {})
         score = await play(played, model.generate, EpisodeStart(messages, reset or {}))
     finally:
-        await run_on_shared_loop(seat.close())
+        await run_on_shared_loop(session.close())
     assert score.value is not None
     return ForgeRollout(
         played.prompt_ids,

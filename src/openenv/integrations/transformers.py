@@ -1,7 +1,7 @@
 """Models of transformers (https://huggingface.co/docs/transformers) as players of rollouts.
 
 player = BatchPlayer("blackjack")
-chat = Chat(tokenizer, player.seats.interface)
+chat = Chat(tokenizer, player.sessions.interface)
 rollouts = player.play(chat, starts, sampler(model, tokenizer))
 """
 

@@ -47,7 +47,7 @@ with needs("openenv.integrations.verifiers"):
 
 __all__ = ["OpenEnvConfig", "OpenEnvEnv", "OpenEnvEnvConfig", "OpenEnvTaskset"]
 
-SEAT = "seat"  # the parameter of the URL that says whose tools they are
+SESSION = "session"  # the parameter of the URL that says whose tools they are
 
 
 class OpenEnvConfig(vf.TasksetConfig):  # type: ignore[misc]
@@ -84,12 +84,14 @@ class OpenEnvData(vf.TaskData):  # type: ignore[misc]
 class OpenEnvTask(vf.Task[OpenEnvData]):  # type: ignore[misc]
     """A task; a copy goes with each episode, and knows the session."""
 
-    seat: EpisodeSession | None = None
+    session: EpisodeSession | None = None
 
     @vf.stop  # type: ignore[untyped-decorator]
     async def episode_over(self, trace: vf.Trace) -> bool:
         """Stop asking the model once the episode is over or has broken off."""
-        return self.seat is not None and (self.seat.is_over or self.seat.failure is not None)
+        return self.session is not None and (
+            self.session.is_over or self.session.failure is not None
+        )
 
 
 class OpenEnvTaskset(vf.Taskset[OpenEnvTask, OpenEnvConfig]):  # type: ignore[misc]
@@ -180,20 +182,20 @@ class OpenEnvEnv(vf.Env[OpenEnvEnvConfig]):  # type: ignore[misc]
 
     async def start(self) -> None:
         """Open the environment, and serve the tools."""
-        self._seats = await EpisodeSessions.of(
+        self._sessions = await EpisodeSessions.of(
             self.taskset.source(),
             retries=self.config.reset_retries,
             equal_beginnings=self.config.equal_beginnings,
         )
-        self._tools = ToolServer(self._seats.interface)
+        self._tools = ToolServer(self._sessions.interface)
         await self._tools.start()
 
     async def stop(self) -> None:
         """Close every session, and what was started."""
         if hasattr(self, "_tools"):
             await self._tools.stop()
-        if hasattr(self, "_seats"):
-            await self._seats.aclose()
+        if hasattr(self, "_sessions"):
+            await self._sessions.aclose()
 
     async def run(self, task: OpenEnvTask, agents: vf.Agents) -> None:
         """Play an episode.
@@ -201,51 +203,53 @@ class OpenEnvEnv(vf.Env[OpenEnvEnvConfig]):  # type: ignore[misc]
         Raises:
             verifiers.v1.EnvError: It could not be played, or not be scored.
         """
-        seat = await self._seats.take()
+        session = await self._sessions.take()
         try:
-            opening = await self._begun(seat, task.data)
+            opening = await self._begun(session, task.data)
             played = copy.copy(task)
-            played.seat = seat
-            tools = self._tools.of(seat) if self.config.acts == "tools" else {}
+            played.session = session
+            tools = self._tools.of(session) if self.config.acts == "tools" else {}
             async with agents.agent.interaction(played, tools=tools) as talk:
-                await self._played(seat, talk, opening)
-                score = None if talk.trace.errors else self._scored(seat)
+                await self._played(session, talk, opening)
+                score = None if talk.trace.errors else self._scored(session)
             if score is not None:
-                _record(talk.trace, score, seat)
+                _record(talk.trace, score, session)
         finally:
-            self._tools.forget(seat)
-            await seat.close()
+            self._tools.forget(session)
+            await session.close()
 
-    async def _begun(self, seat: EpisodeSession, data: OpenEnvData) -> str | list[dict[str, Any]]:
+    async def _begun(
+        self, session: EpisodeSession, data: OpenEnvData
+    ) -> str | list[dict[str, Any]]:
         """Begin an episode; return the first messages."""
         task = None if data.task is None else Task.model_validate(data.task)
-        seen = await seat.begin(EpisodeStart.of_task(task, seed=data.seed))
+        seen = await session.begin(EpisodeStart.of_task(task, seed=data.seed))
         prompt = None if task is None else task.prompt
         if isinstance(prompt, list):
             return [*prompt, {"role": "user", "content": seen}]
         return f"{prompt}\n\n{seen}" if prompt else seen
 
-    async def _played(self, seat: EpisodeSession, talk: vf.Interaction, said: Any) -> None:
-        while not seat.is_over:
+    async def _played(self, session: EpisodeSession, talk: vf.Interaction, said: Any) -> None:
+        while not session.is_over:
             segment = await talk.turn(said)
             if segment.terminated or self.config.acts == "tools":
                 return  # in which the model has acted, as often as it liked
             # Of the trace, its last reply is what was said just now.
             reply = read_reply(
-                segment.last_reply, self._seats.interface, is_cut=talk.trace.is_truncated
+                segment.last_reply, self._sessions.interface, is_cut=talk.trace.is_truncated
             )
-            said = (await seat.act_by(reply)).text
+            said = (await session.act_by(reply)).text
 
-    def _scored(self, seat: EpisodeSession) -> Score:
-        score = seat.score(self.config.unfinished)
+    def _scored(self, session: EpisodeSession) -> Score:
+        score = session.score(self.config.unfinished)
         if score.value is None:
             raise vf.EnvError(score.unscored or "the environment gave no reward")
         return score
 
 
-def _record(trace: vf.Trace, score: Score, seat: EpisodeSession) -> None:
+def _record(trace: vf.Trace, score: Score, session: EpisodeSession) -> None:
     trace.record_reward("environment", score.value)
-    trace.record_metrics({**score.components, "steps": float(seat.steps)})
+    trace.record_metrics({**score.components, "steps": float(session.steps)})
 
 
 # ------------------------------------------------------------------ the tools of each episode
@@ -268,7 +272,7 @@ class ToolServer:
     """
 
     def __init__(self, interface: Interface) -> None:
-        self._seats: dict[str, EpisodeSession] = {}
+        self._sessions: dict[str, EpisodeSession] = {}
         self._listed = mcp.ListToolsResult(
             tools=[mcp.Tool.model_validate(tool.as_tool()) for tool in interface.tools]
         )
@@ -300,28 +304,28 @@ class ToolServer:
             server.should_exit = True
             await serving
 
-    def of(self, seat: EpisodeSession) -> dict[str, SharedToolServer]:
+    def of(self, session: EpisodeSession) -> dict[str, SharedToolServer]:
         """Return the tools of a session by the prefix of names, which is empty."""
         key = secrets.token_urlsafe(24)
-        self._seats[key] = seat
-        url = f"{self._url}?{SEAT}={key}"
+        self._sessions[key] = session
+        url = f"{self._url}?{SESSION}={key}"
         return {"": SharedToolServer(url=url, local=True, external=True)}
 
-    def forget(self, seat: EpisodeSession) -> None:
+    def forget(self, session: EpisodeSession) -> None:
         """Stop serving the tools of a session."""
-        self._seats = {key: one for key, one in self._seats.items() if one is not seat}
+        self._sessions = {key: one for key, one in self._sessions.items() if one is not session}
 
     async def _list(self, context: Any, params: Any) -> mcp.ListToolsResult:
         return self._listed
 
     async def _call(self, context: Any, params: mcp.CallToolRequestParams) -> mcp.CallToolResult:
         try:
-            answer = await self._seats[context.request.query_params[SEAT]].call(
+            answer = await self._sessions[context.request.query_params[SESSION]].call(
                 params.name, params.arguments or {}
             )
         except KeyError:
             return _told("Error: there is no such episode", is_error=True)
-        except Exception as error:  # the seat keeps it, and the episode is an error
+        except Exception as error:  # the session keeps it, and the episode is an error
             return _told(f"Error: {error}", is_error=True)
         return _told(answer.text, is_error=answer.is_refused)
 

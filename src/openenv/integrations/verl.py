@@ -110,19 +110,19 @@ class OpenEnvAgentLoop(AgentLoopBase):  # type: ignore[misc]
             Unscored: The episode has no reward.
             ValueError: The prompt is too long.
         """
-        seats = await asyncio.to_thread(
+        sessions = await asyncio.to_thread(
             shared_sessions, self._environment, self._retries, self._equal_beginnings
         )
         for left in range(self._attempts - 1, -1, -1):
             try:
-                return await self._played(seats, sampling_params, kwargs)
+                return await self._played(sessions, sampling_params, kwargs)
             except OpenEnvError as error:  # noqa: PERF203 - of few episodes
                 if isinstance(error, CapacityError) or not left:
                     raise
         raise AssertionError("the last attempt returns or raises")
 
     async def _played(
-        self, seats: EpisodeSessions, sampling_params: dict[str, Any], row: Mapping[str, Any]
+        self, sessions: EpisodeSessions, sampling_params: dict[str, Any], row: Mapping[str, Any]
     ) -> AgentLoopOutput:
         columns = {**(row.get("extra_info") or {}), **row}
         start = EpisodeStart(
@@ -130,12 +130,12 @@ class OpenEnvAgentLoop(AgentLoopBase):  # type: ignore[misc]
             *row_arguments(_plain(columns), self._columns),
         )
         template = dict(self.apply_chat_template_kwargs)
-        chat = Chat(self.tokenizer, seats.interface, self._told, **template)
+        chat = Chat(self.tokenizer, sessions.interface, self._told, **template)
         config = self.rollout_config
-        seat = await run_on_shared_loop(seats.take())
+        session = await run_on_shared_loop(sessions.take())
         try:
             rollout = TokenRollout(
-                seat,
+                session,
                 chat,
                 max_turns=self._max_turns,
                 max_tokens=config.response_length,
@@ -146,7 +146,7 @@ class OpenEnvAgentLoop(AgentLoopBase):  # type: ignore[misc]
             score = await play(rollout, model.generate, start, config.prompt_length)
             elsewhere = time.monotonic() - began - model.seconds
         finally:
-            await run_on_shared_loop(seat.close())
+            await run_on_shared_loop(session.close())
         return self._output(rollout, score, model, elsewhere)
 
     def _output(

@@ -7,9 +7,9 @@ that touches an environment runs on the loop that the sessions live on, in a `_R
 rollout that waits for its environment is a task there. The model's thread only ever sees rollouts
 that wait for a reply, which no task touches meanwhile.
 
-No waves. A seat whose episode is over takes the next start at once, and its reset runs while the
+No waves. A session whose episode is over takes the next start at once, and its reset runs while the
 model replies to the others. Starts are taken in their order, results and failures are told in that
-order; which seat plays which start depends on the time that environments take.
+order; which session plays which start depends on the time that environments take.
 
 When to ask the model. A call is taken to cost the same for few sequences as for many, as it nearly
 does on a GPU, so that a call per reply would starve it; but to wait for the slowest of them wastes
@@ -21,8 +21,8 @@ do is to wait for some of them. So a straggler holds up the others by its share 
 those that act are waited for, resets are waited for where they are quick and many, and a model that
 replies faster than environments are reset is asked as they come.
 
-Once no more rollouts are to begin, no seat is filled again, and one that misses a call may end the
-batch a whole call later. So then they wait for all, unless that takes longer than a call.
+Once no more rollouts are to begin, no session is filled again, and a rollout that misses a call may
+end the batch a whole call later. So then all are waited for, unless that takes longer than a call.
 
 What was rejected: to wait for all of them (the resets of a batch of 512 took 50 of 59 seconds, in
 which the model had nothing to do); to ask as soon as one is ready, or once none has become ready
@@ -78,7 +78,7 @@ TOLD = 100  # failures that are told by name, at most
 class BatchPlayer:
     """Plays batches of rollouts in sessions that are kept from batch to batch.
 
-    Resets overlap with the model's replies: a seat whose episode is over begins the next one at
+    Resets overlap with the model's replies: a session whose episode is over begins the next one at
     once, and the model is asked for those that are ready, without waiting long for the others. The
     notes at the top of the module say when.
 
@@ -96,7 +96,7 @@ class BatchPlayer:
             rollouts share a call depends on the time that environments take.
 
     Attributes:
-        seats: The sessions in which rollouts are played.
+        sessions: The sessions in which rollouts are played.
         meter: The costs of the environments.
 
     Raises:
@@ -119,8 +119,10 @@ class BatchPlayer:
     ) -> None:
         if at_once is not None and at_once < 1:
             raise ValueError(f"at_once={at_once}; expected at least 1")
-        self.seats = background.run(EpisodeSessions.of(environment, retries=retries, shows=shows))
-        self.meter: Meter = self.seats.meter
+        self.sessions = background.run(
+            EpisodeSessions.of(environment, retries=retries, shows=shows)
+        )
+        self.meter: Meter = self.sessions.meter
         self._at_once = at_once
         self._max_turns = max_turns
         self._unfinished: Unfinished = unfinished
@@ -164,11 +166,11 @@ class BatchPlayer:
             OpenEnvError: The environment cannot be reset so.
         """
         size = min(self._at_once or len(starts), len(starts))
-        self.seats.check_room(size)
+        self.sessions.check_room(size)
 
-        def rollout(seat: EpisodeSession) -> TokenRollout:
+        def rollout(session: EpisodeSession) -> TokenRollout:
             return TokenRollout(
-                seat,
+                session,
                 chat,
                 max_turns=self._max_turns,
                 max_tokens=max_tokens,
@@ -194,11 +196,11 @@ class BatchPlayer:
 
     def close(self) -> None:
         """Give back every session; a program that ends does so too."""
-        background.run(self.seats.aclose())
+        background.run(self.sessions.aclose())
 
     async def _grow(self, size: int) -> None:
         while len(self._places) < size:
-            self._places.append(await self.seats.take())
+            self._places.append(await self.sessions.take())
 
     def _note_end(self, rollout: TokenRollout, start: EpisodeStart, is_alone: bool) -> None:
         """Count a rollout that is over; log the first failure of each task."""
@@ -268,7 +270,7 @@ class _RolloutBatch:
     def __init__(
         self,
         starts: Sequence[EpisodeStart],
-        seats: Sequence[EpisodeSession],
+        sessions: Sequence[EpisodeSession],
         rollout: Callable[[EpisodeSession], TokenRollout],
         note_end: Callable[[TokenRollout, EpisodeStart, bool], None],
         timing: _Timing,
@@ -276,12 +278,12 @@ class _RolloutBatch:
         self._timing = timing
         self._starts = starts
         self._left = deque(range(len(starts)))
-        self._free = deque(seats)
+        self._free = deque(sessions)
         self._rollout = rollout
         self._note_end = note_end
         self._is_alone = len({one.task for one in starts}) == 1
         self._numbers: dict[TokenRollout, int] = {}  # of those in play, which start they are of
-        self._seats: dict[TokenRollout, EpisodeSession] = {}
+        self._sessions: dict[TokenRollout, EpisodeSession] = {}
         self._ready: list[TokenRollout] = []
         self._over: dict[int, TokenRollout] = {}
         self._told = 0  # how many that are over were told of, in their order
@@ -322,9 +324,9 @@ class _RolloutBatch:
 
     def _fill(self) -> None:
         while self._free and self._left:
-            seat, number = self._free.popleft(), self._left.popleft()
-            one = self._rollout(seat)
-            self._numbers[one], self._seats[one] = number, seat
+            session, number = self._free.popleft(), self._left.popleft()
+            one = self._rollout(session)
+            self._numbers[one], self._sessions[one] = number, session
             start = self._starts[number]
             begun = one.begin(start)
             self._work(one, "reset", begun)
@@ -356,7 +358,7 @@ class _RolloutBatch:
             return
         one.settle()
         self._over[self._numbers.pop(one)] = one
-        self._free.append(self._seats.pop(one))
+        self._free.append(self._sessions.pop(one))
         self._fill()
         # In the order of the starts: those that fail at once would else come in a row, before any
         # that takes its time.

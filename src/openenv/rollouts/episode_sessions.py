@@ -3,14 +3,14 @@
 `openenv.rollout` runs the loop of an episode itself. Trainers mostly run their own: they begin an
 episode, hand over the calls of tools that their model makes, and ask at the end what it was worth.
 
-    seats = await EpisodeSessions.of("blackjack")
-    seat = await seats.take()
-    await seat.reset(seed=3)
-    answer = await seat.call("blackjack", {"action": "hit"})
-    print(answer.text, seat.score().value)
+    sessions = await EpisodeSessions.of("blackjack")
+    session = await sessions.take()
+    await session.reset(seed=3)
+    answer = await session.call("blackjack", {"action": "hit"})
+    print(answer.text, session.score().value)
 
-A seat has a session of its own. Of one that fails, the episode is gone, and is never gone on with
-in another session: it is worth nothing that is known, and the next reset has a new session.
+When a session fails, the episode is gone: unscored, and never continued in another session.
+The next reset opens a new session.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class EpisodeSessions:
 
     def __init__(
         self,
-        sessions: Sessions,
+        source: Sessions,
         interface: Interface,
         retries: int,
         meter: Meter,
@@ -181,13 +181,13 @@ class EpisodeSessions:
         shows_pictures: bool = False,
         equal_beginnings: bool = False,
     ) -> None:
-        self.name = sessions.name
-        self.beginnings = Beginnings(sessions.name, is_on=equal_beginnings)
+        self.name = source.name
+        self.beginnings = Beginnings(source.name, is_on=equal_beginnings)
         self.shows = shows
         self.shows_pictures = shows_pictures
         self.interface = interface
         self.meter = meter
-        self._sessions = sessions
+        self._source = source
         self._retries = retries
         self._taken: set[EpisodeSession] = set()
         self._is_closed = False
@@ -227,22 +227,22 @@ class EpisodeSessions:
         """
         if isinstance(shows, str):
             raise TypeError(f"shows={shows!r}; expected a list of names, as [{shows!r}]")
-        sessions = await sessions_of(environment, lambda _: None)
+        source = await sessions_of(environment, lambda _: None)
         try:
-            client = await sessions.open()
+            client = await source.open()
             try:
-                interface = await sessions.interface(client)
+                interface = await source.interface(client)
             finally:
-                await sessions.close(client)
+                await source.close(client)
             if shows is not None and interface.visible is not None:
                 known = visible_fields(dict.fromkeys(interface.visible), None)
                 if not shows or not set(shows) <= known.keys():
                     raise unknown_fields_error(shows, known)
         except BaseException:
-            await sessions.aclose()
+            await source.aclose()
             raise
         return cls(
-            sessions,
+            source,
             interface,
             retries,
             meter or Meter(),
@@ -258,10 +258,10 @@ class EpisodeSessions:
             NoActiveEpisode: The sessions are closed.
         """
         if self._is_closed:
-            raise NoActiveEpisode(f"the seats in {self.name} are closed")
-        seat = EpisodeSession(self, self._sessions, self._retries)
-        self._taken.add(seat)
-        return seat
+            raise NoActiveEpisode(f"the sessions in {self.name} are closed")
+        session = EpisodeSession(self, self._source, self._retries)
+        self._taken.add(session)
+        return session
 
     def check_room(self, wanted: int) -> None:
         """Refuse at once more sessions than the server has said to hold.
@@ -272,7 +272,7 @@ class EpisodeSessions:
         Raises:
             CapacityError: The server holds fewer sessions. One that does not tell is not refused.
         """
-        room = self._sessions.room
+        room = self._source.room
         if room is not None and wanted > room:
             raise CapacityError(
                 f"{wanted} rollouts are to be played at the same time, and {self.name} holds "
@@ -283,9 +283,9 @@ class EpisodeSessions:
     async def aclose(self) -> None:
         """Close every session, and what was started for them."""
         self._is_closed = True
-        for seat in list(self._taken):
-            await seat.close()
-        await self._sessions.aclose()
+        for session in list(self._taken):
+            await session.close()
+        await self._source.aclose()
 
 
 class EpisodeSession:
@@ -294,9 +294,9 @@ class EpisodeSession:
     Its calls are carried out in the order in which they are made, one at a time.
     """
 
-    def __init__(self, seats: EpisodeSessions, sessions: Sessions, retries: int) -> None:
-        self._seats = seats
+    def __init__(self, sessions: EpisodeSessions, source: Sessions, retries: int) -> None:
         self._sessions = sessions
+        self._source = source
         self._retry = RetryRule(retries)
         self._client: Client | None = None
         self._episode: LiveEpisode | None = None
@@ -351,7 +351,7 @@ class EpisodeSession:
             except BaseException:
                 await self._leave()
                 raise
-            self._seats.meter.count(episodes=1)
+            self._sessions.meter.count(episodes=1)
             self._episode = episode
             return first
 
@@ -369,9 +369,9 @@ class EpisodeSession:
             NoActiveEpisode: No episode is under way.
             OpenEnvError: The environment has failed; the episode is gone.
         """
-        tool = self._seats.interface.tool(name)
+        tool = self._sessions.interface.tool(name)
         if tool is None:
-            return self._refused(describe_unknown_tool(name, self._seats.interface))
+            return self._refused(describe_unknown_tool(name, self._sessions.interface))
         return await self.act(tool.action(arguments))
 
     async def reply(self, text: str) -> ActionOutcome:
@@ -379,7 +379,7 @@ class EpisodeSession:
 
         A reply that has no action, or one that cannot be read, is an answer too, which tells why.
         """
-        return await self.act_by(read_reply(text, self._seats.interface))
+        return await self.act_by(read_reply(text, self._sessions.interface))
 
     async def act_by(self, reply: ParsedReply) -> ActionOutcome:
         """Carry out the calls of a reply, in order. Raises what `call` does.
@@ -415,7 +415,7 @@ class EpisodeSession:
             if episode.is_over:
                 return ActionOutcome(f"Error: {OVER}", None, True)
             try:
-                with self._seats.meter.waiting():
+                with self._sessions.meter.waiting():
                     result = await episode.step(action)
             except Exception as error:
                 said = refusal(error)
@@ -427,7 +427,7 @@ class EpisodeSession:
                 self._failure = "the episode was broken off"
                 await self._leave()
                 raise
-            self._seats.meter.count(steps=1)
+            self._sessions.meter.count(steps=1)
             seen = self.look_at(result)
             return ActionOutcome(seen.text, result, result.done, pictures=seen.pictures)
 
@@ -451,11 +451,11 @@ class EpisodeSession:
         Raises:
             NotSupported: The result has a picture, and these sessions do not show pictures.
         """
-        visible = self._seats.interface.visible
-        if self._seats.shows_pictures:
-            seen = look_at(result.observation, visible, self._seats.shows)
+        visible = self._sessions.interface.visible
+        if self._sessions.shows_pictures:
+            seen = look_at(result.observation, visible, self._sessions.shows)
         else:
-            seen = ObservationView(view(result.observation, visible, self._seats.shows))
+            seen = ObservationView(view(result.observation, visible, self._sessions.shows))
         is_first = self._episode is None or result is self._episode.first
         if result.done and not is_first:
             return ObservationView(f"{seen.text}\n({OVER})", seen.pictures)
@@ -491,7 +491,7 @@ class EpisodeSession:
 
     async def close(self) -> None:
         """Return the session to the environment."""
-        self._seats._taken.discard(self)
+        self._sessions._taken.discard(self)
         await self._leave()
 
     # ------------------------------------------------------------------ its session
@@ -501,7 +501,7 @@ class EpisodeSession:
         while True:
             began = time.monotonic()
             try:
-                with self._seats.meter.waiting():
+                with self._sessions.meter.waiting():
                     self._client = self._client or await self._opened()
                     episode = LiveEpisode(self._client)
                     return episode, await episode.reset(arguments)
@@ -515,41 +515,43 @@ class EpisodeSession:
                     raise _with_cure(error) from error.__cause__
                 if delay_s is None:
                     raise
-            self._seats.meter.count(retries=1)
+            self._sessions.meter.count(retries=1)
             await asyncio.sleep(delay_s)
 
     async def _opened(self) -> Client:
-        client = await self._sessions.open()
-        self._seats.meter.count(sessions=1)
+        client = await self._source.open()
+        self._sessions.meter.count(sessions=1)
         return client
 
     async def _fail(self, what: str, error: Exception) -> None:
         self._failure = f"{what}: {type(error).__name__}: {words(error)}"
-        self._seats.meter.count(failures=1)
+        self._sessions.meter.count(failures=1)
         await self._leave()
 
     async def _leave(self) -> None:
         client, self._client = self._client, None
         if client is not None:
             with contextlib.suppress(OpenEnvError, OSError):
-                await self._sessions.close(client)
+                await self._source.close(client)
 
     def _compare(self, arguments: Mapping[str, Any], first: StepResult[Any]) -> None:
-        if self._seats.beginnings.is_on and arguments.get("seed") is not None:
+        if self._sessions.beginnings.is_on and arguments.get("seed") is not None:
             seen = self.look_at(first)
             pictures = "".join(one["data"] for one in seen.pictures)
-            self._seats.beginnings.saw(digest_of(arguments), seen.text + pictures)
+            self._sessions.beginnings.saw(digest_of(arguments), seen.text + pictures)
 
     def _playing(self) -> LiveEpisode:
         if self._failure is not None:
             raise NoActiveEpisode(f"there is no episode: {self._failure}; reset begins another one")
         if self._episode is None or self._client is None:
-            raise NoActiveEpisode(f"no episode of {self._seats.name} was begun: call reset first")
+            raise NoActiveEpisode(
+                f"no episode of {self._sessions.name} was begun: call reset first"
+            )
         return self._episode
 
     def _refused(self, why: str) -> ActionOutcome:
         self._playing()
-        self._seats.meter.count(refusals=1)
+        self._sessions.meter.count(refusals=1)
         return ActionOutcome(f"Error: {why}", None, self.is_over)
 
 

@@ -181,7 +181,7 @@ class TokenRollout:
     """A rollout as a growing sequence of tokens.
 
     Args:
-        seat: The session in which the rollout is played.
+        session: The session in which the rollout is played.
         chat: The conversation format of the model.
         max_turns: Maximum number of replies.
         max_tokens: Maximum number of tokens after the prompt; None for no limit.
@@ -200,7 +200,7 @@ class TokenRollout:
 
     def __init__(
         self,
-        seat: EpisodeSession,
+        session: EpisodeSession,
         chat: Chat,
         *,
         max_turns: int = 32,
@@ -215,7 +215,7 @@ class TokenRollout:
         self.messages: list[dict[str, Any]] = []
         self.shown_first: str | None = None
         self.turns = 0
-        self._seat = seat
+        self._session = session
         self._chat = chat
         self._max_turns = max_turns
         self._max_tokens = max_tokens
@@ -231,17 +231,17 @@ class TokenRollout:
     @property
     def score(self) -> Score:
         """The score by now; unscored, with the reason, if the environment has failed."""
-        return self._settled[0] if self._settled else self._seat.score(self._unfinished)
+        return self._settled[0] if self._settled else self._session.score(self._unfinished)
 
     @property
     def failure(self) -> str | None:
         """Reason why the episode could not begin or broke off; None if neither."""
-        return self._settled[1] if self._settled else self._seat.failure
+        return self._settled[1] if self._settled else self._session.failure
 
     @property
     def steps(self) -> int:
         """Number of steps of the environment."""
-        return self._settled[2] if self._settled else self._seat.steps
+        return self._settled[2] if self._settled else self._session.steps
 
     def settle(self) -> None:
         """Keep the results: the session is another rollout's from now on."""
@@ -263,12 +263,12 @@ class TokenRollout:
         self.messages = [dict(message) for message in start.messages]
         first = ""
         try:
-            first = await self._seat.begin(start)
+            first = await self._session.begin(start)
         except Exception as error:
-            if isinstance(error, CapacityError | TaskNotTaken) or self._seat.failure is None:
+            if isinstance(error, CapacityError | TaskNotTaken) or self._session.failure is None:
                 raise
         self.prompt_ids = self._chat.opening(start.messages, first)
-        if self._seat.failure is not None:
+        if self._session.failure is not None:
             return False
         if len(self.prompt_ids) >= (self._max_context or math.inf):
             raise ValueError(
@@ -278,7 +278,7 @@ class TokenRollout:
             )
         self.shown_first = first
         self.messages.append({"role": "user", "content": first})
-        return not self._seat.is_over
+        return not self._session.is_over
 
     async def take(
         self,
@@ -305,9 +305,9 @@ class TokenRollout:
         if not has_room:
             return False
         try:
-            answer: ActionOutcome = await self._seat.act_by(parsed)
+            answer: ActionOutcome = await self._session.act_by(parsed)
         except Exception as error:
-            if self._seat.failure is None:
+            if self._session.failure is None:
                 raise
             self.messages.append({"role": "user", "content": f"Error: {error}"})
             return False

@@ -95,11 +95,11 @@ class _EnvironmentType(type):
     """
 
     _made_of: tuple[Any, dict[str, Any]]
-    seats: EpisodeSessions
+    sessions: EpisodeSessions
 
     def close(cls) -> None:
         """Close every session; also done at the end of the program."""
-        background.run(cls.seats.aclose())
+        background.run(cls.sessions.aclose())
 
 
 def _reduced(cls: _EnvironmentType) -> Any:
@@ -124,12 +124,12 @@ class RolloutEnvironment(metaclass=_EnvironmentType):
     can be read at any time (TRL before 1.15 reads them all), or belongs to the metaclass.
     """
 
-    seats: ClassVar[EpisodeSessions]
+    sessions: ClassVar[EpisodeSessions]
     meter: ClassVar[Meter]
     _terms: ClassVar[_FactoryConfig]
 
     def __init__(self) -> None:
-        self._seat: EpisodeSession | None = None
+        self._session: EpisodeSession | None = None
         self._has_begun = False
         self._terms.places.add(self)
         if self._terms.is_elsewhere:
@@ -157,18 +157,18 @@ class RolloutEnvironment(metaclass=_EnvironmentType):
     @property
     def done(self) -> bool:
         """True if the episode came to an end."""
-        return self._seat is not None and self._seat.is_over
+        return self._session is not None and self._session.is_over
 
     @property
     def steps(self) -> int:
         """Number of steps of the episode."""
-        return 0 if self._seat is None else self._seat.steps
+        return 0 if self._session is None else self._session.steps
 
     @property
     def _score(self) -> Score:
-        if self._seat is None:
+        if self._session is None:
             return Score(unscored=NOT_BEGUN)
-        return self._seat.score(self._terms.unfinished)
+        return self._session.score(self._terms.unfinished)
 
     # ------------------------------------------------------------------ what methods do
 
@@ -176,41 +176,43 @@ class RolloutEnvironment(metaclass=_EnvironmentType):
         terms = self._terms
         arguments, may_ignore = episode_arguments(columns, terms.columns)
         terms.begin(self, columns, arguments)
-        if self._seat is None:
-            self.seats.check_room(len(terms.places))  # TRL makes all of them before the first batch
-            self._seat = background.run(self.seats.take())
+        if self._session is None:
+            self.sessions.check_room(
+                len(terms.places)
+            )  # TRL makes all of them before the first batch
+            self._session = background.run(self.sessions.take())
         elif self._has_begun:
-            terms.streak.ended(self._seat.failure)
+            terms.streak.ended(self._session.failure)
         self._has_begun = False
         try:
-            first = background.run(self._seat.reset(may_ignore=may_ignore, **arguments))
+            first = background.run(self._session.reset(may_ignore=may_ignore, **arguments))
         except CapacityError:
             raise  # so it is with each batch: training would go on with the rest of each group
         except TaskNotTaken as error:
             raise TaskNotTaken(f"{error}. {COLUMNS_CURE}") from error
         except Exception:
-            if self._seat.failure is None:
+            if self._session.failure is None:
                 raise
-            terms.streak.ended(self._seat.failure)
+            terms.streak.ended(self._session.failure)
             return None  # its reward is None: the rollout is left out
         self._has_begun = True
-        seen = self._seat.look_at(first)
+        seen = self._session.look_at(first)
         pictures = "".join(one["data"] for one in seen.pictures)
         terms.beginnings.saw(digest_of(arguments), seen.text + pictures)
         is_behind_words = bool(seen.text) and _says(columns.get("prompt"))
         return _content(f"\n\n{seen.text}" if is_behind_words else seen.text, seen.pictures)
 
     def _get_reward(self) -> float | None:
-        if self._seat is None:
+        if self._session is None:
             raise NoActiveEpisode(NOT_BEGUN)
         return self.reward
 
     async def _call(
         self, tool: AgentTool, parameters: Parameters, given: dict[str, Any]
     ) -> Content:
-        if self._seat is None:
+        if self._session is None:
             raise NoActiveEpisode(NOT_BEGUN)
-        answer = await self._seat.call(tool.name, parameters.arguments(given))
+        answer = await self._session.call(tool.name, parameters.arguments(given))
         if answer.is_refused:
             raise ToolRefused(answer.text.removeprefix("Error: "))
         return _content(answer.text, answer.pictures)
@@ -379,27 +381,27 @@ def environment_factory(
         "seed": seed,
         "equal_beginnings": equal_beginnings,
     }
-    seats = background.run(
+    sessions = background.run(
         EpisodeSessions.of(environment, retries=retries, shows=shows, shows_pictures=shows_pictures)
     )
-    beginnings = Beginnings(seats.name) if equal_beginnings else None
+    beginnings = Beginnings(sessions.name) if equal_beginnings else None
     methods: dict[str, Any] = {
-        "seats": seats,
-        "meter": seats.meter,
+        "sessions": sessions,
+        "meter": sessions.meter,
         "_made_of": (environment, options),
         "_terms": _FactoryConfig(
-            columns, unfinished, failures_in_a_row, seed, beginnings, seats.name
+            columns, unfinished, failures_in_a_row, seed, beginnings, sessions.name
         ),
-        "__doc__": f"A rollout in {seats.name}.",
+        "__doc__": f"A rollout in {sessions.name}.",
         "reset": _reset_method(),
     }
     taken = {"close", "reset", "get_reward", *dir(RolloutEnvironment)}
-    words = identifiers((tool.name for tool in seats.interface.tools), taken)
-    for tool in seats.interface.tools:
+    words = identifiers((tool.name for tool in sessions.interface.tools), taken)
+    for tool in sessions.interface.tools:
         methods[words[tool.name]] = _tool_method(words[tool.name], tool, is_async=is_async)
     if gives_reward:
         methods["get_reward"] = _reward_method()
-    made: Any = _EnvironmentType(name or _class_name(seats.name), (RolloutEnvironment,), methods)
+    made: Any = _EnvironmentType(name or _class_name(sessions.name), (RolloutEnvironment,), methods)
     return made  # type: ignore[no-any-return]
 
 

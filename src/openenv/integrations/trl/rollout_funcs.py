@@ -144,7 +144,7 @@ class RolloutFunc:
         self._told = told
         self._seed = seed
         self._gives_seeds = equal_beginnings
-        self._beginnings = Beginnings(player.seats.name, is_on=equal_beginnings)
+        self._beginnings = Beginnings(player.sessions.name, is_on=equal_beginnings)
         self._trainer: weakref.ref[Any] | None = None
         self._of_dataset: dict[str, tuple[Any, Known]] = {}
 
@@ -167,7 +167,7 @@ class RolloutFunc:
             EpisodeStart(_messages(prompt), *reset)
             for prompt, reset in zip(prompts, self._resets(prompts, trainer), strict=True)
         ]
-        interface = self._player.seats.interface
+        interface = self._player.sessions.interface
         chat = Chat(
             trainer.processing_class,
             interface,

@@ -32,13 +32,13 @@ class EnvironmentSession(ResourceSession):
 
     def __init__(
         self,
-        seats: EpisodeSessions,
-        seat: EpisodeSession,
+        sessions: EpisodeSessions,
+        session: EpisodeSession,
         messages: list[Message],
         unfinished: Unfinished,
     ):
-        self._seats = seats
-        self._seat = seat
+        self._sessions = sessions
+        self._session = session
         self._messages = messages
         self._unfinished: Unfinished = unfinished
 
@@ -54,7 +54,7 @@ class EnvironmentSession(ResourceSession):
                 description=tool.description,
                 input_schema=tool.as_tool()["inputSchema"],
             )
-            for tool in self._seats.interface.tools
+            for tool in self._sessions.interface.tools
         ]
 
     def call_tool(self, name: str, arguments: dict[str, Any]) -> ToolResult:
@@ -65,14 +65,14 @@ class EnvironmentSession(ResourceSession):
         Raises:
             UnknownTool: There is no such tool.
         """
-        if self._seats.interface.tool(name) is None:
-            raise UnknownSessionTool(describe_unknown_tool(name, self._seats.interface))
+        if self._sessions.interface.tool(name) is None:
+            raise UnknownSessionTool(describe_unknown_tool(name, self._sessions.interface))
         try:
-            answer = background.run(self._seat.call(name, arguments))
+            answer = background.run(self._session.call(name, arguments))
         except Exception:
-            if self._seat.failure is None:
+            if self._session.failure is None:
                 raise
-            return ToolResult(error=self._seat.failure, done=True)
+            return ToolResult(error=self._session.failure, done=True)
         if answer.result is None:
             return ToolResult(error=answer.text.removeprefix("Error: "), done=answer.is_over)
         metadata = {"step_reward": answer.result.reward}
@@ -80,17 +80,17 @@ class EnvironmentSession(ResourceSession):
 
     def verify(self, transcript: list[Message], final_state: Any | None = None) -> VerifyResult:
         """Return the verdict on the episode; `env_reward` is None for an unscored episode."""
-        score = self._seat.score(self._unfinished)
+        score = self._session.score(self._unfinished)
         return VerifyResult(
             env_reward=score.value,
-            done=self._seat.is_over,
-            metrics={"steps": self._seat.steps, **score.components},
+            done=self._session.is_over,
+            metrics={"steps": self._session.steps, **score.components},
             artifacts={} if score.unscored is None else {"unscored": score.unscored},
         )
 
     def close(self) -> None:
         """Close the session."""
-        background.run(self._seat.close())
+        background.run(self._session.close())
 
 
 class EnvironmentSessions(ResourceSessionFactory[EnvironmentSession]):
@@ -120,10 +120,10 @@ class EnvironmentSessions(ResourceSessionFactory[EnvironmentSession]):
         unfinished: Unfinished = "earned",
         retries: int = 2,
     ) -> None:
-        self._seats = background.run(EpisodeSessions.of(environment, retries=retries))
+        self._sessions = background.run(EpisodeSessions.of(environment, retries=retries))
         self._system_prompt = system_prompt
         self._unfinished: Unfinished = unfinished
-        self.meter = self._seats.meter
+        self.meter = self._sessions.meter
 
     def create(
         self, task: Any, seed: int | None = None, episode_id: str | None = None
@@ -144,7 +144,7 @@ class EnvironmentSessions(ResourceSessionFactory[EnvironmentSession]):
 
     def close(self) -> None:
         """Close every session."""
-        background.run(self._seats.aclose())
+        background.run(self._sessions.aclose())
 
     async def _begun(
         self, task: Any, seed: int | None, episode_id: str | None
@@ -159,11 +159,13 @@ class EnvironmentSessions(ResourceSessionFactory[EnvironmentSession]):
             seed=seed,
             episode_id=episode_id,
         )
-        seat = await self._seats.take()
+        session = await self._sessions.take()
         try:
-            first = await seat.begin(replace(start, may_ignore=start.may_ignore | {"episode_id"}))
+            first = await session.begin(
+                replace(start, may_ignore=start.may_ignore | {"episode_id"})
+            )
         except BaseException:
-            await seat.close()
+            await session.close()
             raise
         told = opening_messages(start.messages, first)
-        return EnvironmentSession(self._seats, seat, told, self._unfinished)
+        return EnvironmentSession(self._sessions, session, told, self._unfinished)

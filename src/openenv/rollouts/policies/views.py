@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from openenv.errors import NotSupported
-from openenv.tools.results import block_of, is_dump, text_in
+from openenv.tools.results import extract_text, is_dump, to_block
 from openenv.types import public_view
 
 __all__ = [
@@ -137,7 +137,7 @@ def _picture_of(value: Any) -> dict[str, Any] | None:
             value = base64.b64decode(value, validate=True)
         except binascii.Error:
             return None
-    block = block_of(value)
+    block = to_block(value)
     return block if block is not None and block["type"] == "image" else None
 
 
@@ -166,7 +166,7 @@ def _of_call(fields: Mapping[str, Any]) -> ObservationView:
         blocks = [block for block in result["content"] if block.get("type") == "image"]
         named = [f"[picture {number}]" for number, _ in enumerate(blocks, 1)]
         pictures = [{key: one[key] for key in ("type", "data", "mimeType")} for one in blocks]
-        text = "\n".join(part for part in (text_in(result), *named) if part)
+        text = "\n".join(part for part in (extract_text(result), *named) if part)
         return ObservationView(text, tuple(pictures))
     return ObservationView(result if isinstance(result, str) else _as_json(result))
 

@@ -1,4 +1,4 @@
-"""Seats in an environment: episodes that somebody else's loop plays."""
+"""Sessions in an environment: episodes that somebody else's loop plays."""
 
 from __future__ import annotations
 
@@ -29,38 +29,38 @@ from openenv.server.workers import managers_of
 async def sitting(
     environment: Any, **options: Any
 ) -> AsyncIterator[tuple[EpisodeSessions, EpisodeSession]]:
-    seats = await EpisodeSessions.of(environment, **options)
+    sessions = await EpisodeSessions.of(environment, **options)
     try:
-        yield seats, await seats.take()
+        yield sessions, await sessions.take()
     finally:
-        await seats.aclose()
+        await sessions.aclose()
 
 
 @pytest.mark.anyio
 async def test_an_episode_by_calls_is_worth_what_its_environment_declares() -> None:
-    async with sitting(PerStep) as (seats, seat):
-        first = await seat.reset(seed=1, start="hello")
+    async with sitting(PerStep) as (sessions, session):
+        first = await session.reset(seed=1, start="hello")
         assert first.observation["words"] == ["hello"]
-        assert [one.name for one in seats.interface.tools] == ["say"]
-        answer = await seat.call("say", {"word": "you"})
+        assert [one.name for one in sessions.interface.tools] == ["say"]
+        answer = await session.call("say", {"word": "you"})
         assert (answer.is_refused, answer.is_over) == (False, False)
         assert '"you"' in answer.text
-        answer = await seat.reply("over")
+        answer = await session.reply("over")
         assert answer.is_over
         assert answer.text.endswith("\n(the episode is over)")
-        score = seat.score()
+        score = session.score()
         assert score.value == len("you") + len("over") + 1
         assert score.components == {"length": 7, "style": 1.0}
-        late = await seat.call("say", {"word": "more"})
+        late = await session.call("say", {"word": "more"})
         assert (late.is_refused, late.is_over) == (True, True)
-        assert seat.steps == 2
+        assert session.steps == 2
 
 
 @pytest.mark.anyio
 async def test_words_may_be_a_call_as_json() -> None:
-    async with sitting(Talk) as (_, seat):
-        await seat.reset()
-        answer = await seat.reply('I say {"name": "say", "arguments": {"word": "hi"}}')
+    async with sitting(Talk) as (_, session):
+        await session.reset()
+        answer = await session.reply('I say {"name": "say", "arguments": {"word": "hi"}}')
         assert answer.result is not None
         assert answer.result.observation["words"] == ["hi"]
 
@@ -98,11 +98,11 @@ async def test_the_one_who_acts_is_shown_what_was_chosen(by: str, shows: Any, se
         environment = (
             OnBoard if by == "local" else served.enter_context(serving(create_app(OnBoard)))
         )
-        async with sitting(environment, shows=shows) as (_, seat):
-            first = seat.seen(await seat.reset())
+        async with sitting(environment, shows=shows) as (_, session):
+            first = session.seen(await session.reset())
             assert first == seen.replace("2", "1") if shows else "a board" in first
-            assert (await seat.reply("go")).text == seen
-            over = await seat.reply("over")
+            assert (await session.reply("go")).text == seen
+            over = await session.reply("over")
             assert over.text == f"{seen}\n(the episode is over)"
             assert over.result is not None
             assert len(dict(over.result.observation)["cells"]) == 16, "the trainer has it all"
@@ -122,52 +122,52 @@ async def test_to_show_what_observations_do_not_have_is_an_error_at_once(shows: 
 
 @pytest.mark.anyio
 async def test_what_is_not_taken_is_an_answer_and_the_episode_goes_on() -> None:
-    async with sitting(Terminal) as (seats, seat):
-        await seat.reset()
-        unknown = await seat.call("sai", {"word": "hi"})
+    async with sitting(Terminal) as (sessions, session):
+        await session.reset()
+        unknown = await session.call("sai", {"word": "hi"})
         assert unknown.is_refused
         assert "did you mean 'say'" in unknown.text
-        invalid = await seat.call("say", {"word": 3})
+        invalid = await session.call("say", {"word": 3})
         assert "word: Input should be a valid string" in invalid.text
-        rude = await seat.call("say", {"word": "rude"})
+        rude = await session.call("say", {"word": "rude"})
         assert rude.text == "Error: mind your language"
-        assert (await seat.call("say", {"word": "over"})).is_over
-        assert seat.score().value == 1.0
-        assert seats.meter.read().refusals == 3
-        assert seats.meter.read().steps == 1
+        assert (await session.call("say", {"word": "over"})).is_over
+        assert session.score().value == 1.0
+        assert sessions.meter.read().refusals == 3
+        assert sessions.meter.read().steps == 1
 
 
 @pytest.mark.anyio
 async def test_before_an_episode_there_is_nothing_to_act_in_and_no_score() -> None:
-    async with sitting(Talk) as (seats, seat):
+    async with sitting(Talk) as (sessions, session):
         with pytest.raises(NoActiveEpisode, match="call reset first"):
-            await seat.call("say", {"word": "hi"})
+            await session.call("say", {"word": "hi"})
         with pytest.raises(NoActiveEpisode, match="call reset first"):
-            seat.score()
+            session.score()
     with pytest.raises(NoActiveEpisode, match="are closed"):
-        await seats.take()
+        await sessions.take()
 
 
 @pytest.mark.anyio
 async def test_an_episode_that_was_not_ended_is_worth_what_was_agreed() -> None:
-    async with sitting(Terminal) as (_, seat):
-        await seat.reset()
-        await seat.call("say", {"word": "hi"})
-        assert seat.score().value is None
-        assert seat.score().unscored == (
+    async with sitting(Terminal) as (_, session):
+        await session.reset()
+        await session.call("say", {"word": "hi"})
+        assert session.score().value is None
+        assert session.score().unscored == (
             "it ended before the episode was over, and had no reward by then"
         )
-        unknown = seat.score("earned")
+        unknown = session.score("earned")
         assert unknown.value is None, "0 may be more than losing pays"
         assert "declares no range of rewards: declare one (REWARD = " in str(unknown.unscored)
         assert "unfinished=-1.0" in str(unknown.unscored)
-        assert seat.score(-3).value == -3.0
-    async with sitting(PerStep) as (_, seat):
-        await seat.reset()
-        assert seat.score("earned").value is None
-        await seat.call("say", {"word": "hi"})
-        assert seat.score("earned").value == seat.score().value == 2.5
-        assert seat.score(None).unscored == "it ended before the episode was over"
+        assert session.score(-3).value == -3.0
+    async with sitting(PerStep) as (_, session):
+        await session.reset()
+        assert session.score("earned").value is None
+        await session.call("say", {"word": "hi"})
+        assert session.score("earned").value == session.score().value == 2.5
+        assert session.score(None).unscored == "it ended before the episode was over"
 
 
 @pytest.mark.anyio
@@ -175,9 +175,9 @@ async def test_of_what_was_not_ended_the_lowest_reward_is_earned() -> None:
     class Losing(Terminal):
         REWARD = RewardSpec("terminal", range=(-2.0, 1.0))
 
-    async with sitting(Losing) as (_, seat):
-        await seat.reset()
-        assert seat.score("earned").value == -2.0
+    async with sitting(Losing) as (_, session):
+        await session.reset()
+        assert session.score("earned").value == -2.0
 
 
 @pytest.mark.anyio
@@ -185,52 +185,52 @@ async def test_what_giving_up_costs_is_added_to_what_was_earned() -> None:
     class Game(PerStep):
         REWARD = RewardSpec("per_step", (-4.0, 9.0), ("length", "style"), unfinished=-3.0)
 
-    async with sitting(Game) as (_, seat):
-        await seat.reset()
-        assert seat.score("earned").value == -3.0
-        await seat.call("say", {"word": "hi"})
-        left = seat.score("earned")
+    async with sitting(Game) as (_, session):
+        await session.reset()
+        assert session.score("earned").value == -3.0
+        await session.call("say", {"word": "hi"})
+        left = session.score("earned")
         assert (left.value, left.components["unfinished"], left.step_rewards) == (-0.5, -3, [-0.5])
-        assert seat.score("known").value == 2.5
-        await seat.call("say", {"word": "over"})
-        assert seat.score("earned").value == 7.0
+        assert session.score("known").value == 2.5
+        await session.call("say", {"word": "over"})
+        assert session.score("earned").value == 7.0
 
 
 @pytest.mark.anyio
 async def test_an_episode_that_broke_off_has_no_score_and_the_next_one_another_session() -> None:
-    async with sitting(Talk) as (seats, seat):
-        await seat.reset()
-        await seat.call("say", {"word": "hi"})
+    async with sitting(Talk) as (sessions, session):
+        await session.reset()
+        await session.call("say", {"word": "hi"})
         with pytest.raises(ExecutionFailed):
-            await seat.call("say", {"word": "crash"})
-        score = seat.score("earned")
+            await session.call("say", {"word": "crash"})
+        score = session.score("earned")
         assert score.value is None
         assert str(score.unscored).startswith("the episode broke off: ExecutionFailed: ")
         with pytest.raises(NoActiveEpisode, match="the episode broke off"):
-            await seat.call("say", {"word": "hi"})
-        await seat.reset()
-        await seat.call("say", {"word": "over"})
-        assert seat.score().value == 4.0
-        found = seats.meter.read()
+            await session.call("say", {"word": "hi"})
+        await session.reset()
+        await session.call("say", {"word": "over"})
+        assert session.score().value == 4.0
+        found = sessions.meter.read()
         assert (found.sessions, found.episodes, found.failures, found.steps) == (2, 2, 1, 2)
 
 
 @pytest.mark.anyio
 async def test_a_reward_that_is_no_number_is_none() -> None:
-    async with sitting(Nan) as (_, seat):
-        await seat.reset()
-        await seat.call("say", {"word": "hi"})
-        assert seat.score("earned").unscored == "the reward is nan"
+    async with sitting(Nan) as (_, session):
+        await session.reset()
+        await session.call("say", {"word": "hi"})
+        assert session.score("earned").unscored == "the reward is nan"
 
 
 @pytest.mark.anyio
 @pytest.mark.filterwarnings("ignore::openenv.errors.IgnoredArgumentWarning")
 async def test_an_argument_that_the_environment_ignores_is_another_episode() -> None:
-    async with sitting(Talk) as (_, seat):
+    async with sitting(Talk) as (_, session):
         with pytest.raises(TaskNotTaken, match="takes no 'level', of which this episode consists"):
-            await seat.reset(level=3)
-        assert seat.failure is not None
-        first = await seat.reset(level=3, may_ignore=frozenset({"level"}))
+            await session.reset(level=3)
+        assert session.failure is not None
+        first = await session.reset(level=3, may_ignore=frozenset({"level"}))
         assert not first.done
 
 
@@ -240,8 +240,8 @@ async def test_a_server_that_is_full_is_told_with_its_cure() -> None:
     app = create_app(Talk, max_concurrent_envs=2)
     with serving(app) as url:
         client = GenericEnvClient(url, queue_timeout_s=0.2)
-        async with sitting(client, retries=1) as (seats, first):
-            second, third = await seats.take(), await seats.take()
+        async with sitting(client, retries=1) as (sessions, first):
+            second, third = await sessions.take(), await sessions.take()
             await first.reset()
             await second.reset()
             with pytest.raises(CapacityError, match="MAX_CONCURRENT_ENVS"):
@@ -265,10 +265,10 @@ async def test_too_few_places_are_told_before_anybody_waits_for_one(by: str) -> 
         if given is None:
             url = served.enter_context(serving(app))
             given = url if by == "server" else GenericEnvClient(url)
-        async with sitting(given) as (seats, _):
-            seats.check_room(room)
+        async with sitting(given) as (sessions, _):
+            sessions.check_room(room)
             with pytest.raises(CapacityError, match=rf"holds {room} session.*MAX_CONCURRENT_ENVS"):
-                seats.check_room(room + 1)
+                sessions.check_room(room + 1)
 
 
 @pytest.mark.anyio
@@ -287,9 +287,9 @@ async def test_who_does_not_tell_how_many_places_there_are_is_not_refused(
             given = lambda: GenericEnvClient(url)  # noqa: E731
         elif who == "a pool":  # of which each session sees one server of several
             given = entered.enter_context(EnvPool(url, client=GenericEnvClient))
-        async with sitting(given) as (seats, seat):
-            await seat.reset()
-            seats.check_room(1000)
+        async with sitting(given) as (sessions, session):
+            await session.reset()
+            sessions.check_room(1000)
 
 
 @pytest.mark.anyio
@@ -298,16 +298,16 @@ async def test_a_session_that_is_lost_between_episodes_is_replaced() -> None:
     app = create_app(Talk, max_concurrent_envs=8, limits=Limits(resume_grace_s=0.3))
     with serving(app) as url:
         relay = Relay(url)
-        async with sitting(relay.url) as (seats, seat):
-            await seat.reset()
+        async with sitting(relay.url) as (sessions, session):
+            await session.reset()
             relay.refuse()
             relay.cut()
             with pytest.raises(OpenEnvError):
-                await seat.call("say", {"word": "hi"})
+                await session.call("say", {"word": "hi"})
             relay.accept_again()
-            first = await seat.reset(start="again")
+            first = await session.reset(start="again")
             assert first.observation["words"] == ["again"]
-            assert seats.meter.read().failures == 1
+            assert sessions.meter.read().failures == 1
         relay.close()
 
 
@@ -321,9 +321,9 @@ async def test_what_is_not_there_is_said() -> None:
 
 @pytest.mark.anyio
 async def test_calls_of_a_seat_come_one_after_the_other() -> None:
-    async with sitting(PerStep) as (_, seat):
-        await seat.reset()
-        answers = await asyncio.gather(*(seat.call("say", {"word": w}) for w in "abc"))
+    async with sitting(PerStep) as (_, session):
+        await session.reset()
+        answers = await asyncio.gather(*(session.call("say", {"word": w}) for w in "abc"))
         seen = [answer.result.observation["words"] for answer in answers if answer.result]
         assert seen == [["a"], ["a", "b"], ["a", "b", "c"]]
 
@@ -332,15 +332,15 @@ async def test_calls_of_a_seat_come_one_after_the_other() -> None:
 async def test_a_call_that_was_cancelled_leaves_no_episode() -> None:
     Slow.free.clear()
     Slow.entered.clear()
-    async with sitting(Slow) as (_, seat):
-        await seat.reset()
-        call = asyncio.ensure_future(seat.act(Say(word="slow")))
+    async with sitting(Slow) as (_, session):
+        await session.reset()
+        call = asyncio.ensure_future(session.act(Say(word="slow")))
         await eventually(Slow.entered.is_set)
         call.cancel()
         Slow.free.set()
         with pytest.raises(asyncio.CancelledError):
             await call
-        assert seat.score().unscored == "the episode was broken off"
+        assert session.score().unscored == "the episode was broken off"
 
 
 # ------------------------------------------------------------------ what they cost
