@@ -32,7 +32,7 @@ from openenv.errors import (
     OpenEnvError,
     ValidationFailed,
 )
-from openenv.execution.commands import GetState, Reset, Step, GetView
+from openenv.execution.commands import GetState, GetView, Reset, Step
 from openenv.execution.recorded import request_text
 from openenv.execution.session import Session
 from openenv.execution.spec import EnvironmentSpec

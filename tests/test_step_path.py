@@ -16,12 +16,12 @@ SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "step_path.py"
 # The largest number of calls of functions of ours: on the client, on the server, and of the
 # server's those from the environment's return until the frame is given to the socket.
 LIMITS = {
-    "v1-async": (56, 46, 23),
-    "v0-async": (47, 37, 16),
-    "sync": (69, 46, 23),
-    "async-environment": (56, 42, 20),
-    "inline-environment": (56, 41, 21),
-    "vector": (40, 135, 60),  # of four environments together
+    "v1-async": (25, 22, 10),
+    "v0-async": (25, 20, 8),
+    "sync": (46, 22, 10),
+    "async-environment": (25, 25, 10),
+    "inline-environment": (25, 21, 9),
+    "vector": (100, 80, 34),  # of four environments together
 }
 
 

@@ -36,8 +36,8 @@ from openenv import (
 )
 from openenv.arrays import Picture
 from openenv.errors import MessageTooLarge, ProtocolError
-from openenv.execution.connections import multiplex
-from openenv.execution.connections.conversation import COMMANDS
+from openenv.execution.connections.base import COMMANDS
+from openenv.execution.connections.v1 import connection as connection_v1
 
 pytestmark = pytest.mark.anyio
 
@@ -229,8 +229,8 @@ async def test_where_a_loop_runs_a_bare_client_gives_it_awaited_or_read() -> Non
 
 def without_render(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have servers be those of before it: they do not know the request, and do not name it."""
-    named = [one for one in multiplex.CAPABILITIES if one != "render"]
-    monkeypatch.setattr(multiplex, "CAPABILITIES", named)
+    named = [one for one in connection_v1.CAPABILITIES if one != "render"]
+    monkeypatch.setattr(connection_v1, "CAPABILITIES", named)
     monkeypatch.delitem(COMMANDS, "render")
 
 

@@ -26,7 +26,7 @@ from websockets.sync.client import connect
 from openenv import ConnectError, create_app
 from openenv.client import _resuming
 from openenv.client.vector import VectorEnv
-from openenv.execution.connections import multiplex
+from openenv.execution.connections.v1 import connection as connection_v1
 from openenv.execution.limits import Limits
 
 # Of a call that an interrupt kept from being begun: Python says so of its coroutine.
@@ -96,7 +96,7 @@ def test_so_is_that_of_many_environments(relay: Relay, monkeypatch: pytest.Monke
 def test_connections_that_never_asked_are_waited_for_in_small_number_and_not_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(multiplex, "MOST_UNHEARD", 5)
+    monkeypatch.setattr(connection_v1, "MOST_UNHEARD", 5)
     app = create_app(Counter, limits=Limits(resume_grace_s=1.0))
     (manager,) = app.state.openenv_managers
     with serving(app) as url:

@@ -207,8 +207,8 @@ def test_a_client_that_acknowledges_nothing_is_kept_nothing_for() -> None:
             client.text(json.dumps({"type": "step", "id": number, "data": data}))
             while f'"id":{number}' not in client.read().payload[:200].decode():
                 pass
-        (conversation,) = manager.connections.values()
-        assert conversation._ledger.kept_bytes < 2**21
+        (connection,) = manager.connections.values()
+        assert connection._buffer.kept_bytes < 2**21
 
 
 def test_bodies_and_answers_over_http_have_the_same_limit() -> None:

@@ -19,6 +19,8 @@ from websockets.sync.client import ClientConnection, connect
 
 from openenv import create_app
 from openenv.errors import IgnoredArgumentWarning, OpenEnvError
+from openenv.execution.connections.v0.connection import ServedConnectionV0
+from openenv.execution.connections.v1.connection import ServedConnectionV1
 from openenv.execution.limits import Limits
 from openenv.protocol.codecs import JSONCodec
 from openenv.protocol.v1 import JSONCodec1
@@ -97,22 +99,27 @@ def test_the_document_of_the_routes_is_openapi() -> None:
 Said = list[tuple[str, Any]]
 
 
+def _noting(frames: Said, receive: Any) -> Any:
+    def receiving(self: Any, message: Any) -> None:
+        frames.append(("client", message))
+        receive(self, message)
+
+    return receiving
+
+
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> Said:
     """Every frame of text that a server gets and sends, by whose it is."""
     frames: Said = []
-    send, deliver = SocketChannel.send, SocketChannel._deliver
+    send = SocketChannel.send
 
     def sending(self: SocketChannel, frame: bytes) -> None:
         frames.append(("server", frame))
         send(self, frame)
 
-    def delivering(self: SocketChannel, kind: Any, message: bytes) -> None:
-        frames.append(("client", message))
-        deliver(self, kind, message)
-
     monkeypatch.setattr(SocketChannel, "send", sending)
-    monkeypatch.setattr(SocketChannel, "_deliver", delivering)
+    for connection in (ServedConnectionV0, ServedConnectionV1):
+        monkeypatch.setattr(connection, "receive", _noting(frames, connection.receive))
     return frames
 
 

@@ -86,7 +86,8 @@ def test_an_answer_in_json_is_these_bytes() -> None:
         b'{"observation":{"metadata":{},"value":1},"reward":0.5,"done":true,'
         b'"truncated":true,"info":{"a":1}}}'
     )
-    assert JSON.join([b'{"a":1}', b'{"b":2}']) == b'[{"a":1},{"b":2}]'
+    one = JSON.answer("closed", 1, 2, b"null")
+    assert JSON.frame([("closed", 1, 2, b"null")] * 2) == b"[%b,%b]" % (one, one)
     assert JSON.error(None, None, Refused("oh")) == (
         b'{"type":"error","session":null,"id":null,"data":'
         b'{"message":"oh","code":"EXECUTION_ERROR"}}'
@@ -105,10 +106,11 @@ def test_an_answer_in_messagepack_is_these_bytes() -> None:
         b"\xa6reward\xc0\xa4done\xc2"
     )
     assert MSGPACK.encode_data({"big": 2**64}) == (b"\x81\xa3big\xc7\x14\x0218446744073709551616")
-    one = MSGPACK.answer("closed", 1, 2, MSGPACK.encode_data(None))
+    closed = ("closed", 1, 2, MSGPACK.encode_data(None))
+    one = MSGPACK.frame([closed])
+    assert one == MSGPACK.answer(*closed)
     assert one == b"\x84\xa4type\xa6closed\xa7session\x01\xa2id\x02\xa4data\xc0"
-    assert MSGPACK.join([one]) == one
-    assert MSGPACK.join([one, one]) == b"\xdd\0\0\0\x02" + one + one
+    assert MSGPACK.frame([closed, closed]) == b"\xdd\0\0\0\x02" + one + one
 
 
 def test_a_rendering_in_json_is_these_bytes() -> None:
@@ -151,8 +153,8 @@ def test_each_end_reads_what_the_other_has_written(codec: Codec) -> None:
     assert codec.decode_requests(frame if codec.is_binary else frame.decode()) == requests
     many = [Request("step", {"i": i}, id=i, session=i) for i in range(1000)]
     assert codec.decode_requests(codec.encode_requests(many)) == many
-    answers = [codec.answer("state", i, i, codec.encode_data({"i": i})) for i in range(1000)]
-    read = codec.decode_answers(bytearray(codec.join(answers)))
+    answers = [("state", i, i, codec.encode_data({"i": i})) for i in range(1000)]
+    read = codec.decode_answers(bytearray(codec.frame(answers)))
     assert [(a.session, a.id, a.data) for a in read] == [(i, i, {"i": i}) for i in range(1000)]
 
 
@@ -412,9 +414,9 @@ def test_a_client_of_one_session_matches_answers_by_number(codec: Codec) -> None
     client.request([first])
     client.request([second])
     numbers = (second.id, first.id)
-    answers = [codec.answer("state", 0, n, codec.encode_data({"n": n})) for n in numbers]
-    ack = codec.answer("ack", None, None, codec.encode_data({"received": 2}))
-    notice, *read = client.receive(codec.join([ack, *answers]))
+    answers = [("state", 0, n, codec.encode_data({"n": n})) for n in numbers]
+    ack = ("ack", None, None, codec.encode_data({"received": 2}))
+    notice, *read = client.receive(codec.frame([ack, *answers]))
     assert notice == (None, None, Notice("ack", {"received": 2}))
     assert read == [(0, 2, StateReply({"n": 2})), (0, 1, StateReply({"n": 1}))]
     [closed] = client.receive(codec.answer("closed", 0, 3, codec.encode_data(None)))

@@ -24,7 +24,7 @@ from websockets.exceptions import ConnectionClosedError
 from websockets.sync.client import connect
 
 from openenv import Action, create_app
-from openenv.execution.connections.conversation import REFUSED_FRAMES
+from openenv.execution.connections.base import REFUSED_FRAMES
 from openenv.server import Key, KeyLimits, Role
 
 encode, decode = msgspec.msgpack.encode, msgspec.msgpack.decode

@@ -41,7 +41,7 @@ from openenv import StepTimeout, create_app
 from openenv._internal.fragments import Fragments
 from openenv.capture import CaptureServer
 from openenv.errors import ServerError
-from openenv.execution.connections.conversation import REFUSED_FRAMES
+from openenv.execution.connections.base import REFUSED_FRAMES
 from openenv.execution.principal import KeyLimits, Principal, Tenants
 from openenv.server.heads import MAX_HEAD_BYTES
 from openenv.tools import wrap

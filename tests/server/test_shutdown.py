@@ -34,7 +34,7 @@ from websockets.sync.client import connect
 from openenv import CapacityError, Limits, SessionLost, create_app
 from openenv.errors import FactoryFailed
 from openenv.execution import manager as sessions_manager
-from openenv.execution.connections import conversation
+from openenv.execution.connections import base
 from openenv.execution.manager import SessionManager
 from openenv.execution.session import Step
 from openenv.execution.spec import EnvironmentSpec
@@ -449,7 +449,7 @@ def test_a_close_that_raises_is_logged_and_frees_the_slot(
 def test_a_close_that_hangs_holds_up_nobody_else(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversation, "LINGER_S", 0.05)
+    monkeypatch.setattr(base, "LINGER_S", 0.05)
     monkeypatch.setattr(sessions_manager, "CLOSING_WAIT_S", 0.05)
     closed = hanging(monkeypatch, "closes")
     monkeypatch.setattr(Single, "SUPPORTS_CONCURRENT_SESSIONS", True)

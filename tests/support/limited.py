@@ -13,7 +13,7 @@ from typing import Any
 import openenv.events
 from openenv import Environment, Limits, create_app
 from openenv.execution import slow_readers
-from openenv.execution.connections import multiplex
+from openenv.execution.connections.v1 import connection
 from openenv.execution.recording import RecordingOptions
 from openenv.server import Key, KeyLimits, heads
 from openenv.server.mcp import bindings as seats
@@ -89,7 +89,7 @@ def _lower() -> None:
     """Lower the limits that are no settings; only in a server's process, not in that of tests."""
     heads.HEAD_S = 0.3
     slow_readers.PATIENCE_S = 0.3
-    multiplex.MOST_UNHEARD = 3
+    connection.MOST_UNHEARD = 3
     bridge.MAX_SESSIONS = 3
     seats.MAX_SUBSCRIBED = 3
     watch.MAX_UNSENT = 16

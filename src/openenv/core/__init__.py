@@ -148,6 +148,7 @@ if TYPE_CHECKING:
     from openenv.server.app import create_app as create_app
     from openenv.server.app import create_fastapi_app as create_fastapi_app
     from openenv.server.endpoints import GetEndpointConfig as GetEndpointConfig
+    from openenv.server.web_interface import create_web_interface_app as create_web_interface_app
     from openenv.settings import ServerMode as ServerMode
     from openenv.tasks.provider import TaskProvider as TaskProvider
     from openenv.tools.environment import MCPEnvironment as MCPEnvironment
@@ -170,7 +171,6 @@ if TYPE_CHECKING:
     from openenv.types import Observation as Observation
     from openenv.types import State as State
     from openenv.types import StepResult as StepResult
-    from openenv.web.app import create_web_interface_app as create_web_interface_app
     from openenv.web.episode import WebInterfaceManager as WebInterfaceManager
     from openenv.core import auto_env as auto_env
     from openenv.core import client_types as client_types

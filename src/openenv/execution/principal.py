@@ -12,15 +12,26 @@ import math
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from openenv._internal.net.keys import checked_key
 from openenv.errors import KeySessionsError, RateLimitError
 
-__all__ = ["Key", "KeyLimits", "Keyring", "Principal", "Role", "Tenants"]
+__all__ = [
+    "PRINCIPAL",
+    "Key",
+    "KeyLimits",
+    "Keyring",
+    "Principal",
+    "Role",
+    "Tenants",
+    "principal_of",
+]
 
+PRINCIPAL = "openenv.principal"  # the key of the client's identity in an ASGI scope
 MAX_TENANTS = 10_000
 BURST_S = 2.0  # what a key has not used in so many seconds, it may use at once
 
@@ -276,3 +287,12 @@ class Keyring:
 
 def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode()).digest()
+
+
+def principal_of(scope: Mapping[str, Any]) -> Principal | None:
+    """Return who has sent a request, by its ASGI scope.
+
+    It is None if the server has no keys, or the route needs none.
+    """
+    principal: Principal | None = scope.get(PRINCIPAL)
+    return principal

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from openenv._internal.generics import once_per_class
 from openenv._internal.models import ACTION_TYPE, named_kinds
@@ -90,6 +90,7 @@ class EnvironmentRunner:
         "_heard",
         "_kinds",
         "_left",
+        "_read_action",
         "_reward",
         "_scorer",
         "_shown",
@@ -97,12 +98,13 @@ class EnvironmentRunner:
         "is_async",
         "plan",
         "spec",
+        "steps_on_loop",
     )
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec
         self.plan: CallPlan | None = None
-        self.is_async = False
+        self.is_async = self.steps_on_loop = False
         self._environment: Any = None
         self._events: EventQueue | None = None
         self._heard: tuple[Event, ...] = ()
@@ -111,6 +113,7 @@ class EnvironmentRunner:
         self._reward: dict[str, Any] | None = None  # what rewards mean, where that is declared
         self._scorer: EpisodeScorer | None = None
         self._kinds = spec.observation_kinds
+        self._read_action = spec.action_reader
         self.context = contextvars.copy_context()
 
     @property
@@ -141,7 +144,7 @@ class EnvironmentRunner:
 
     def _adopt(self, environment: Any) -> None:
         self.plan = self.spec.adopt(environment)
-        self.is_async = self.plan.is_async
+        self.is_async, self.steps_on_loop = self.plan.is_async, self.plan.step.is_async
         self._environment = environment
         if self.spec.has_tools:
             environment.mcp_serve_in(self.spec.mode)
@@ -226,7 +229,12 @@ class EnvironmentRunner:
         action: Any = None
         if isinstance(command, Step):
             method = plan.step
-            action, passed = self.spec.decode_action(command.action), command.arguments
+            action, passed = command.action, command.arguments
+            read = self._read_action if type(action) is dict else None
+            try:
+                action = self.spec.decode_action(action) if read is None else read(action)
+            except ValidationError:
+                action = self.spec.decode_action(action)  # which says what is wrong
             if passed:
                 passed, ignored = self._split(method, passed, strict)
             try:

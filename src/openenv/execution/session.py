@@ -684,7 +684,13 @@ class Session:
                 call.reply(None, error)
                 return
         if self._running is None and phase is _OPEN:
-            self._start(call)
+            runner, executor = self._runner, self._executor
+            assert runner is not None and executor is not None
+            if self.recorder is not None or runner.is_async:
+                self._start(call)
+            else:  # as `_start`, without a call
+                self._running = call
+                executor.submit(call)
         elif self._overdue is not None and phase is _OPEN:
             self._serve_though_overdue(call)
         elif phase is _OPEN or phase is SessionPhase.OPENING:
@@ -701,7 +707,8 @@ class Session:
         if self.recorder is not None and type(call.encode) is not Recording:
             self.recorder.begin(call)
         if runner.is_async:
-            call.is_light = runner.is_light(call.command)
+            is_step = type(call.command) is Step
+            call.is_light = runner.steps_on_loop if is_step else runner.is_light(call.command)
         executor.submit(call)
 
     def finish(self, call: QueuedCall) -> None:
@@ -1009,12 +1016,22 @@ def _not_begun(timeout_s: float) -> StepTimeout:
     return StepTimeout(timeout_s, is_running=False, message=why)
 
 
+_METHODS: dict[type, str] = {
+    Reset: "reset",
+    Step: "step",
+    GetState: "state",
+    Render: "render",
+    TakeSnapshot: "snapshot",
+    Restore: "restore",
+    GetTransition: "transition",
+    GetView: "view",
+    CloseEnvironment: "close",
+}
+
+
 def _method(command: Command) -> str:
-    """Name the method that a command calls."""
-    if isinstance(command, CallMethod):
-        return command.method
-    named = {GetState: "state", TakeSnapshot: "snapshot"}
-    return named.get(type(command)) or type(command).__name__.lower()
+    """Name the method that a command calls, for logs and spans."""
+    return command.method if isinstance(command, CallMethod) else _METHODS[type(command)]
 
 
 def _metadata(described: Any) -> EnvironmentMetadata:

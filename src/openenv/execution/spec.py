@@ -397,6 +397,11 @@ class EnvironmentSpec:
         """All instances must share one thread."""
         return bool(getattr(self.environment_class, "REQUIRES_SINGLE_THREAD_EXECUTOR", False))
 
+    @property
+    def action_reader(self) -> Callable[[Any], Any] | None:
+        """Return what validates the fields of every action; None if the action model varies."""
+        return None if self._chooses_action else self._validate_action
+
     def decode_action(self, data: Any) -> Any:
         """Validate the data of an action.
 

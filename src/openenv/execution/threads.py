@@ -164,8 +164,9 @@ class LoopDispatcher:
         else:
             if self._unawaited:
                 self._unawaited -= 1
-            for worker in workers:
-                worker.wake()
+            for worker in workers:  # as `wake`, without a call
+                worker.is_rung = False
+                worker.bell.put(None)
         if calls:
             _run_all(calls)
             # Not one by one, so that answers leave in a burst: each first one wakes a reader.
@@ -233,6 +234,7 @@ class WorkerThread:
     Attributes:
         waiting: The calls that it has not begun. The loop appends, the thread takes.
         is_rung: The dispatcher will wake it at the end of the tick.
+        bell: Wakes the thread; a lock that comes with it is released once the calls are run.
         busy_since: When the call that it runs began, by `time.perf_counter`; None without one.
         is_ending: It ends once it has run what was submitted.
         sharers: How many executors share it.
@@ -246,7 +248,7 @@ class WorkerThread:
         self.sharers = 0
         self._call: ThreadCall | None = None  # the one it runs
         self._overdue: ThreadCall | None = None
-        self._bell: queue.SimpleQueue[threading.Lock | None] = queue.SimpleQueue()
+        self.bell: queue.SimpleQueue[threading.Lock | None] = queue.SimpleQueue()
         self._on_idle = on_idle
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
@@ -259,20 +261,20 @@ class WorkerThread:
     def wake(self) -> None:
         """Have the thread look for calls."""
         self.is_rung = False
-        self._bell.put(None)
+        self.bell.put(None)
 
     def wake_and_wait(self, timeout_s: float) -> bool:
         """Wake the thread; return whether it has run all its calls within this time."""
         self.is_rung = False
         is_done = threading.Lock()
         is_done.acquire()
-        self._bell.put(is_done)
+        self.bell.put(is_done)
         return is_done.acquire(timeout=timeout_s)
 
     def stop(self) -> None:
         """End the thread once it has run what was submitted; does not wait."""
         self.is_ending = True
-        self._bell.put(None)
+        self.bell.put(None)
 
     @property
     def busy_s(self) -> float:
@@ -320,7 +322,7 @@ class WorkerThread:
     def _serve(self) -> None:
         goes_on = True
         while goes_on:
-            is_done = self._bell.get()
+            is_done = self.bell.get()
             goes_on = not self.is_ending
             self._run_all()
             if is_done is not None:

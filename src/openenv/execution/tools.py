@@ -13,8 +13,10 @@ last two are the trainer's.
 from __future__ import annotations
 
 import functools
+import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, get_args
@@ -23,6 +25,7 @@ from pydantic import BaseModel, PydanticUserError, ValidationError
 from pydantic_core import from_json, to_json
 
 from openenv._internal.generics import members, once_per_class
+from openenv._internal.incidents import told
 from openenv._internal.models import ACTION_TYPE, named_kinds, reader_of, wire_schema
 from openenv._internal.quoting import error_list
 from openenv.arrays import Blob
@@ -46,12 +49,15 @@ __all__ = [
     "Reply",
     "action_tools",
     "doors_of",
+    "list_tools",
     "read_call",
     "read_list",
     "seen",
     "to_call",
     "to_list",
 ]
+
+logger = logging.getLogger(__name__)
 
 PICTURES = "openenv/pictures"
 """In the `_meta` of a tool: the fields of observations that may be pictures. `outputSchema` lacks
@@ -396,3 +402,29 @@ def _relaxed(schema: Any) -> Any:
     if kept.get("type") == "number":
         kept["type"] = ["number", "null"]
     return kept
+
+
+async def list_tools(
+    spec: EnvironmentSpec, open_session: Callable[[], AbstractAsyncContextManager[Any]]
+) -> list[dict[str, Any]] | None:
+    """Describe the tools of an environment, as a fresh instance has them.
+
+    Args:
+        spec: The environment.
+        open_session: Opens a session for one request.
+
+    Returns:
+        The descriptions of the tools; None if the environment could not list them.
+    """
+    if spec.environment_class is not None and doors_of(spec) is Doors.ACTIONS:
+        return [tool.description for tool in action_tools(spec).values()]
+    try:
+        async with open_session() as session:
+            command = to_list(session.spec)
+            if command is None:
+                return [tool.description for tool in action_tools(spec).values()]
+            found: list[dict[str, Any]] = await session.handle(command, encode=read_list)
+            return found
+    except Exception as error:
+        logger.warning("/schema lists no tools, since they could not be listed: %s", told(error))
+        return None

@@ -215,10 +215,24 @@ def observation_payload(transition: Transition, *, empty_metadata: bytes = b"") 
         ):
             nested = {**observation.metadata, **extras}
             observation = observation.model_copy(update={"metadata": nested})
+    write, exclude = _writer(type(observation))
+    try:
+        if write is None:
+            written = _to_json(observation, "observation")
+        else:
+            written = write(observation, exclude=exclude, fallback=number_of)
+    except (PydanticSerializationError, UnicodeEncodeError) as error:
+        raise EncodingError(
+            culprit(
+                observation,
+                lambda name: write(observation, include={name}, fallback=number_of),  # type: ignore[misc]
+                error,
+            )
+        ) from error
     return b'{"observation":%b%b,"reward":%b,"done":%b%b}' % (
-        _observation_json(observation),
+        written,
         kind,
-        b"null" if transition.reward is None else _to_json(transition.reward, "reward"),
+        to_json(transition.reward, inf_nan_mode="null"),
         b"true" if transition.done else b"false",
         b',"metadata":' + _to_json(metadata, "metadata") if metadata else empty_metadata,
     )
@@ -270,22 +284,6 @@ def _extras(transition: Transition) -> dict[str, Any]:
     if transition.reward_info:
         extras[REWARD_INFO] = transition.reward_info
     return extras
-
-
-def _observation_json(observation: Any) -> bytes:
-    write, exclude = _writer(type(observation))
-    if write is None:
-        return _to_json(observation, "observation")
-    try:
-        return write(observation, exclude=exclude, fallback=number_of)
-    except (PydanticSerializationError, UnicodeEncodeError) as error:
-        raise EncodingError(
-            culprit(
-                observation,
-                lambda name: write(observation, include={name}, fallback=number_of),
-                error,
-            )
-        ) from error
 
 
 @once_per_class

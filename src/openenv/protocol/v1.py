@@ -186,14 +186,14 @@ def _big_key(key: Any) -> Any:
     return str(key) if isinstance(key, int) and not -(2**63) <= key < 2**64 else key
 
 
-def _transition_value(transition: Transition) -> dict[str, Any]:
-    observation = transition.observation
-    cls = type(observation)
-    value: dict[str, Any] = {
-        "observation": plain(observation, left_out(cls) if is_observation(cls) else None),
-        "reward": transition.reward,
-        "done": transition.done,
-    }
+@once_per_class
+def _observation_writer(cls: type) -> tuple[Callable[..., Any] | None, set[str] | None]:
+    """Return what writes observations without arrays of a class, and the fields to leave out."""
+    return _quick_writer(cls), left_out(cls) if is_observation(cls) else None
+
+
+def _add_details(value: dict[str, Any], transition: Transition) -> None:
+    """Add what a transition holds beside observation, reward and done."""
     if transition.kind:
         value[OBSERVATION_TYPE] = transition.kind
     if transition.truncated:
@@ -206,7 +206,6 @@ def _transition_value(transition: Transition) -> dict[str, Any]:
         value[REWARD_INFO] = plain(transition.reward_info)
     if transition.ignored:
         value[IGNORED_ARGUMENTS] = transition.ignored
-    return value
 
 
 # ------------------------------------------------------------------ codecs
@@ -237,8 +236,8 @@ class Codec:
     def _encode(self, value: Any) -> bytes:
         raise NotImplementedError
 
-    def join(self, messages: Sequence[bytes]) -> bytes:
-        """Put encoded messages into one frame."""
+    def frame(self, answers: Sequence[tuple[str, int | None, int | None, bytes]]) -> bytes:
+        """Write a frame of answers: their kinds, sessions, numbers and encoded data."""
         raise NotImplementedError
 
     def _check(self, frame: Any) -> None:
@@ -305,7 +304,22 @@ class Codec:
         """
         if type(reply) is Transition:
             try:
-                return self._encode(_transition_value(reply))
+                observation = reply.observation
+                write, exclude = _observation_writer(type(observation))
+                try:
+                    fields = write and write(observation, mode="json", exclude=exclude)
+                except PydanticSerializationError:
+                    write = None  # it may hold arrays all the same
+                if write is None:
+                    fields = plain(observation, exclude)
+                value = {"observation": fields, "reward": reply.reward, "done": reply.done}
+                has_details = reply.kind or reply.truncated or reply.metadata or reply.ignored
+                if has_details or reply.info is not None or reply.reward_info:
+                    _add_details(value, reply)
+                try:
+                    return self._encoder.encode(value)  # type: ignore[no-any-return]
+                except OverflowError:
+                    return self._encode(value)
             except (EncodingError, *UNENCODABLE) as error:
                 raise EncodingError(self._culprit(reply.observation, error)) from error
         if type(reply) is StateReply:
@@ -329,12 +343,8 @@ class Codec:
         return culprit(observation, write, error)
 
     def answer(self, kind: str, session: int | None, number: int | None, data: bytes) -> bytes:
-        """Write an answer whose data are encoded already."""
-        raise NotImplementedError
-
-    def error(self, session: int | None, number: int | None, error: BaseException) -> bytes:
-        """Write an error."""
-        return self.answer("error", session, number, self.error_data(error))
+        """Write a frame of one answer whose data are encoded already."""
+        return self.frame([(kind, session, number, data)])
 
     def error_data(self, error: BaseException) -> bytes:
         """Write the ``data`` of an error."""
@@ -342,6 +352,10 @@ class Codec:
 
         readable = to_jsonable_python(error_data(error, debug=self.debug), serialize_unknown=True)
         return self._encode(readable)
+
+    def error(self, session: int | None, number: int | None, error: BaseException) -> bytes:
+        """Write a frame of one error."""
+        return self.answer("error", session, number, self.error_data(error))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return codec_named, (self.name, self.debug)  # one each is enough, in every process
@@ -449,16 +463,12 @@ class MsgpackCodec(Codec):
         except (OverflowError, *UNENCODABLE) as error:
             raise EncodingError(f"a value cannot be sent: {error}") from error
 
-    def answer(self, kind: str, session: int | None, number: int | None, data: bytes) -> bytes:
-        encode = self._encoder.encode
-        return b"".join((_HEADS[kind], encode(session), _ID, encode(number), _DATA, data))
-
-    def join(self, messages: Sequence[bytes]) -> bytes:
-        count = len(messages)
-        if count == 1:
-            return messages[0]
-        head = b"\xdd" + count.to_bytes(4, "big")
-        return head + b"".join(messages)
+    def frame(self, answers: Sequence[tuple[str, int | None, int | None, bytes]]) -> bytes:
+        encode, count = self._encoder.encode, len(answers)
+        parts = [] if count == 1 else [b"\xdd" + count.to_bytes(4, "big")]
+        for kind, session, number, data in answers:
+            parts += (_HEADS[kind], encode(session), _ID, encode(number), _DATA, data)
+        return b"".join(parts)
 
 
 class JSONCodec1(Codec):
@@ -478,12 +488,14 @@ class JSONCodec1(Codec):
         except UNENCODABLE as error:
             raise EncodingError(f"a value cannot be sent: {error}") from error
 
-    def answer(self, kind: str, session: int | None, number: int | None, data: bytes) -> bytes:
-        parts = (kind.encode(), self._encode(session), self._encode(number), data)
-        return b'{"type":"%b","session":%b,"id":%b,"data":%b}' % parts
-
-    def join(self, messages: Sequence[bytes]) -> bytes:
-        return messages[0] if len(messages) == 1 else b"[" + b",".join(messages) + b"]"
+    def frame(self, answers: Sequence[tuple[str, int | None, int | None, bytes]]) -> bytes:
+        encode = self._encoder.encode
+        messages = [
+            b'{"type":"%b","session":%b,"id":%b,"data":%b}'
+            % (kind.encode(), encode(session), encode(number), data)
+            for kind, session, number, data in answers
+        ]
+        return messages[0] if len(messages) == 1 else b"[%b]" % b",".join(messages)
 
 
 _CODECS: dict[tuple[str, bool], Codec] = {

@@ -13,32 +13,27 @@ import contextlib
 import dataclasses
 import functools
 import logging
-from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from openenv._internal.net.peers import is_loopback
 from openenv.errors import NotAuthenticatedError, NotPermittedError, OpenEnvError
 from openenv.execution.manager import SessionManager
-from openenv.execution.principal import KeyLimits, Keyring, Principal, Role, Tenants
+from openenv.execution.principal import PRINCIPAL, KeyLimits, Keyring, Principal, Role, Tenants
 from openenv.protocol.routes import TENANT_HEADER, Tenant
 from openenv.server.refusals import refuse
 
 __all__ = [
-    "PRINCIPAL",
     "KeyGuard",
     "described",
     "is_public",
     "keys_in",
     "may_reach",
-    "principal_of",
     "warn_if_open",
     "without_keys",
 ]
 
 logger = logging.getLogger(__name__)
-
-PRINCIPAL = "openenv.principal"  # where a scope names who asks
 
 # What each may reach, beside what everybody may; an orchestrator may reach everything.
 REACHABLE: dict[Role, frozenset[str]] = {
@@ -61,12 +56,6 @@ def may_reach(role: Role, path: str) -> bool:
 def is_public(path: str) -> bool:
     """Whether everybody may reach a path, without a key."""
     return path in FOR_EVERYBODY or path.startswith(ASSETS)
-
-
-def principal_of(scope: Any) -> Principal | None:
-    """Who asks; None where the server has no keys, or the route is for everybody."""
-    principal: Principal | None = scope.get(PRINCIPAL)
-    return principal
 
 
 OPEN_TO_ALL = (

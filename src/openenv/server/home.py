@@ -42,7 +42,7 @@ from openenv.protocol.http import IN_PROCESS_EXTENSION
 from openenv.server.mcp.endpoint import MCPEndpoint
 from openenv.server.websocket import SOCKET_EXTENSION
 
-__all__ = ["HomeLoop", "keep_at_home"]
+__all__ = ["HomeLoop"]
 
 logger = logging.getLogger(__name__)
 
@@ -182,13 +182,6 @@ async def _end_tasks() -> None:
     for task in left:
         task.cancel()
     await asyncio.gather(*left, return_exceptions=True)
-
-
-def keep_at_home(app: Any, manager: SessionManager, routes: Iterable[BaseRoute]) -> None:
-    """Have further routes of an application answer where the sessions of `manager` live."""
-    for home in getattr(app.state, "openenv_homes", ()):
-        if home.manager is manager:
-            home.keep(routes)
 
 
 def _is_of_server(receive: Any, wrappings: int = WRAPPINGS) -> bool:

@@ -21,6 +21,7 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 
+from openenv._internal.net.responses import JSON, read_body
 from openenv._internal.quoting import error_list
 from openenv._internal.traces import serving
 from openenv.errors import (
@@ -31,7 +32,7 @@ from openenv.errors import (
     TooLargeError,
 )
 from openenv.execution.manager import SessionManager
-from openenv.execution.principal import Principal
+from openenv.execution.principal import Principal, principal_of
 from openenv.execution.session import Command, GetState, Render, Reset, Session, Step
 from openenv.protocol.codecs import observation_payload, state_payload
 from openenv.protocol.http import (
@@ -44,9 +45,7 @@ from openenv.protocol.http import (
 )
 from openenv.protocol.messages import RenderReply, StateReply, Transition
 from openenv.protocol.renderings import as_file
-from openenv.server.auth import principal_of
-from openenv.server.bodies import read_body
-from openenv.server.refusals import JSON, error_response
+from openenv.server.refusals import error_response
 
 __all__ = ["control_routes"]
 

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
-from openenv._internal.incidents import told
 from openenv._internal.models import wire_schema
 from openenv.execution.manager import SessionManager
-from openenv.execution.principal import Role
-from openenv.execution.tools import Doors, action_tools, doors_of, read_list, to_list
+from openenv.execution.principal import Role, principal_of
+from openenv.execution.tools import list_tools
 from openenv.protocol.http import HealthResponse, HealthStatus, SchemaResponse
-from openenv.server.auth import principal_of
 from openenv.server.refusals import error_response
 from openenv.types import EnvironmentMetadata
 
-__all__ = ["info_routes", "listed_tools"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["info_routes"]
 
 
 def info_routes(manager: SessionManager) -> APIRouter:
@@ -52,7 +47,7 @@ def info_routes(manager: SessionManager) -> APIRouter:
         """
         spec = manager.spec
         if not tools:
-            tools.append(await listed_tools(manager))
+            tools.append(await list_tools(manager.spec, manager.throwaway))
         return SchemaResponse(
             action=spec.action_schema(),
             observation=_schema(spec.observation_cls),
@@ -74,23 +69,6 @@ def info_routes(manager: SessionManager) -> APIRouter:
         return described[0]
 
     return router
-
-
-async def listed_tools(manager: SessionManager) -> list[dict[str, Any]] | None:
-    """The tools of the environment, as a fresh one has them; None where it does not tell."""
-    spec = manager.spec
-    if spec.environment_class is not None and doors_of(spec) is Doors.ACTIONS:
-        return [tool.description for tool in action_tools(spec).values()]
-    try:
-        async with manager.throwaway() as session:
-            command = to_list(session.spec)
-            if command is None:
-                return [tool.description for tool in action_tools(spec).values()]
-            found: list[dict[str, Any]] = await session.handle(command, encode=read_list)
-            return found
-    except Exception as error:
-        logger.warning("/schema tells no tools, since they could not be listed: %s", told(error))
-        return None
 
 
 def _health(manager: SessionManager) -> HealthResponse:

@@ -3,7 +3,7 @@
 uvicorn hands the upgrade of a connection to a protocol class. Ours runs the application as ever,
 with its middleware and routes, but offers it, as an extension of the ASGI scope, to take the socket
 over. The endpoint of `/ws` accepts the offer: from then on `picows` (a WebSocket implementation in
-Cython) parses frames and hands them straight to the conversation. An ASGI message costs more than
+Cython) parses frames and hands them straight to the connection. An ASGI message costs more than
 a quick step.
 
 The class is chosen by `openenv.server.run`, or by the application itself when a plain
@@ -40,11 +40,11 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from openenv._internal.fragments import Fragments
 from openenv._internal.net.peers import notice_dead_peer
-from openenv.execution.connections.conversation import SERVICE_RESTART
+from openenv.execution.connections.channel import SERVICE_RESTART
 from openenv.execution.limits import Limits
 from openenv.execution.slow_readers import SlowReaderGuard
 from openenv.protocol.v1 import is_binary
-from openenv.server.websocket import SOCKET_EXTENSION, AnyConversation, Converse
+from openenv.server.websocket import SOCKET_EXTENSION, AnyConnection, ServeChannel
 from openenv.settings import compresses
 
 __all__ = ["SocketProtocol", "use_at"]
@@ -76,12 +76,11 @@ logging.getLogger("openenv.server.picows").addFilter(_is_of_server)
 
 
 class SocketChannel(WSListener):
-    """A connection: picows tells it of frames, and the conversation sends by it."""
+    """The channel of a connection, which picows calls with the client's frames."""
 
     __slots__ = (
         "_backlog",
         "_connections",
-        "_converse",
         "_fragments",
         "_is_ending",
         "_is_paused",
@@ -90,9 +89,10 @@ class SocketChannel(WSListener):
         "_limits",
         "_ping",
         "_said_goodbye",
+        "_serve",
         "_subprotocol",
         "_transport",
-        "conversation",
+        "connection",
         "is_alive",
         "is_clogged",
         "silent_since",
@@ -100,13 +100,13 @@ class SocketChannel(WSListener):
 
     def __init__(
         self,
-        converse: Converse,
+        serve: ServeChannel,
         subprotocol: str | None,
         connections: set[Any],
         keepalive: Keepalive,
         limits: Limits,
     ) -> None:
-        self._converse: Converse | None = converse
+        self._serve: ServeChannel | None = serve
         self._connections = connections
         self._keepalive = keepalive
         self._limits = limits
@@ -114,7 +114,7 @@ class SocketChannel(WSListener):
         self._subprotocol = subprotocol
         self._kind = _BINARY if is_binary(subprotocol) else _TEXT
         self._transport: WSTransport | None = None
-        self.conversation: AnyConversation | None = None
+        self.connection: AnyConnection | None = None
         self._fragments: Fragments | None = None
         self._is_paused = self._is_ending = self._said_goodbye = False
         self.is_clogged = False
@@ -135,9 +135,9 @@ class SocketChannel(WSListener):
         self._transport = transport
         self._connections.add(self)
         self._keepalive.channels.add(self)
-        assert self._converse is not None
-        self.conversation = self._converse(self)
-        self._converse = None  # it would keep what it was made of
+        assert self._serve is not None
+        self.connection = self._serve(self)
+        self._serve = None  # it would keep what it was made of
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         self.is_alive = True
@@ -147,35 +147,35 @@ class SocketChannel(WSListener):
         if frame.rsv1 or frame.rsv2 or frame.rsv3:
             raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "reserved bits are set")
         if kind is _TEXT or kind is _BINARY or kind is _CONTINUATION:
-            payload = frame.get_payload_as_bytes()
-            if frame.fin and self._fragments is None and kind is not _CONTINUATION:
-                self._deliver(kind, payload)
-            else:
-                self._fragment(kind, payload, frame.fin)
+            message: Any = frame.get_payload_as_bytes()
+            if not frame.fin or self._fragments is not None or kind is _CONTINUATION:
+                message = self._fragment(kind, message, frame.fin)
+                if message is None:
+                    return
+            elif kind is _TEXT:
+                try:
+                    message = message.decode()
+                except UnicodeDecodeError:
+                    raise _no_text() from None
+            if self.connection is not None:  # otherwise another channel has taken its place
+                self.connection.receive(message)
         elif kind is _CLOSE:
             self._close_came(transport, frame)
         elif kind is _PING:
             self._answer_ping(transport, frame.get_payload_as_bytes())
 
-    def _fragment(self, kind: WSMsgType, payload: bytes, is_last: bool) -> None:
+    def _fragment(self, kind: WSMsgType, payload: bytes, is_last: bool) -> str | bytes | None:
+        """Add a fragment, and return the message if it is whole."""
         if self._fragments is None:
             self._fragments = Fragments(self._limits.max_message_bytes)
         message = self._fragments.add(kind, payload, is_last)
-        if message is not None:
-            self._fragments = None
-            self._deliver(message[0], bytes(message[1]))
-
-    def _deliver(self, kind: WSMsgType, message: bytes) -> None:
-        if self.conversation is None:  # another channel has taken its place
-            return
-        if kind is _BINARY:
-            self.conversation.receive(message)
-            return
+        if message is None:
+            return None
+        self._fragments = None
         try:
-            text = message.decode()
+            return message[1].decode() if message[0] is _TEXT else bytes(message[1])
         except UnicodeDecodeError:
-            raise WSProtocolError(WSCloseCode.INVALID_TEXT, "this is no UTF-8") from None
-        self.conversation.receive(text)
+            raise _no_text() from None
 
     def _answer_ping(self, transport: WSTransport, payload: bytes) -> None:
         """Answer now, or, a client that does not read, once it has: only the last of its pings
@@ -197,8 +197,8 @@ class SocketChannel(WSListener):
             self._backlog.stop()
         self._keepalive.channels.discard(self)
         self._connections.discard(self)
-        if self.conversation is not None:
-            self.conversation.lose(is_goodbye=self._said_goodbye)
+        if self.connection is not None:
+            self.connection.lose(is_goodbye=self._said_goodbye)
 
     def pause_writing(self) -> None:
         """The client does not read."""
@@ -213,10 +213,10 @@ class SocketChannel(WSListener):
             assert self._transport is not None
             self._transport.send_pong(payload)
         self._listen_or_not()
-        if self.conversation is not None:
-            self.conversation.go_on()
+        if self.connection is not None:
+            self.connection.go_on()
 
-    # ------------------------------------------------------------------ what a conversation calls
+    # ------------------------------------------------------------------ what a connection calls
 
     def send(self, frame: bytes) -> None:
         assert self._transport is not None
@@ -243,8 +243,8 @@ class SocketChannel(WSListener):
         self._backlog.note(sent)
 
     def _cut_off(self) -> None:
-        if self.conversation is not None:
-            self.conversation.note_cut_off()
+        if self.connection is not None:
+            self.connection.note_cut_off()
         self.abort()
 
     def close(self, code: int) -> None:
@@ -271,8 +271,8 @@ class SocketChannel(WSListener):
         socket = self._transport.underlying_transport
         if socket.is_closing():
             return
-        conversation = self.conversation
-        is_heard = conversation is None or conversation.hears_while_clogged
+        connection = self.connection
+        is_heard = connection is None or connection.hears_while_clogged
         if self._is_paused or (self.is_clogged and not is_heard):
             socket.pause_reading()
         else:
@@ -294,10 +294,14 @@ class SocketChannel(WSListener):
         """The server stops; called by uvicorn."""
         assert self._transport is not None
         self._is_ending = True
-        if self.conversation is not None:
-            self.conversation.drain()
+        if self.connection is not None:
+            self.connection.drain()
         else:
             self.close(SERVICE_RESTART)
+
+
+def _no_text() -> WSProtocolError:
+    return WSProtocolError(WSCloseCode.INVALID_TEXT, "this is no UTF-8")
 
 
 # These say that something has gone wrong on the way; with any other a client leaves.
@@ -501,7 +505,7 @@ class SocketProtocol(asyncio.Protocol):
         self._ordinary.set_result((receive, send))
         await self._is_finished
 
-    def take_over(self, converse: Converse, subprotocol: str | None, limits: Limits) -> None:
+    def take_over(self, serve: ServeChannel, subprotocol: str | None, limits: Limits) -> None:
         """Go on with picows; the application has nothing more to do with this connection."""
         transport, self._transport = self._transport, None
         connections = self._server_state.connections
@@ -509,7 +513,7 @@ class SocketProtocol(asyncio.Protocol):
         if transport.is_closing():  # the client has left already
             return
         keepalive = _keepalive_of(self._config, self._loop)
-        channel = SocketChannel(converse, subprotocol, connections, keepalive, limits)
+        channel = SocketChannel(serve, subprotocol, connections, keepalive, limits)
         protocol = _picows_protocol(channel, limits.max_message_bytes)
         transport.pause_reading()  # uvloop looks at the kind of protocol when it starts to read
         transport.set_protocol(protocol)

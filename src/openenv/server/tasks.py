@@ -15,6 +15,7 @@ from pydantic_core import to_json
 from starlette.routing import Match, Mount
 from starlette.types import Scope
 
+from openenv._internal.net.responses import JSON
 from openenv.errors import NotSupported
 from openenv.execution.manager import SessionManager
 from openenv.execution.task_service import TaskService
@@ -26,7 +27,7 @@ from openenv.protocol.http import (
 )
 from openenv.server.http import BodyRoute
 from openenv.server.loading import TargetError
-from openenv.server.refusals import JSON, error_response
+from openenv.server.refusals import error_response
 from openenv.server.workers import managers_of
 from openenv.tasks.served import ServedTasks
 

@@ -1,6 +1,6 @@
-"""`/ws`: an ASGI WebSocket as the channel of a conversation.
+"""`/ws`: an ASGI WebSocket as the channel of a connection.
 
-Where the web server offers its socket (see `openenv.server.socket`), the conversation takes it
+Where the web server offers its socket (see `openenv.server.socket`), the connection takes it
 over, and no frame passes through ASGI. Any other server is served by ASGI messages.
 """
 
@@ -20,23 +20,25 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from openenv._internal.net.peers import ends
-from openenv.execution.connections.conversation import Channel, Conversation, JsonRpcConversation
-from openenv.execution.connections.harness import HarnessConversation
-from openenv.execution.connections.multiplex import MultiplexedConversation
+from openenv.execution.connections.channel import Channel
+from openenv.execution.connections.harness import HarnessConnection
+from openenv.execution.connections.v0.connection import JsonRpcConnection, ServedConnectionV0
+from openenv.execution.connections.v1.connection import ServedConnectionV1
 from openenv.execution.limits import Limits
 from openenv.execution.manager import SessionManager
+from openenv.execution.principal import principal_of
 from openenv.execution.slow_readers import SlowReaderGuard
 from openenv.protocol.codecs import NON_FINITE_HEADER
 from openenv.protocol.http import IN_PROCESS_EXTENSION
 from openenv.protocol.v1 import SUBPROTOCOLS, codec_named, is_binary
-from openenv.server.auth import principal_of, warn_if_open
+from openenv.server.auth import warn_if_open
 from openenv.settings import hide_keys
 
 __all__ = [
     "SOCKET_EXTENSION",
     "AdoptsUvicorn",
-    "AnyConversation",
-    "Converse",
+    "AnyConnection",
+    "ServeChannel",
     "harness_route",
     "json_rpc_route",
     "query_of",
@@ -51,15 +53,15 @@ _NON_FINITE_HEADER = NON_FINITE_HEADER.lower().encode()  # as ASGI has the names
 # With any other close code a client leaves. For a connection that has just ended uvicorn says 1005.
 ACCIDENTS = (1005, 1006, 1011, 1013, 1014)
 
-AnyConversation = Conversation | MultiplexedConversation
-Converse = Callable[[Channel], AnyConversation]
+AnyConnection = ServedConnectionV0 | ServedConnectionV1
+ServeChannel = Callable[[Channel], AnyConnection]
 
 
 class WebSocketChannel:
     """Frames over an accepted ASGI WebSocket, which a writer task sends."""
 
     def __init__(self, websocket: WebSocket, limits: Limits, *, is_binary: bool) -> None:
-        self.conversation: AnyConversation | None = None
+        self.connection: AnyConnection | None = None
         self.said_goodbye = False
         self._unsent_bytes = 0
         self._backlog = SlowReaderGuard(limits.max_unread_bytes, self._size, self._cut_off)
@@ -87,8 +89,8 @@ class WebSocketChannel:
         return self._unsent_bytes
 
     def _cut_off(self) -> None:
-        if self.conversation is not None:
-            self.conversation.note_cut_off()
+        if self.connection is not None:
+            self.connection.note_cut_off()
         self.abort()
 
     def close(self, code: int) -> None:
@@ -112,18 +114,18 @@ class WebSocketChannel:
         await self._cut.wait()
 
     async def read(self) -> None:
-        """Hand every frame to the conversation, as fast as it serves them and the client reads."""
+        """Hand every frame to the connection, as fast as it serves them and the client reads."""
         while True:
             await self._may_read.wait()
-            if self.conversation is not None and not self.conversation.hears_while_clogged:
+            if self.connection is not None and not self.connection.hears_while_clogged:
                 await self._is_sent.wait()
             message = await self._websocket.receive()
             if message["type"] == "websocket.disconnect":
                 self.said_goodbye = message.get("code") not in ACCIDENTS
                 return
             text: str | None = message.get("text")
-            if self.conversation is not None:
-                self.conversation.receive(message["bytes"] if text is None else text)
+            if self.connection is not None:
+                self.connection.receive(message["bytes"] if text is None else text)
 
     async def write(self) -> None:
         """Send what is to be sent, until it is closed."""
@@ -139,16 +141,16 @@ class WebSocketChannel:
             self._unsent_bytes -= len(frame)
             if self.is_clogged and self._unsent.empty():
                 self._is_sent.set()
-                if self.conversation is not None:
-                    self.conversation.go_on()
+                if self.connection is not None:
+                    self.connection.go_on()
 
 
 async def _serve(
-    websocket: WebSocket, converse: Converse, subprotocol: str | None, limits: Limits
+    websocket: WebSocket, serve: ServeChannel, subprotocol: str | None, limits: Limits
 ) -> None:
     await websocket.accept(subprotocol)
     channel = WebSocketChannel(websocket, limits, is_binary=is_binary(subprotocol))
-    channel.conversation = converse(channel)
+    channel.connection = serve(channel)
     tasks = [
         asyncio.ensure_future(channel.read()),
         asyncio.ensure_future(channel.write()),
@@ -159,9 +161,9 @@ async def _serve(
         if tasks[1].done():  # writing may fail before it is read how the client has left
             await asyncio.wait(tasks[:1], timeout=FAREWELL_S)
     finally:
-        conversation: AnyConversation | None = channel.conversation
-        if conversation is not None and conversation.lose(is_goodbye=channel.said_goodbye):
-            conversation = None  # it waits for the client to come back
+        connection: AnyConnection | None = channel.connection
+        if connection is not None and connection.lose(is_goodbye=channel.said_goodbye):
+            connection = None  # it waits for the client to come back
         channel.stop()
         for task in tasks:
             task.cancel()
@@ -170,31 +172,33 @@ async def _serve(
                 asyncio.CancelledError, WebSocketDisconnect, RuntimeError, OSError
             ):
                 await task
-    if conversation is not None:
-        await conversation.ended
+    if connection is not None:
+        await connection.ended
 
 
-class _Endpoint:
+class WebSocketEndpoint:
     """An ASGI application of one WebSocket path.
 
     Args:
         manager: Where sessions come from.
-        spoken: What is spoken there; by default the version that is agreed.
+        connection: The class of connections; by default that of the version that is agreed.
     """
 
-    def __init__(self, manager: SessionManager, spoken: type[Conversation] | None = None) -> None:
+    def __init__(
+        self, manager: SessionManager, connection: type[ServedConnectionV0] | None = None
+    ) -> None:
         self._manager = manager
-        self._spoken = spoken
+        self._connection = connection
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         session_id = query_of(scope, "session_id")
-        is_old = self._spoken is not None or session_id is not None
+        is_old = self._connection is not None or session_id is not None
         # Whoever attaches to a session of an id speaks version 0, which has one a connection.
         subprotocol = None if is_old else _chosen(scope["subprotocols"])
         extensions = scope.get("extensions") or {}
         debug = self._manager.debug or IN_PROCESS_EXTENSION in extensions
 
-        # What `converse` holds lives for long: the scope is no part of it.
+        # What `serve` holds lives for long: the scope is no part of it.
         principal, both = principal_of(scope), ends(scope.get("client"), scope.get("server"))
         if principal is not None and principal.session_id is not None:
             session_id = principal.session_id
@@ -206,10 +210,10 @@ class _Endpoint:
             name == _NON_FINITE_HEADER for name, _ in scope["headers"]
         )
 
-        def converse(channel: Channel) -> AnyConversation:
+        def serve(channel: Channel) -> AnyConnection:
             if subprotocol is None:
-                spoken = self._spoken or Conversation
-                return spoken(
+                cls = self._connection or ServedConnectionV0
+                return cls(
                     self._manager,
                     channel,
                     session_id,
@@ -218,15 +222,15 @@ class _Endpoint:
                     names_non_finite=names_non_finite,
                 )
             codec = codec_named(subprotocol, debug)
-            return MultiplexedConversation(
+            return ServedConnectionV1(
                 self._manager, channel, codec, both, principal, largest=largest
             )
 
         if take_over is None:
             websocket = WebSocket(scope, receive, send)
-            await _serve(websocket, converse, subprotocol, self._manager.limits)
+            await _serve(websocket, serve, subprotocol, self._manager.limits)
         else:
-            take_over(converse, subprotocol, self._manager.limits)
+            take_over(serve, subprotocol, self._manager.limits)
 
 
 def _chosen(offered: list[str]) -> str | None:
@@ -242,19 +246,19 @@ def query_of(scope: Scope, name: str) -> str | None:
 
 def websocket_route(manager: SessionManager) -> WebSocketRoute:
     """Build the route of `/ws`."""
-    endpoint: Any = _Endpoint(manager)
+    endpoint: Any = WebSocketEndpoint(manager)
     return WebSocketRoute("/ws", endpoint)
 
 
 def json_rpc_route(manager: SessionManager) -> WebSocketRoute:
     """Build the route of WebSocket `/mcp`."""
-    endpoint: Any = _Endpoint(manager, JsonRpcConversation)
+    endpoint: Any = WebSocketEndpoint(manager, JsonRpcConnection)
     return WebSocketRoute("/mcp", endpoint)
 
 
 def harness_route(manager: SessionManager) -> WebSocketRoute:
     """Build the route of `/harness`."""
-    endpoint: Any = _Endpoint(manager, HarnessConversation)
+    endpoint: Any = WebSocketEndpoint(manager, HarnessConnection)
     return WebSocketRoute("/harness", endpoint)
 
 

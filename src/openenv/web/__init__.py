@@ -3,8 +3,8 @@
     openenv serve my_env --web          # http://localhost:8000/web/
 
 The page is a client of the server: it speaks version 1 of the protocol, and each visitor has
-separate sessions. The browser's files are in ``assets``. Above: the CLI. Below: `openenv.server`,
-which mounts the routes, and `openenv.execution`. Read ``pages.py`` first.
+separate sessions. The browser's files are in ``assets``. Above: `openenv.server`, whose
+`create_app` mounts the routes, and the CLI. Below: `openenv.execution`. Read ``pages.py`` first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from openenv._internal.lazy import lazy
 
 if TYPE_CHECKING:
     from openenv.web.about import load_environment_metadata as load_environment_metadata
-    from openenv.web.app import create_web_interface_app as create_web_interface_app
     from openenv.web.episode import ActionLog as ActionLog
     from openenv.web.episode import EpisodeState as EpisodeState
     from openenv.web.episode import WebInterfaceManager as WebInterfaceManager

@@ -21,8 +21,8 @@ from openenv._internal.incidents import told
 from openenv._internal.models import wire_schema
 from openenv.execution.manager import SessionManager
 from openenv.execution.spec import EnvironmentSpec
+from openenv.execution.tools import list_tools
 from openenv.protocol.renderings import RENDER
-from openenv.server.info import listed_tools
 from openenv.tools.types import CallToolAction, ListToolsAction
 from openenv.types import Action, EnvironmentMetadata
 from openenv.web.quick_start import Snippet, build_snippets
@@ -102,7 +102,7 @@ async def describe_page(
             "state": wire_schema(spec.state_cls, "serialization"),
             "observation": wire_schema(spec.observation_cls, "serialization"),
         },
-        tools=await listed_tools(manager) if spec.takes_tool_actions else None,
+        tools=await list_tools(spec, manager.throwaway) if spec.takes_tool_actions else None,
         reward=None if spec.reward is None else spec.reward.as_data(),
         can=_abilities(spec),
         snippets=build_snippets(spec, metadata),

@@ -16,11 +16,9 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from openenv._internal.json import read_json
+from openenv._internal.net.responses import JSON, error_response, read_body
 from openenv.errors import InvalidMessageError
 from openenv.execution.manager import SessionManager
-from openenv.server.bodies import read_body
-from openenv.server.home import keep_at_home
-from openenv.server.refusals import JSON, error_response
 from openenv.settings import ServerMode
 from openenv.types import EnvironmentMetadata
 from openenv.web.about import PageDescription, PageTab, describe_page
@@ -94,7 +92,10 @@ def add_web_page(
         watch_route(manager),
         *_legacy_routes(shared, told, manager),
     ]
-    keep_at_home(app, manager, routes)
+    # The routes answer on the event loop of the sessions, as those of the server do.
+    for home in getattr(app.state, "openenv_homes", ()):
+        if home.manager is manager:
+            home.keep(routes)
     app.router.routes.extend(routes)
     if gradio_builder is not None:
         tabs.append(
@@ -191,10 +192,15 @@ def _description_endpoint(told: Callable[[], Awaitable[Any]], manager: SessionMa
             try:
                 found.append((await told()).model_dump_json().encode())
             except Exception as error:
-                return error_response(error, manager)
+                return _count_error(error, manager)
         return Response(found[0], media_type=JSON)
 
     return endpoint
+
+
+def _count_error(error: Exception, manager: SessionManager) -> Response:
+    manager.counters.failed(error)
+    return error_response(error, debug=manager.debug)
 
 
 def _legacy_routes(
@@ -213,7 +219,7 @@ def _legacy_routes(
             except EpisodeNotStarted as error:
                 return JSONResponse({"detail": str(error)}, 409)
             except Exception as error:
-                return error_response(error, manager)
+                return _count_error(error, manager)
 
         return endpoint
 

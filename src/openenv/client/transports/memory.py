@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from openenv.client.transports.base import InProcessTransport, TransportClosed
-from openenv.execution.connections.conversation import Conversation
-from openenv.execution.connections.multiplex import MultiplexedConversation
+from openenv.execution.connections.v0.connection import ServedConnectionV0
+from openenv.execution.connections.v1.connection import ServedConnectionV1
 from openenv.execution.manager import SessionManager
 from openenv.protocol.v1 import codec_named, is_binary
 
@@ -32,7 +32,7 @@ class MemoryTransport(InProcessTransport):
     def __init__(self, manager: SessionManager, subprotocol: str | None = None) -> None:
         super().__init__(subprotocol)
         self.manager = manager
-        self._conversation: Conversation | MultiplexedConversation | None = None
+        self._connection: ServedConnectionV0 | ServedConnectionV1 | None = None
         self._is_binary = is_binary(subprotocol)
         self._is_closed = False
 
@@ -46,12 +46,14 @@ class MemoryTransport(InProcessTransport):
         self._users[self.manager] = self._users.get(self.manager, 0) + 1
         end = _ServerEnd(self)
         if self.subprotocol is None:
-            self._conversation = Conversation(self.manager, end, debug=True, names_non_finite=True)
+            self._connection = ServedConnectionV0(
+                self.manager, end, debug=True, names_non_finite=True
+            )
         else:
             codec = codec_named(self.subprotocol, debug=True)
-            self._conversation = MultiplexedConversation(self.manager, end, codec)
-        end.conversation = self._conversation
-        self._conversation.ended.add_done_callback(lambda _: self._end())
+            self._connection = ServedConnectionV1(self.manager, end, codec)
+        end.connection = self._connection
+        self._connection.ended.add_done_callback(lambda _: self._end())
 
     def _end(self) -> None:
         self._shut()
@@ -65,28 +67,28 @@ class MemoryTransport(InProcessTransport):
             self.end(TransportClosed("the session is closed", 1000, by_peer=True))
 
     def send(self, frame: bytes) -> None:
-        if self._conversation is None or self._is_closed:
+        if self._connection is None or self._is_closed:
             raise TransportClosed("the session is closed")
-        self._conversation.receive(frame if self._is_binary else frame.decode())
+        self._connection.receive(frame if self._is_binary else frame.decode())
 
     async def close(self) -> None:
         self._shut()
-        if self._conversation is not None:
-            self._conversation.lose()
-            await asyncio.wait([self._conversation.ended])
+        if self._connection is not None:
+            self._connection.lose()
+            await asyncio.wait([self._connection.ended])
             if (ending := self._endings.get(self.manager)) is not None:
                 await asyncio.shield(ending)
 
     def abort(self) -> None:
         self._shut()
-        if self._conversation is not None:
-            self._conversation.lose()
+        if self._connection is not None:
+            self._connection.lose()
 
 
 class _ServerEnd:
     """The server's end of a `MemoryTransport`."""
 
-    conversation: Any = None
+    connection: Any = None
     is_clogged = False
 
     def __init__(self, client: MemoryTransport) -> None:

@@ -111,6 +111,7 @@ if TYPE_CHECKING:
     from openenv.server.app import create_app as create_app
     from openenv.server.app import create_fastapi_app as create_fastapi_app
     from openenv.server.endpoints import GetEndpointConfig as GetEndpointConfig
+    from openenv.server.web_interface import create_web_interface_app as create_web_interface_app
     from openenv.settings import ServerMode as ServerMode
     from openenv.tasks.provider import TaskProvider as TaskProvider
     from openenv.tools.environment import MCPEnvironment as MCPEnvironment
@@ -132,7 +133,6 @@ if TYPE_CHECKING:
     from openenv.types import ModelTokenizer as ModelTokenizer
     from openenv.types import Observation as Observation
     from openenv.types import State as State
-    from openenv.web.app import create_web_interface_app as create_web_interface_app
     from openenv.web.episode import WebInterfaceManager as WebInterfaceManager
     from openenv.core.env_server import base_transforms as base_transforms
     from openenv.core.env_server import exceptions as exceptions

@@ -1,9 +1,9 @@
 """The old path `openenv.core.env_server.web_interface`; written by scripts/mirrors.py."""
 
 from openenv.server.app import create_fastapi_app as create_fastapi_app
+from openenv.server.web_interface import create_web_interface_app as create_web_interface_app
 from openenv.types import EnvironmentMetadata as EnvironmentMetadata
 from openenv.web.about import load_environment_metadata as load_environment_metadata
-from openenv.web.app import create_web_interface_app as create_web_interface_app
 from openenv.web.episode import ActionLog as ActionLog
 from openenv.web.episode import EpisodeState as EpisodeState
 from openenv.web.episode import WebInterfaceManager as WebInterfaceManager

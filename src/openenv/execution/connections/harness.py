@@ -8,7 +8,7 @@ The episode begins as the client comes, and is over when it leaves. Frames are t
     <- {"type": "turn_complete", "timestamp": ..., "data": {"response": ...}}
 
 A message that comes while a turn runs waits for its end. A frame that is no message is answered by
-``protocol_error``; the conversation goes on. A turn that fails is answered by ``error``, with
+``protocol_error``; the connection goes on. A turn that fails is answered by ``error``, with
 ``recoverable`` false, and closes the socket.
 """
 
@@ -24,13 +24,14 @@ from pydantic_core import to_json
 from openenv._internal.incidents import told
 from openenv.errors import InvalidJSONError, NotSupported, OpenEnvError
 from openenv.execution.commands import CallMethod, GetTransition, Reset, Step
-from openenv.execution.connections.conversation import NORMAL_CLOSURE, Conversation
+from openenv.execution.connections.channel import NORMAL_CLOSURE
+from openenv.execution.connections.v0.connection import ServedConnectionV0
 from openenv.execution.session import QueuedCall, Session
 from openenv.execution.spec import HARNESS_NAME, HARNESS_TURN, EnvironmentSpec
 from openenv.protocol.codecs import parse_json
 from openenv.protocol.messages import Transition
 
-__all__ = ["HarnessConversation", "may_be_harness"]
+__all__ = ["HarnessConnection", "may_be_harness"]
 
 EPISODE_OVER = "EPISODE_OVER"
 EXAMPLE = '{"type": "message", "content": "..."}'
@@ -46,7 +47,7 @@ def is_harness(spec: EnvironmentSpec) -> bool:
     return hasattr(spec.environment_class, HARNESS_TURN)
 
 
-class _Message(BaseModel):
+class HarnessMessage(BaseModel):
     """What a client sends."""
 
     model_config = ConfigDict(extra="ignore")
@@ -55,10 +56,10 @@ class _Message(BaseModel):
     content: str
 
 
-class HarnessConversation(Conversation):
-    """A conversation with the agent in an environment.
+class HarnessConnection(ServedConnectionV0):
+    """A connection to the agent in an environment.
 
-    Who joins a session that exists goes on with its episode, if it has begun one.
+    A client that joins a session goes on with its episode, if one has begun.
     """
 
     __slots__ = ("_is_ended", "_was_told")
@@ -66,9 +67,9 @@ class HarnessConversation(Conversation):
     _is_ended: bool
     _was_told: bool
 
-    async def _joined(self) -> Session:
+    async def _join(self) -> Session:
         self._is_ended = self._was_told = False
-        session = await super()._joined()
+        session = await super()._join()
         try:
             if not is_harness(session.spec):
                 raise NotSupported(
@@ -90,7 +91,7 @@ class HarnessConversation(Conversation):
         try:
             if self._limited is not None:
                 self._limited.allow(1, len(frame))
-            message = _Message.model_validate(parse_json(frame))
+            message = HarnessMessage.model_validate(parse_json(frame))
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or "(frame)"
@@ -112,9 +113,9 @@ class HarnessConversation(Conversation):
         self._was_told = False
         turn = getattr(self._session.spec.environment_class, HARNESS_TURN)
         step = Step(turn(message.content, self._hear))
-        work = _Turn(self._session, step, conversation=self)
-        self._work = work
-        self._session.serve(work)
+        call = HarnessTurnCall(self._session, step, connection=self)
+        self._call = call
+        self._session.serve(call)
 
     def _object(self, code: str, why: str) -> None:
         self._tell("protocol_error", {"message": why, "code": code})
@@ -124,14 +125,14 @@ class HarnessConversation(Conversation):
 
     def _hear(self, event: Any) -> None:
         """Send an event of the turn that is under way."""
-        if self._work is not None and not self._is_over:
+        if self._call is not None and not self._is_over:
             self._was_told = True
             self._send(to_json(event, inf_nan_mode="null", fallback=str))
 
     def end_turn(self, transition: Transition | None, error: BaseException | None) -> None:
         """Go on after a turn."""
         was_told = self._was_told
-        self._work = None
+        self._call = None
         if self._is_over:
             return
         if error is not None:
@@ -154,13 +155,13 @@ def _metadata(transition: Transition | None) -> dict[str, Any]:
     return {} if transition is None else transition.metadata or {}
 
 
-class _Turn(QueuedCall, kw_only=True):
+class HarnessTurnCall(QueuedCall, kw_only=True):
     """A turn on its way through its session."""
 
-    conversation: HarnessConversation
+    connection: HarnessConnection
 
     def reply(self, result: Any, error: BaseException | None) -> None:
-        self.conversation.end_turn(result, error)
+        self.connection.end_turn(result, error)
 
     def report_overdue(self, error: OpenEnvError) -> None:
         raise AssertionError("a turn here carries no deadline")

@@ -3,7 +3,7 @@
 Both are spoken at one address. What tells them apart are headers: a client of MCP names the
 revision that it speaks or its session, or says that it takes an event stream, as the specification
 demands. Anything else is JSON-RPC as clients of the public package speak it; see
-`openenv.execution.connections.dialect`.
+`openenv.execution.connections.json_rpc`.
 """
 
 from __future__ import annotations
@@ -17,27 +17,26 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
+from openenv._internal.net.responses import JSON, read_body
 from openenv._internal.traces import serving
 from openenv.errors import EnvironmentCrashed, TooLargeError
-from openenv.execution.connections.dialect import (
+from openenv.execution.connections.json_rpc import (
     NO_SESSION_ID,
-    Asked,
-    agent_key,
-    asked_of,
+    JsonRpcCommand,
+    build_tool_command,
     check_may_control,
     encode_json_rpc,
-    failed,
-    parse,
+    issue_agent_key,
+    json_rpc_error,
+    parse_request,
     read_json_rpc,
 )
 from openenv.execution.manager import SessionManager
-from openenv.execution.principal import Principal
+from openenv.execution.principal import Principal, principal_of
 from openenv.execution.session import Session
 from openenv.protocol.http import SESSION_HEADER
-from openenv.server.auth import principal_of
-from openenv.server.bodies import read_body
 from openenv.server.mcp.bridge import Bridge
-from openenv.server.refusals import JSON, error_response
+from openenv.server.refusals import error_response
 from openenv.server.websocket import json_rpc_route, query_of
 from openenv.tools.types import AGENT_KEY, CLOSE, CREATE, JsonRpcRequest, JsonRpcResponse
 from openenv.tools.types import JsonRpcErrorCode as Code
@@ -92,16 +91,16 @@ class MCPEndpoint:
         data = read_json_rpc(body)
         if isinstance(data, JsonRpcResponse) or not isinstance(data, dict):
             return JsonRpcResponse.error_response(Code.PARSE_ERROR)
-        asked = parse(data)
-        if isinstance(asked, JsonRpcResponse):
-            return asked
+        rpc = parse_request(data)
+        if isinstance(rpc, JsonRpcResponse):
+            return rpc
         try:
-            return await self._served(request, asked)
+            return await self._serve_request(request, rpc)
         except Exception as error:
             self._manager.counters.failed(error)
-            return failed(error, asked.id, debug=self._manager.debug)
+            return json_rpc_error(error, rpc.id, debug=self._manager.debug)
 
-    async def _served(self, http: Request, request: JsonRpcRequest) -> JsonRpcResponse:
+    async def _serve_request(self, http: Request, request: JsonRpcRequest) -> JsonRpcResponse:
         principal = principal_of(http.scope)
         if request.method in (CREATE, CLOSE, AGENT_KEY):
             check_may_control(request, principal)
@@ -114,20 +113,22 @@ class MCPEndpoint:
         named = own or request.params.get("session_id") or session_named(http.scope, principal)
         is_clear = spec.environment_class is not None or not request.method.startswith("tools/")
         if is_clear and not named:
-            early = asked_of(spec, request, principal)
+            early = build_tool_command(spec, request, principal)
             if isinstance(early, JsonRpcResponse):
                 return early
         async with self._session(named, principal) as session:
-            asked = asked_of(session.spec, request, principal)
-            if isinstance(asked, JsonRpcResponse):
-                return asked
-            return await self._ask(http, session, asked)
+            command = build_tool_command(session.spec, request, principal)
+            if isinstance(command, JsonRpcResponse):
+                return command
+            return await self._ask(http, session, command)
 
-    async def _ask(self, http: Request, session: Session, asked: Asked) -> JsonRpcResponse:
+    async def _ask(
+        self, http: Request, session: Session, command: JsonRpcCommand
+    ) -> JsonRpcResponse:
         trace = http.headers.get("traceparent")
         try:
             with serving("openenv.tools", trace, session.attributes()) as span:
-                response = await session.handle(asked.command, encode=asked.answer, trace=span)
+                response = await session.handle(command.command, encode=command.respond, trace=span)
         except EnvironmentCrashed:
             await self._manager.close(session.id)  # there is nobody else to give its slot back
             raise
@@ -152,7 +153,7 @@ class MCPEndpoint:
             )
         session = self._manager.get(str(session_id), principal=principal)
         if request.method == AGENT_KEY:
-            return agent_key(self._manager, session, request)
+            return issue_agent_key(self._manager, session, request)
         closed: dict[str, Any] = {"session_id": session_id}
         if session.is_busy:
             self._manager.begin_to_close(session)

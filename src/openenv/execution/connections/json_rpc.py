@@ -1,10 +1,11 @@
-"""The JSON-RPC that clients of the public package speak: ``tools/list`` and ``tools/call``, and
-``openenv/session/create`` and ``close``; no handshake, no notifications.
+"""The JSON-RPC of clients of the public package, and the WebSocket connection that carries it.
 
-It comes by POST `/mcp`, by WebSocket `/mcp`, and in `mcp` frames of `/ws`. What a request asks of a
-session is data (`Asked`), so that it is served in its turn, like a step. Only environments that
-have tools, or take actions that are calls of tools, answer it; by the standard protocol
-(`openenv.server.mcp.bridge`) every environment does.
+The methods are ``tools/list`` and ``tools/call``, and ``openenv/session/create`` and ``close``;
+there is no handshake and there are no notifications. Requests come by POST `/mcp`, by WebSocket
+`/mcp`, and in `mcp` frames of `/ws`. A request becomes a command (`JsonRpcCommand`), so that the
+session serves it in its turn, like a step. Only environments that have tools, or take actions that
+are calls of tools, answer it; by the standard protocol (`openenv.server.mcp.bridge`) every
+environment does.
 """
 
 from __future__ import annotations
@@ -38,13 +39,14 @@ from openenv.tools.types import JsonRpcErrorCode as Code
 
 __all__ = [
     "NO_SESSION_ID",
-    "Asked",
-    "asked",
-    "asked_of",
+    "JsonRpcCommand",
+    "build_json_rpc_command",
+    "build_tool_command",
     "check_may_control",
     "encode_json_rpc",
-    "failed",
-    "parse",
+    "issue_agent_key",
+    "json_rpc_error",
+    "parse_request",
     "read_json_rpc",
 ]
 
@@ -55,7 +57,7 @@ RequestId = str | int | None
 
 
 def read_json_rpc(frame: str | bytes) -> Any:
-    """Read what a frame holds; a response is the error that it is no JSON, or no single request."""
+    """Read the JSON of a frame; return an error response if it is not one JSON value."""
     try:
         data = parse_json(frame)
     except InvalidJSONError as error:
@@ -73,8 +75,8 @@ def encode_json_rpc(reply: MCPReply | JsonRpcResponse) -> bytes:
     return to_json(response, inf_nan_mode="null")
 
 
-def parse(data: Any) -> JsonRpcRequest | JsonRpcResponse:
-    """Read a request; a response is the error that it is none."""
+def parse_request(data: Any) -> JsonRpcRequest | JsonRpcResponse:
+    """Read a request; return an error response if it is not valid."""
     try:
         return JsonRpcRequest.model_validate(data)
     except ValidationError as error:
@@ -82,25 +84,25 @@ def parse(data: Any) -> JsonRpcRequest | JsonRpcResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a request asks of a session.
+class JsonRpcCommand:
+    """The command that a JSON-RPC request asks for.
 
     Attributes:
-        command: What is to be done.
-        answer: Makes the response of the session's reply, where the environment lives.
+        command: The command for the session.
+        respond: Turns the session's reply into a response, where the environment lives.
     """
 
     command: Command
-    answer: Answer
+    respond: JsonRpcResponder
 
-    def encoded(self, encode: Encode) -> Encode:
-        """Makes what `encode` does of the response."""
-        return _Encoded(self.answer, encode)
+    def encoder(self, encode: Encode) -> Encode:
+        """Return the encoder of replies that encodes the response by `encode`."""
+        return JsonRpcEncoder(self.respond, encode)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Makes the response to a request. Agents are told no reward, and not that it is over."""
+class JsonRpcResponder:
+    """Turns a session's reply into a response. Agents get neither the reward nor `done`."""
 
     method: str
     doors: Doors
@@ -112,9 +114,9 @@ class Answer:
             write = _full_tool if self.doors is Doors.TOOLS else _short_tool
             tools = [write(tool) for tool in read_list(value)]
             return JsonRpcResponse.success({"tools": tools}, self.id)
-        return self._called(read_call(value))
+        return self._tool_result(read_call(value))
 
-    def _called(self, reply: Reply) -> JsonRpcResponse:
+    def _tool_result(self, reply: Reply) -> JsonRpcResponse:
         observation = reply.observation or {}
         if self.doors is Doors.TOOL_ACTIONS:
             score = {} if self.for_agent else {"done": reply.done, "reward": reply.reward}
@@ -126,12 +128,14 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Encoded:
-    answer: Answer
+class JsonRpcEncoder:
+    """Turns a session's reply into an encoded response."""
+
+    respond: JsonRpcResponder
     encode: Encode
 
     def __call__(self, value: Any) -> Any:
-        return self.encode(MCPReply(self.answer(value)))
+        return self.encode(MCPReply(self.respond(value)))
 
 
 # The fields of a tool as MCP has them, in the order of the public package, which calls `_meta` by
@@ -155,63 +159,63 @@ def _short_tool(tool: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def asked(
+def build_json_rpc_command(
     manager: SessionManager,
     session: Session,
     request: JsonRpcRequest,
     principal: Principal | None,
-) -> Asked | JsonRpcResponse:
-    """What a request asks of a session; a response, where the session need not be asked."""
+) -> JsonRpcCommand | JsonRpcResponse:
+    """Return the command for a session, or the response if the session is not needed."""
     if request.method == CREATE:
         return JsonRpcResponse.success({"session_id": session.id}, request.id)
     if request.method == AGENT_KEY:
         try:
             check_may_control(request, principal)
         except NotPermittedError as error:
-            return failed(error, request.id)
-        return agent_key(manager, session, request)
+            return json_rpc_error(error, request.id)
+        return issue_agent_key(manager, session, request)
     if request.method == CLOSE:
         return _close_own(session, request)
-    return asked_of(session.spec, request, principal)
+    return build_tool_command(session.spec, request, principal)
 
 
-def agent_key(
+def issue_agent_key(
     manager: SessionManager, session: Session, request: JsonRpcRequest
 ) -> JsonRpcResponse:
-    """Answer `AGENT_KEY`."""
+    """Respond to `AGENT_KEY` with a new key for an agent of the session."""
     key = None if manager.keys is None else manager.issue_agent_key(session.id)
     return JsonRpcResponse.success({"session_id": session.id, "key": key}, request.id)
 
 
 def check_may_control(request: JsonRpcRequest, principal: Principal | None) -> None:
-    """See that whoever asks is no agent.
+    """Check that the client is no agent.
 
     Raises:
-        NotPermittedError: It is one.
+        NotPermittedError: The client is an agent.
     """
     if is_agent(principal):
         raise NotPermittedError(f"{request.method} is for those who drive the environment")
 
 
 def is_agent(principal: Principal | None) -> bool:
-    """Whether somebody's key is an agent's."""
+    """Say whether a key is an agent's."""
     return principal is not None and principal.role is Role.AGENT
 
 
-def asked_of(
+def build_tool_command(
     spec: EnvironmentSpec, request: JsonRpcRequest, principal: Principal | None
-) -> Asked | JsonRpcResponse:
-    """What a request about tools asks of any session of an environment."""
+) -> JsonRpcCommand | JsonRpcResponse:
+    """Return the command of a request about tools, for any session, or an error response."""
     if request.method not in ("tools/list", "tools/call"):
         return JsonRpcResponse.error_response(
             Code.METHOD_NOT_FOUND, f"Method not found: {request.method}", request_id=request.id
         )
     doors = doors_of(spec)
-    answer = Answer(request.method, doors, request.id, is_agent(principal))
+    respond = JsonRpcResponder(request.method, doors, request.id, is_agent(principal))
     none = JsonRpcResponse.error_response(Code.INTERNAL_ERROR, NO_TOOLS, request_id=request.id)
     if request.method == "tools/list":
         command = to_list(spec)
-        return none if command is None else Asked(command, answer)
+        return none if command is None else JsonRpcCommand(command, respond)
     name, arguments = request.params.get("name"), request.params.get("arguments") or {}
     why = None
     if not name:
@@ -223,11 +227,13 @@ def asked_of(
     if why is not None:
         return JsonRpcResponse.error_response(Code.INVALID_PARAMS, why, request_id=request.id)
     assert isinstance(name, str)
-    return none if doors is Doors.ACTIONS else Asked(to_call(spec, name, arguments), answer)
+    if doors is Doors.ACTIONS:
+        return none
+    return JsonRpcCommand(to_call(spec, name, arguments), respond)
 
 
 def _close_own(session: Session, request: JsonRpcRequest) -> JsonRpcResponse:
-    """Nobody closes a session by a socket that is in it: that is done by closing the socket."""
+    """Refuse to close the session of this socket: a client closes the socket instead."""
     wanted = request.params.get("session_id")
     if wanted is None:
         code, message = Code.INVALID_PARAMS, NO_SESSION_ID
@@ -238,10 +244,10 @@ def _close_own(session: Session, request: JsonRpcRequest) -> JsonRpcResponse:
     return JsonRpcResponse.error_response(code, message, request_id=request.id)
 
 
-def failed(
+def json_rpc_error(
     error: BaseException, request_id: RequestId = None, *, debug: bool = False
 ) -> JsonRpcResponse:
-    """The response that tells of an error."""
+    """Return the response that reports an error."""
     code, data = Code.INTERNAL_ERROR, cast("Any", None)
     if isinstance(error, SessionCapacityError):
         code = Code.SERVER_ERROR

@@ -1,9 +1,28 @@
-"""One client's connection to many sessions, by version 1: each served in order, all side by side.
+"""A connection of protocol version 1: one client, many sessions, and a socket that may break.
 
-Answers that are ready in one tick of the event loop leave in one frame.
+Design notes
+------------
 
-The conversation outlives its channel. When that breaks, sessions and running calls are kept for a
-while, and frames that the client may not have, for another channel to go on with: see `_resume`.
+Requests. Each session serves its requests in order, and sessions run side by side. Up to `AT_ONCE`
+requests of a frame are taken at once; then other connections have their turn. A client may ask for
+much and read nothing, so only so many requests are taken before they are answered (`_room`); the
+others are held back, and if many are, the channel pauses. Unlike in version 0, a client that does
+not read is still listened to, since acknowledgements arrive that way.
+
+Answers. An answer is four values (`Answer`: kind, session, number, data) until its frame is
+written. All answers of one tick of the event loop leave in one frame, which `flush` writes at the
+end of the tick; a frame is written earlier once it holds `ANSWERS_A_FRAME` answers, so that the
+client reads the first ones while the next are made, or before it would exceed `FRAME_BYTES`.
+
+Resuming. The connection outlives its channel. When that breaks, sessions and running calls are kept
+for `resume_grace_s`, and the resend buffer keeps the frames that the client may not have. A client
+that comes back opens another socket, whose connection hands its channel over to this one
+(`_hand_over`, `_resume`). A client that never acknowledges anything cannot resume, so little is
+kept for it; one that acknowledges too slowly is cut off by a `SlowReaderGuard`. A connection that
+broke before anything came over it may belong to a client whose first frame was on its way; only the
+latest `MOST_UNHEARD` of those are kept.
+
+Everything here runs on the event loop.
 """
 
 from __future__ import annotations
@@ -15,7 +34,6 @@ import secrets
 from collections import deque
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from openenv._internal.traces import begin_serving, end_serving
 from openenv.errors import (
@@ -27,22 +45,25 @@ from openenv.errors import (
     SessionClosedError,
     SessionCreationError,
     SessionNotFoundError,
-    TooLargeError,
 )
-from openenv.execution.connections.conversation import (
+from openenv.execution.commands import Step
+from openenv.execution.connections.base import (
     COMMANDS,
-    NORMAL_CLOSURE,
-    PROTOCOL_ERROR,
     REFUSED_FRAMES,
-    SERVICE_RESTART,
-    Channel,
-    charged,
+    ServedConnection,
     close_or_leave,
     closed_in_production,
-    commands_in,
-    json_rpc,
+    too_large,
 )
-from openenv.execution.connections.dialect import Asked, failed
+from openenv.execution.connections.channel import (
+    LOST_CHANNEL,
+    NORMAL_CLOSURE,
+    PROTOCOL_ERROR,
+    SERVICE_RESTART,
+    Channel,
+    charge,
+)
+from openenv.execution.connections.json_rpc import JsonRpcCommand, json_rpc_error
 from openenv.execution.manager import SHUTTING_DOWN, Patience, SessionManager
 from openenv.execution.principal import Principal
 from openenv.execution.session import QueuedCall, Session
@@ -52,16 +73,16 @@ from openenv.protocol.resend_buffer import OVERHEAD_BYTES, ResendBuffer
 from openenv.protocol.v1 import Codec
 from openenv.tools.types import JsonRpcResponse
 
-__all__ = ["MultiplexedConversation"]
+__all__ = ["ServedConnectionV1"]
 
 logger = logging.getLogger(__name__)
 
-AT_ONCE = 512  # requests of a frame that are taken before others have their turn
-# Requests that are taken before any is answered, besides those that every session may have; so
-# many more are held back before no more are listened to.
+AT_ONCE = 512  # requests of a frame that are taken before other connections have their turn
+# Requests that are taken before any is answered: this many, and more for each session. When as many
+# are held back, the channel pauses.
 UNANSWERED = 64
 UNANSWERED_A_SESSION = 2
-ANSWERS_A_FRAME = 64  # so that the client reads the first while the next are made
+ANSWERS_A_FRAME = 64
 ANSWER_TO = {
     "step": "observation",
     "reset": "observation",
@@ -72,19 +93,23 @@ ANSWER_TO = {
     "view": "view",
     "mcp": "mcp",
 }
-# What no limit of a key refuses: it only gives back.
+# Requests that no limit of a key refuses, since they only give something back.
 FREE_OF_CHARGE = frozenset({"close", "ack"})
-FRAME_BYTES = 2**18  # a frame is not made larger than this by joining answers
+FRAME_BYTES = 2**18  # a frame of several answers is not made larger than this
 UNACKNOWLEDGED_BYTES = 2**16  # kept for a client that has never acknowledged anything
-# The client keeps what it has sent until it is told that it has come: after so many bytes.
+# The client keeps its frames until they are acknowledged: after this many bytes.
 UNTOLD_BYTES = 2**16
-MOST_UNHEARD = 1024  # connections that broke before anything came, and are waited for
-HEAD_BYTES = 128  # at most, of what stands before the data of an answer
+MOST_UNHEARD = 1024  # connections that broke before anything came, and are kept
+HEAD_BYTES = 128  # at most, of an answer before its data
 CAPABILITIES = ["resume", "queue", "deadlines", "render", "view"]
 
 
-class _Seat:
-    """One session of the connection: still opening, or there."""
+# The kind of an answer, the numbers of its session and request, and its encoded data.
+Answer = tuple[str, int | None, int | None, bytes]
+
+
+class SessionSlot:
+    """One session of the connection: opening, or open."""
 
     __slots__ = ("early", "is_queued", "opening", "session")
 
@@ -92,13 +117,13 @@ class _Seat:
         self.is_queued = False
         self.session: Session | None = None
         self.opening: asyncio.Task[None] | None = None
-        self.early: deque[Request] | None = None
+        self.early: deque[Request] | None = None  # came before the session was open
 
 
-class _Asked(QueuedCall, kw_only=True):
+class RequestCallV1(QueuedCall, kw_only=True):
     """A request on its way through its session."""
 
-    conversation: MultiplexedConversation
+    connection: ServedConnectionV1
     request: Request
     span: Any = None
 
@@ -109,95 +134,61 @@ class _Asked(QueuedCall, kw_only=True):
     def reply(self, result: Any, error: BaseException | None) -> None:
         if self.span is not None:
             end_serving(self.span, error)
-        self.conversation.answer(self.request, result, error)
-        if isinstance(error, EnvironmentCrashed | SessionClosedError):
-            self.conversation.end_session(self.request.session, self.owner)
+        connection, request = self.connection, self.request
+        if connection._is_over:
+            return
+        connection._unanswered -= 1
+        if error is not None:
+            connection.fail(request, error)
+            if isinstance(error, EnvironmentCrashed | SessionClosedError):
+                connection.end_session(request.session, self.owner)
+        elif len(result) > connection._largest:
+            what, cure = ANSWER_TO[request.type], " and max_message_size_mb of the client"
+            connection.fail(request, too_large(what, len(result), connection._largest, cure))
+        else:
+            answer = (ANSWER_TO[request.type], request.session, request.id, result)
+            if connection._unsent:
+                connection._send(answer)
+            else:  # as `_send`, without a call
+                connection._unsent.append(answer)
+                connection._unsent_bytes = len(result) + HEAD_BYTES
+                connection._loop.call_soon(connection.flush)
+        if connection._is_draining:
+            connection._go_if_done()
+        elif connection._held:
+            connection.go_on()
 
     def report_overdue(self, error: OpenEnvError) -> None:
-        self.conversation.fail(self.request, error)  # its own answer follows
+        self.connection.fail(self.request, error)  # the call's own answer follows
 
 
-class _AskedByJsonRpc(_Asked, kw_only=True):
-    """A request by JSON-RPC, whose errors are responses too."""
+class JsonRpcCallV1(RequestCallV1, kw_only=True):
+    """A JSON-RPC request on its way through its session; its errors are responses too."""
 
-    asked: Asked
+    json_rpc: JsonRpcCommand
 
     def reply(self, result: Any, error: BaseException | None) -> None:
         if error is not None:
-            self.conversation.fail_json_rpc(self.request, self.asked, error)
-        else:
-            self.conversation.answer(self.request, result, None)
+            result = self.connection.json_rpc_failure(self.json_rpc, error)
+        super().reply(result, None)
 
 
-class _Nowhere:
-    """In place of a channel that broke."""
+class ServedConnectionV1(ServedConnection):
+    """A client's connection to many sessions, served until the client leaves or is given up.
 
-    conversation: Any = None
-    is_clogged = True
-
-    def send(self, frame: bytes) -> None:
-        """Nothing: it is kept."""
-
-    def close(self, code: int) -> None:
-        """Nothing."""
-
-    def pause(self) -> None:
-        """Nothing."""
-
-    def resume(self) -> None:
-        """Nothing."""
-
-    def abort(self) -> None:
-        """Nothing."""
-
-
-_NOWHERE: Any = _Nowhere()
-
-
-class _Outbox:
-    """Conversations that have something to send at the end of a tick of the event loop: one
-    callback goes round them all.
-    """
-
-    def __init__(self) -> None:
-        self._conversations: list[MultiplexedConversation] = []
-
-    def add(self, conversation: MultiplexedConversation) -> None:
-        """Have a conversation flushed at the end of the tick."""
-        if not self._conversations:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._conversations.append(conversation)
-
-    def _flush(self) -> None:
-        conversations, self._conversations = self._conversations, []
-        for conversation in conversations:
-            try:
-                conversation.flush()
-            except Exception:  # noqa: PERF203 - one client's trouble is not the others'
-                logger.exception("frames could not be sent")
-
-
-_outboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Outbox] = WeakKeyDictionary()
-
-
-class MultiplexedConversation:
-    """Serves one client until it leaves; then all its sessions are closed.
-
-    A client that has not left, but lost its connection, is waited for, if it has the means to
-    come back: it has read the hello.
+    A client that has not left, but lost its socket, is waited for if it can come back: if it has
+    read the hello. When the connection ends, all its sessions are closed.
 
     Args:
-        manager: Where sessions come from.
-        channel: What carries the frames.
+        manager: Creates and finds sessions.
+        channel: Carries the frames.
         codec: Reads and writes them.
         ends: The addresses and ports of the client and of the server.
-        principal: Who the client is, where the server has keys.
-        largest: Largest message that the channel takes, where that is less than the limit.
+        principal: The client's identity, if the server has keys.
+        largest: The largest message that the channel takes, if that is less than the limit.
 
     Attributes:
-        id: Identifies it, to resume it.
-        hears_while_clogged: True: acknowledgements come. Requests are held back.
-        ended: Done when the client is gone and its sessions closed, or left to the manager.
+        id: Identifies the connection, to resume it.
     """
 
     hears_while_clogged = True
@@ -212,33 +203,24 @@ class MultiplexedConversation:
         *,
         largest: int | None = None,
     ) -> None:
-        self._taken_bytes = largest or manager.limits.max_message_bytes
+        super().__init__(manager, channel, principal)
         self.id = secrets.token_hex(8)
         self._token = secrets.token_urlsafe(24)
-        self._manager = manager
-        self._counters = manager.counters
-        self._principal = principal
-        self._limited = None if principal is None else principal.if_limited()
         self._bare_channel = channel
-        self._channel = charged(channel, self._limited)
         self._codec = codec
-        self._commands = commands_in(manager.spec.mode)
-        self.encode_data = codec.encode_data
+        self._encode_data = codec.encode_data
         self._loop = asyncio.get_running_loop()
-        self._outbox = _outboxes.setdefault(self._loop, _Outbox())
-        self._ledger = ResendBuffer()
+        self._buffer = ResendBuffer()
+        self._largest_taken = largest or manager.limits.max_message_bytes
         self._largest = manager.limits.max_message_bytes - HEAD_BYTES
         self._held: deque[Request] | None = None
-        self._seats: dict[int, _Seat] = {}
+        self._slots: dict[int, SessionSlot] = {}
         self._closings: dict[asyncio.Task[None], Session] = {}
-        self._unsent: list[bytes] = []
-        self._unanswered = self._untold_bytes = 0
-        self._is_paused = self._is_going_on = False
-        self._refused = 0  # frames since the last one that could be read
-        self._is_over = self._is_draining = self._is_acknowledging = False
+        self._unsent: list[Answer] = []
+        self._unsent_bytes = self._unanswered = self._untold_bytes = 0
+        self._is_going_on = self._is_acknowledging = False
         self._expiry: asyncio.TimerHandle | None = None
-        self._backlog: SlowReaderGuard | None = None
-        self.ended = self._loop.create_future()
+        self._guard: SlowReaderGuard | None = None
         manager.connections[self.id] = self
         self._tell("hello", {**self._hello(), "ends": ends})
 
@@ -252,7 +234,7 @@ class MultiplexedConversation:
             "server": manager.instance,
             "siblings": manager.has_siblings,
             "max_sessions": manager.max_sessions,
-            "max_message_bytes": self._taken_bytes,
+            "max_message_bytes": self._largest_taken,
             "capabilities": [*CAPABILITIES, *([ACTION_TYPES] if manager.spec.named_kinds else ())],
         }
 
@@ -262,7 +244,7 @@ class MultiplexedConversation:
         """Take the client's next frame."""
         if self._is_over:
             return
-        size, counters, ledger = len(frame), self._counters, self._ledger
+        size, counters, buffer = len(frame), self._counters, self._buffer
         counters.frames_in += 1
         counters.bytes_in += size
         try:
@@ -274,17 +256,17 @@ class MultiplexedConversation:
             if self._is_over:
                 return
         count = len(requests)
-        if not ledger.received and count and requests[0].type == "resume":
+        if not buffer.received and count and requests[0].type == "resume":
             self._hand_over(requests[0])
             return
-        ledger.received += 1
+        buffer.received += 1
         self._untold_bytes += size + OVERHEAD_BYTES
         if self._untold_bytes > UNTOLD_BYTES:
             self._untold_bytes = 0
-            self._tell("ack", {"received": ledger.received})
+            self._tell("ack", {"received": buffer.received})
         if count and requests[0].ack:
             try:
-                ledger.acknowledge(requests[0].ack)
+                buffer.acknowledge(requests[0].ack)
             except ProtocolError as error:
                 self._break_off(str(error))
                 return
@@ -302,9 +284,7 @@ class MultiplexedConversation:
             self._take(request)
 
     def _refuse(self, frame: str | bytes, error: OpenEnvError) -> None:
-        """Tell whoever waits for an answer to a frame that it cannot be read. Its requests count;
-        who sends nothing else is cut off.
-        """
+        """Refuse the requests of an unreadable frame; cut off a client that sends no other."""
         data, principal = self._codec.error_data(error), self._limited
         for session, number in self._codec.addresses(frame):
             if principal is not None:
@@ -314,16 +294,17 @@ class MultiplexedConversation:
                     error, principal = limited, None
                     data = self._codec.error_data(error)
             self._counters.failed(error)
-            self._send(self._codec.answer("error", session, number, data))
+            self._send(("error", session, number, data))
         self._refused += 1
         if self._refused >= REFUSED_FRAMES:
             self._break_off(f"{self._refused} frames after each other could not be read")
 
     def _room(self) -> int:
-        """How many requests may be taken now, if the client reads: one that only asks would
-        otherwise fill the server's memory.
+        """Return how many requests may be taken now.
+
+        A client that sends requests and reads no answers would otherwise fill the server's memory.
         """
-        return UNANSWERED + UNANSWERED_A_SESSION * len(self._seats) - self._unanswered
+        return UNANSWERED + UNANSWERED_A_SESSION * len(self._slots) - self._unanswered
 
     def _hold(self, requests: list[Request]) -> None:
         if self._held is None:
@@ -335,8 +316,9 @@ class MultiplexedConversation:
         self.go_on()
 
     def go_on(self) -> None:
-        """Take what was held back, as far as there is room for it: in a moment, since whoever says
-        that there is may be in the middle of something.
+        """Take the requests that were held back, as far as there is room for them.
+
+        That happens in a moment, since the caller may be in the middle of something.
         """
         if self._held and not self._is_going_on:
             self._is_going_on = True
@@ -356,7 +338,7 @@ class MultiplexedConversation:
             self._channel.resume()
 
     def _allowed(self, requests: list[Request], size: int, principal: Principal) -> list[Request]:
-        """What the principal's limits allow."""
+        """Return the requests that the principal's limits allow; refuse the others."""
         costly = [request for request in requests if request.type not in FREE_OF_CHARGE]
         try:
             principal.allow(len(costly), size)
@@ -368,15 +350,28 @@ class MultiplexedConversation:
             return [request for request in requests if request.type in FREE_OF_CHARGE]
         return requests
 
-    def _take(self, request: Request) -> None:
-        seat = self._seats.get(request.session)
-        if seat is None or seat.session is None or self._is_draining:
-            self._take_otherwise(request, seat)
+    def _take(self, request: Request, *, is_early: bool = False) -> None:
+        slot = self._slots.get(request.session)
+        session = None if slot is None else slot.session
+        if slot is None or session is None or (self._is_draining and not is_early):
+            self._take_otherwise(request, slot)
+            return
+        if request.type == "step" and self._is_simulation:  # as `_command_of`, without a call
+            command: Any = Step(request.data, request.arguments)
         else:
-            self._serve(request, seat, seat.session)
+            command = self._command_of(request)
+            if command is None:
+                self._serve_otherwise(request, slot, session)
+                return
+        self._unanswered += 1
+        call = RequestCallV1(session, command, self._encode_data, connection=self, request=request)
+        if request.trace:
+            name, about = f"openenv.{request.type}", session.attributes()
+            call.span, call.trace = begin_serving(name, request.trace, about)
+        session.serve(call)
 
-    def _take_otherwise(self, request: Request, seat: _Seat | None) -> None:
-        """Take a request to a session that is not there, or not yet, or not for long."""
+    def _take_otherwise(self, request: Request, slot: SessionSlot | None) -> None:
+        """Take a request for a session that is not open, or while the server stops."""
         if request.type == "ack" or self._is_over:  # by a request of the same frame
             pass
         elif request.type == "resume":
@@ -384,37 +379,37 @@ class MultiplexedConversation:
         elif self._is_draining:
             self.fail(request, SessionClosedError("", SHUTTING_DOWN))
         elif request.type == "open":
-            self._open(request, seat)
-        elif seat is None and request.type == "close":  # it could not be opened, or is closed
+            self._open(request, slot)
+        elif slot is None and request.type == "close":  # it could not be opened, or is closed
             self._answer("closed", request, self._codec.encode_data(None))
-        elif seat is None:
+        elif slot is None:
             name = str(request.session)
             why = f"this connection has no session {name}; open it first"
             self.fail(request, SessionNotFoundError(name, why))
-        elif request.type == "close" and seat.is_queued:
-            self._leave_queue(request, seat)
+        elif request.type == "close" and slot.is_queued:
+            self._leave_queue(request, slot)
         else:
-            if seat.early is None:
-                seat.early = deque()
-            seat.early.append(request)
+            if slot.early is None:
+                slot.early = deque()
+            slot.early.append(request)
             self._unanswered += 1
 
     def _break_off(self, why: str) -> None:
-        """End it: the client has broken the protocol."""
-        self._send(self._codec.error(None, None, _breach(why)))
+        """End the connection, since the client has broken the protocol."""
+        self._send(("error", None, None, self._codec.error_data(_breach(why))))
         self.flush()
         self._channel.close(PROTOCOL_ERROR)
         self.end()
 
-    def _open(self, request: Request, seat: _Seat | None) -> None:
-        if seat is not None:
+    def _open(self, request: Request, slot: SessionSlot | None) -> None:
+        if slot is not None:
             self.fail(request, SessionCreationError(f"session {request.session} is open already"))
             return
-        seat = self._seats[request.session] = _Seat()
-        seat.opening = self._loop.create_task(self._open_seat(request, seat))
+        slot = self._slots[request.session] = SessionSlot()
+        slot.opening = self._loop.create_task(self._open_session(request, slot))
 
     def _patience(self, request: Request) -> Patience | None:
-        """How long to wait for a slot, as the client says."""
+        """Return how long to wait for a free slot, as the client asks; None to be refused."""
         wanted: Any = request.data.get("queue_timeout_s")
         if type(wanted) not in (int, float) or not wanted > 0:
             return None
@@ -422,16 +417,16 @@ class MultiplexedConversation:
         return Patience(client, wanted, partial(self._report_queue, request.session))
 
     def _report_queue(self, session: int, position: int, length: int) -> None:
-        if session in self._seats:
-            self._seats[session].is_queued = True
+        if session in self._slots:
+            self._slots[session].is_queued = True
         self._tell("queued", {"position": position, "length": length}, session)
 
-    def _leave_queue(self, request: Request, seat: _Seat) -> None:
-        """Close a session that has no environment yet."""
-        del self._seats[request.session]
-        if seat.opening is not None:
-            seat.opening.cancel()
-        for early in seat.early or ():
+    def _leave_queue(self, request: Request, slot: SessionSlot) -> None:
+        """Close a session that waits for a slot."""
+        del self._slots[request.session]
+        if slot.opening is not None:
+            slot.opening.cancel()
+        for early in slot.early or ():
             self._unanswered -= 1
             self.fail(early, SessionClosedError("", "the session was closed while it waited"))
         self._answer("closed", request, self._codec.encode_data(None))
@@ -441,7 +436,7 @@ class MultiplexedConversation:
         if type(limit) is int and limit > 0:
             self._largest = min(self._largest, limit - HEAD_BYTES)
 
-    async def _open_seat(self, request: Request, seat: _Seat) -> None:
+    async def _open_session(self, request: Request, slot: SessionSlot) -> None:
         try:
             self._note_limit(request)
             session = await self._manager.create(
@@ -450,168 +445,129 @@ class MultiplexedConversation:
                 principal=self._principal,
             )
         except Exception as error:
-            self._seats.pop(request.session, None)
+            self._slots.pop(request.session, None)
             self.fail(request, error)
-            for early in seat.early or ():
+            for early in slot.early or ():
                 self._unanswered -= 1
-                self._send(self._codec.error(early.session, early.id, error))  # counted above
+                data = self._codec.error_data(error)
+                self._send(("error", early.session, early.id, data))  # counted above
             return
         finally:
-            seat.opening = None
+            slot.opening = None
         session.attachments += 1
-        seat.session = session
+        slot.session = session
         data = self._codec.encode_data({"session_id": session.id})
         self._answer("opened", request, data)
-        waiting, seat.early = seat.early, None
+        waiting, slot.early = slot.early, None
         for one in waiting or ():
             self._unanswered -= 1
-            if self._seats.get(request.session) is seat:
-                self._serve(one, seat, session)
+            if self._slots.get(request.session) is slot:
+                self._take(one, is_early=True)
             else:  # it was closed by one before
-                self._take_otherwise(one, self._seats.get(request.session))
+                self._take_otherwise(one, self._slots.get(request.session))
 
-    def _serve(self, request: Request, seat: _Seat, session: Session) -> None:
-        command_of = self._commands.get(request.type)
-        if command_of is None:
-            self._serve_otherwise(request, seat, session)
-            return
-        self._unanswered += 1
-        command, encode = command_of(request), self.encode_data
-        work = _Asked(session, command, encode, conversation=self, request=request)
-        if request.trace:
-            name, about = f"openenv.{request.type}", session.attributes()
-            work.span, work.trace = begin_serving(name, request.trace, about)
-        session.serve(work)
-
-    def _serve_otherwise(self, request: Request, seat: _Seat, session: Session) -> None:
-        """Serve what the environment is not asked."""
+    def _serve_otherwise(self, request: Request, slot: SessionSlot, session: Session) -> None:
+        """Serve a request that is no command for the environment."""
         if request.type == "close":
-            del self._seats[request.session]
-            closing = self._loop.create_task(self._close(request, seat, session))
+            del self._slots[request.session]
+            closing = self._loop.create_task(self._close(request, slot, session))
             self._closings[closing] = session
             closing.add_done_callback(self._closings.pop)
         elif request.type == "mcp":
             self._serve_json_rpc(request, session)
         elif request.type == "open":
-            self._open(request, seat)
+            self._open(request, slot)
         elif request.type == "resume":
             self._hand_over(request)
         elif request.type in COMMANDS:
             self.fail(request, closed_in_production(request.type))
 
     def _serve_json_rpc(self, request: Request, session: Session) -> None:
-        asked = json_rpc(self._manager, session, request.data, self._principal)
-        if isinstance(asked, JsonRpcResponse):
-            self._answer("mcp", request, self.encode_data(MCPReply(asked)))
+        command = self._json_rpc_command(session, request.data)
+        if isinstance(command, JsonRpcResponse):
+            self._answer("mcp", request, self._encode_data(MCPReply(command)))
             return
         self._unanswered += 1
-        encode = asked.encoded(self.encode_data)
         session.serve(
-            _AskedByJsonRpc(
-                session, asked.command, encode, conversation=self, request=request, asked=asked
+            JsonRpcCallV1(
+                session,
+                command.command,
+                command.encoder(self._encode_data),
+                connection=self,
+                request=request,
+                json_rpc=command,
             )
         )
 
-    def fail_json_rpc(self, request: Request, asked: Asked, error: BaseException) -> None:
-        """Send why a request by JSON-RPC failed."""
+    def json_rpc_failure(self, command: JsonRpcCommand, error: BaseException) -> bytes:
+        """Count an error of a JSON-RPC request, and return the data of its answer."""
         self._counters.failed(error)
-        response = failed(error, asked.answer.id, debug=self._manager.debug)
-        self.answer(request, self.encode_data(MCPReply(response)), None)
+        response = json_rpc_error(error, command.respond.id, debug=self._manager.debug)
+        return self._encode_data(MCPReply(response))
 
     def end_session(self, number: int, session: Session) -> None:
-        """Close a session whose client was told that it is over, and may open another under its
-        number.
-        """
-        seat = self._seats.get(number)
-        if seat is not None and seat.session is session:
-            del self._seats[number]
+        """Close a session that is over, as its client was told, and free its number."""
+        slot = self._slots.get(number)
+        if slot is not None and slot.session is session:
+            del self._slots[number]
             closing = self._loop.create_task(close_or_leave(self._manager, session))
             self._closings[closing] = session
             closing.add_done_callback(self._closings.pop)
 
-    async def _close(self, request: Request, seat: _Seat, session: Session) -> None:
+    async def _close(self, request: Request, slot: SessionSlot, session: Session) -> None:
         await close_or_leave(self._manager, session)
         self._answer("closed", request, self._codec.encode_data(None))
-
-    def answer(self, request: Request, data: Any, error: BaseException | None) -> None:
-        """Send what a request came to."""
-        if self._is_over:
-            return
-        self._unanswered -= 1
-        if error is not None:
-            self.fail(request, error)
-        elif len(data) > self._largest:
-            self.fail(request, self._too_large(request, len(data)))
-        else:
-            kind = ANSWER_TO[request.type]
-            self._send(self._codec.answer(kind, request.session, request.id, data))
-        if self._is_draining:
-            self._go_if_done()
-        elif self._held:
-            self.go_on()
-
-    def _too_large(self, request: Request, size: int) -> TooLargeError:
-        what = ANSWER_TO[request.type]
-        cure = "raise OPENENV_MAX_MESSAGE_BYTES of the server and max_message_size_mb of the client"
-        return TooLargeError(what, size, self._largest, cure)
 
     # ------------------------------------------------------------------ answers
 
     def _answer(self, kind: str, request: Request, data: bytes) -> None:
-        self._send(self._codec.answer(kind, request.session, request.id, data))
+        self._send((kind, request.session, request.id, data))
 
     def fail(self, request: Request, error: BaseException) -> None:
-        """Send why a request failed."""
+        """Send the error of a request."""
         self._counters.failed(error)
-        self._send(self._codec.error(request.session, request.id, error))
+        self._send(("error", request.session, request.id, self._codec.error_data(error)))
 
     def _tell(self, kind: str, data: dict[str, Any], session: int | None = None) -> None:
-        self._send(self._codec.answer(kind, session, None, self._codec.encode_data(data)))
+        self._send((kind, session, None, self._encode_data(data)))
 
-    def _send(self, message: bytes) -> None:
+    def _send(self, answer: Answer) -> None:
+        """Send an answer with the frame of this tick, which is sent before it grows too large."""
         if self._is_over:
             return
-        unsent = self._unsent
-        unsent.append(message)
+        unsent, size = self._unsent, len(answer[3]) + HEAD_BYTES
+        if unsent and self._unsent_bytes + size > FRAME_BYTES:
+            self.flush()
+        unsent.append(answer)
+        self._unsent_bytes += size
         if len(unsent) == 1:
-            self._outbox.add(self)
-        elif len(unsent) >= ANSWERS_A_FRAME or len(message) > FRAME_BYTES:
+            self._loop.call_soon(self.flush)
+        elif len(unsent) >= ANSWERS_A_FRAME:
             self.flush()
 
     def flush(self) -> None:
-        """Send what there is to send."""
-        messages = self._unsent
-        if self._is_over or not messages:
+        """Send the frame of this tick."""
+        if self._is_over or not self._unsent:
             return
-        if len(messages) == 1:
-            self._send_frame(messages.pop())
-            return
-        self._unsent = []
-        size, first = 0, 0
-        for index, message in enumerate(messages):
-            if size and size + len(message) > FRAME_BYTES:
-                self._send_frame(self._codec.join(messages[first:index]))
-                size, first = 0, index
-            size += len(message)
-        self._send_frame(self._codec.join(messages[first:]))
-
-    def _send_frame(self, frame: bytes) -> None:
-        counters, ledger = self._counters, self._ledger
+        frame = self._codec.frame(self._unsent)
+        self._unsent.clear()
+        self._unsent_bytes = 0
+        counters, buffer = self._counters, self._buffer
         counters.frames_out += 1
         counters.bytes_out += len(frame)
-        ledger.keep(frame)
+        buffer.keep(frame)
         self._channel.send(frame)
-        if ledger.kept_bytes > UNACKNOWLEDGED_BYTES:
+        if buffer.kept_bytes > UNACKNOWLEDGED_BYTES:
             if self._is_acknowledging:
                 self._watch_acknowledgements(len(frame))
             else:
-                ledger.forget()  # its client knows nothing of resuming
+                buffer.forget()  # its client knows nothing of resuming
 
     def _watch_acknowledgements(self, sent: int) -> None:
-        if self._backlog is None:
-            limit, ledger = self._manager.limits.max_unread_bytes, self._ledger
-            self._backlog = SlowReaderGuard(limit, lambda: ledger.kept_bytes, self._cut_off)
-        self._backlog.note(sent)
+        if self._guard is None:
+            limit, buffer = self._manager.limits.max_unread_bytes, self._buffer
+            self._guard = SlowReaderGuard(limit, lambda: buffer.kept_bytes, self._cut_off)
+        self._guard.note(sent)
 
     def _cut_off(self) -> None:
         # Otherwise nobody is there to acknowledge anything, or is listened to.
@@ -622,14 +578,14 @@ class MultiplexedConversation:
     # ------------------------------------------------------------------ on another channel
 
     def _hand_over(self, request: Request) -> None:
-        """Have the client go on with an earlier conversation, by the channel of this one."""
+        """Hand the channel over to an earlier connection of the client, and end this one."""
         data, mine = request.data, self._bare_channel
         earlier: Any = self._manager.connections.get(str(data.get("connection")))
         token, received = data.get("token"), data.get("received")
         try:
             if earlier is None or not earlier._is_of(self._principal, token):
                 raise SessionNotFoundError("", GONE)
-            if self._ledger.received or type(received) is not int:
+            if self._buffer.received or type(received) is not int:
                 raise ProtocolError("resume is the first frame of a connection, with a number")
             earlier._resume(mine, received)
         except (SessionNotFoundError, ProtocolError) as error:
@@ -639,7 +595,7 @@ class MultiplexedConversation:
             mine.close(NORMAL_CLOSURE)
         else:
             self._counters.resumes += 1
-        self._bare_channel = self._channel = _NOWHERE
+        self._bare_channel = self._channel = LOST_CHANNEL
         self.end()
 
     def _is_of(self, principal: Principal | None, token: Any) -> bool:
@@ -647,18 +603,18 @@ class MultiplexedConversation:
         return is_token and principal is self._principal
 
     def _resume(self, channel: Channel, received: int) -> None:
-        """Go on by another channel, with a client that has received so many frames."""
-        frames = self._ledger.missing(received)
+        """Go on by another channel, with a client that has received `received` frames."""
+        frames = self._buffer.missing(received)
         self._manager.unheard.pop(self.id, None)
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
         else:  # a socket that broke without a word to this side
-            self._bare_channel.conversation = None
+            self._bare_channel.connection = None
             self._bare_channel.abort()
-        self._bare_channel, self._channel = channel, charged(channel, self._limited)
-        channel.conversation = self
-        count = self._codec.encode_data({"received": self._ledger.received})
+        self._bare_channel, self._channel = channel, charge(channel, self._limited)
+        channel.connection = self
+        count = self._codec.encode_data({"received": self._buffer.received})
         channel.send(self._codec.answer("resumed", None, None, count))
         for frame in frames:
             channel.send(frame)
@@ -668,35 +624,33 @@ class MultiplexedConversation:
 
     # ------------------------------------------------------------------ going
 
-    def note_cut_off(self) -> None:
-        """Note that the client is cut off, since it does not read."""
-        self._counters.slow_readers_cut += 1
-
     def lose(self, *, is_goodbye: bool = True) -> bool:
-        """Note that the channel is gone.
+        """Note that the channel has gone.
 
         Args:
             is_goodbye: The client has left. Otherwise it may come back by another channel.
 
         Returns:
-            Whether it may be resumed. If not, what it had asked for is not begun any more.
+            Whether it may be resumed. If not, its waiting requests are not begun any more.
         """
-        grace_s, is_unheard = self._manager.limits.resume_grace_s, not self._ledger.received
-        has_something = is_unheard or (self._is_acknowledging and self._seats)
+        grace_s, is_unheard = self._manager.limits.resume_grace_s, not self._buffer.received
+        has_something = is_unheard or (self._is_acknowledging and self._slots)
         may_come_back = not is_goodbye and has_something and grace_s > 0
         if not may_come_back or self._is_draining or self._manager.closing:
             self.end()
             return False
         if not self._is_over and self._expiry is None:
-            self._bare_channel = self._channel = _NOWHERE
+            self._bare_channel = self._channel = LOST_CHANNEL
             self._expiry = self._loop.call_later(grace_s, self._expire, grace_s)
             if is_unheard:
                 self._wait_unheard()
         return not self._is_over
 
     def _wait_unheard(self) -> None:
-        """Wait for a client whose first request may have been on its way; there may be any number
-        of connections that never had a client of ours, so only the latest are waited for.
+        """Keep a connection whose client's first request may have been on its way.
+
+        There may be any number of connections that never had a client of ours, so only the latest
+        are kept.
         """
         unheard = self._manager.unheard
         unheard[self.id] = self
@@ -705,19 +659,19 @@ class MultiplexedConversation:
 
     @property
     def detached(self) -> int:
-        """Its sessions that wait for the client to come back."""
-        return 0 if self._expiry is None else len(self._seats)
+        """Count the sessions that wait for the client to come back."""
+        return 0 if self._expiry is None else len(self._slots)
 
     def _expire(self, grace_s: float) -> None:
-        if self._seats:
+        if self._slots:
             logger.info("a client has not come back for %g s; its sessions are closed", grace_s)
-        for seat in self._seats.values():
-            if seat.session is not None:
-                seat.session.closed_by = "lost"
+        for slot in self._slots.values():
+            if slot.session is not None:
+                slot.session.closed_by = "lost"
         self.end()
 
     def drain(self) -> None:
-        """Take no more requests, answer those that have been taken, then say goodbye."""
+        """Take no more requests, answer those that were taken, then close the connection."""
         self._manager.refuse_new()
         if not self._is_over and not self._is_draining:
             self._is_draining = True
@@ -729,7 +683,7 @@ class MultiplexedConversation:
             self._go()
 
     def _go(self) -> None:
-        """Say goodbye."""
+        """Tell the client that the server stops, and close the connection."""
         if not self._is_over:
             self._tell("gone", {"reason": SHUTTING_DOWN})
             self.flush()
@@ -737,29 +691,29 @@ class MultiplexedConversation:
             self.end()
 
     def end(self) -> None:
-        """Close its sessions: nobody will come back for them."""
+        """End the connection: close its sessions, since nobody will come back for them."""
         if self._is_over:
             return
         self._is_over = True
         self._manager.connections.pop(self.id, None)
         self._manager.unheard.pop(self.id, None)
         self._held = None
-        if self._backlog is not None:
-            self._backlog.stop()
+        if self._guard is not None:
+            self._guard.stop()
         if self._expiry is not None:
             self._expiry.cancel()
-        seats, self._seats = list(self._seats.values()), {}
+        slots, self._slots = list(self._slots.values()), {}
         leaving = set(self._closings)
-        left = [seat.session for seat in seats if seat.session is not None]
+        left = [slot.session for slot in slots if slot.session is not None]
         for session in (*left, *self._closings.values()):
-            for work in session.calls():
-                if isinstance(work, _Asked) and work.conversation is self:
-                    work.cancel()
-        for seat in seats:
-            if seat.opening is not None:
-                seat.opening.cancel()
-            elif seat.session is not None:
-                leaving.add(self._loop.create_task(close_or_leave(self._manager, seat.session)))
+            for call in session.calls():
+                if isinstance(call, RequestCallV1) and call.connection is self:
+                    call.cancel()
+        for slot in slots:
+            if slot.opening is not None:
+                slot.opening.cancel()
+            elif slot.session is not None:
+                leaving.add(self._loop.create_task(close_or_leave(self._manager, slot.session)))
         self._manager.keep(self._loop.create_task(self._end(leaving)))
 
     async def _end(self, leaving: set[asyncio.Task[None]]) -> None:
@@ -769,7 +723,7 @@ class MultiplexedConversation:
 
 
 def _breach(why: str) -> InvalidMessageError:
-    """What a client is told that has broken the protocol."""
+    """Return the error of a client that has broken the protocol."""
     return InvalidMessageError([{"type": "protocol", "loc": [], "msg": why, "input": None}], why)
 
 

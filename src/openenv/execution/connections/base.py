@@ -1,0 +1,143 @@
+"""What the connections of both protocol versions share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from openenv.errors import NotSupported, TooLargeError
+from openenv.execution.commands import (
+    Command,
+    GetState,
+    GetView,
+    Render,
+    Reset,
+    Restore,
+    Step,
+    TakeSnapshot,
+)
+from openenv.execution.connections.channel import Channel, charge
+from openenv.execution.connections.json_rpc import (
+    JsonRpcCommand,
+    build_json_rpc_command,
+    parse_request,
+)
+from openenv.execution.manager import SessionManager
+from openenv.execution.principal import Principal
+from openenv.execution.session import Session
+from openenv.protocol.messages import Request
+from openenv.settings import ServerMode
+from openenv.tools.types import JsonRpcResponse
+
+__all__ = ["COMMANDS", "REFUSED_FRAMES", "ServedConnection", "close_or_leave"]
+
+# Unreadable frames, one after the other, after which a client is cut off.
+REFUSED_FRAMES = 1000
+LINGER_S = 5.0
+
+# The commands that requests ask for, by the type of the request.
+COMMANDS: dict[str, Callable[[Request], Command]] = {
+    "step": lambda request: Step(request.data, request.arguments),
+    "reset": lambda request: Reset(request.data),
+    "state": lambda request: GetState(),
+    "snapshot": lambda request: TakeSnapshot(),
+    "restore": lambda request: Restore(request.data),
+    "render": lambda request: Render(),
+    "view": lambda request: GetView(request.data.get("message")),
+}
+
+
+class ServedConnection:
+    """A client's connection: frames come in, sessions serve them, and frames go out.
+
+    A connection is driven by calls of its channel, not by a task of its own, so that a step costs
+    no more than what it does, and a waiting client costs next to nothing. It listens while a
+    request is served, so that it notices at once when the client goes away.
+
+    Args:
+        manager: Creates and finds sessions.
+        channel: Carries the frames.
+        principal: The client's identity, if the server has keys.
+
+    Attributes:
+        hears_while_clogged: Listen to a client that does not read.
+        ended: Done when the client has gone and its sessions are closed, or left to the manager.
+    """
+
+    hears_while_clogged = False
+
+    __slots__ = (
+        "_channel",
+        "_counters",
+        "_is_draining",
+        "_is_over",
+        "_is_paused",
+        "_is_simulation",
+        "_largest",
+        "_limited",
+        "_manager",
+        "_principal",
+        "_refused",
+        "ended",
+    )
+
+    def __init__(
+        self, manager: SessionManager, channel: Channel, principal: Principal | None
+    ) -> None:
+        self._manager = manager
+        self._counters = manager.counters
+        self._largest = manager.limits.max_message_bytes
+        self._principal = principal
+        self._limited = None if principal is None else principal.if_limited()
+        self._channel = charge(channel, self._limited)
+        self._is_simulation = manager.spec.mode is ServerMode.SIMULATION
+        self._is_over = self._is_draining = self._is_paused = False
+        self._refused = 0  # frames since the last one that could be read
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def note_cut_off(self) -> None:
+        """Count that the client is cut off, since it does not read."""
+        self._counters.slow_readers_cut += 1
+
+    def _command_of(self, request: Request) -> Command | None:
+        """Return the command that a request asks for; None for a request of another kind.
+
+        In production mode nobody controls the environment, except by its tools.
+        """
+        command_of = COMMANDS.get(request.type) if self._is_simulation else None
+        return None if command_of is None else command_of(request)
+
+    def _json_rpc_command(
+        self, session: Session, data: dict[str, Any]
+    ) -> JsonRpcCommand | JsonRpcResponse:
+        """Return what a JSON-RPC request asks of a session, or the response to it."""
+        request = parse_request(data)
+        if isinstance(request, JsonRpcResponse):
+            return request
+        return build_json_rpc_command(self._manager, session, request, self._principal)
+
+
+def closed_in_production(request_type: str) -> NotSupported:
+    """Return the error of a request that only a server in simulation mode serves."""
+    return NotSupported(
+        f"this server runs in production mode, where time flows and nobody can {request_type}; "
+        "what an agent can do there are the environment's tools, by MCP at /mcp",
+        feature=request_type,
+    )
+
+
+def too_large(what: str, size: int, limit: int, cure: str) -> TooLargeError:
+    """Return the error of an answer that is larger than the client takes."""
+    return TooLargeError(what, size, limit, f"raise OPENENV_MAX_MESSAGE_BYTES of the server{cure}")
+
+
+async def close_or_leave(manager: SessionManager, session: Session) -> None:
+    """Close the session of a client that has gone, or leave it to the manager after `LINGER_S`.
+
+    A web server that shuts down waits for every client that is served, so a slow `close` of an
+    environment must not keep a connection alive.
+    """
+    session.attachments -= 1
+    closing = asyncio.ensure_future(manager.close(session.id))
+    await asyncio.wait({closing}, timeout=LINGER_S)

@@ -1,0 +1,109 @@
+"""Channels: what carries frames between a client and a connection of the server."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from openenv.execution.principal import Principal
+
+__all__ = [
+    "INTERNAL_ERROR",
+    "LOST_CHANNEL",
+    "NORMAL_CLOSURE",
+    "PROTOCOL_ERROR",
+    "SERVICE_RESTART",
+    "Channel",
+    "ChargedChannel",
+    "charge",
+]
+
+# Codes that close a WebSocket (RFC 6455, section 7.4.1).
+NORMAL_CLOSURE = 1000
+PROTOCOL_ERROR = 1002
+INTERNAL_ERROR = 1011
+SERVICE_RESTART = 1012
+
+
+class Channel(Protocol):
+    """Carries frames to one client. Once the client has gone, its methods do nothing.
+
+    Attributes:
+        connection: Receives the client's frames (`receive`), and is told when the client has gone
+            (`lose`) and when the channel is no longer clogged (`go_on`). None drops frames.
+    """
+
+    connection: Any
+
+    @property
+    def is_clogged(self) -> bool:
+        """Say whether the client does not read what is sent."""
+        ...
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame, or keep it until it can be sent."""
+        ...
+
+    def close(self, code: int) -> None:
+        """Close from this side, with a code of RFC 6455, once all frames are sent."""
+        ...
+
+    def pause(self) -> None:
+        """Stop listening, since more has come than can be served."""
+        ...
+
+    def resume(self) -> None:
+        """Listen again."""
+        ...
+
+    def abort(self) -> None:
+        """Cut the connection."""
+        ...
+
+
+class ChargedChannel:
+    """A channel to a client with limits, which is charged for the bytes that it is sent."""
+
+    connection: Any = None  # only the inner channel uses it
+
+    def __init__(self, channel: Channel, principal: Principal) -> None:
+        self._channel, self._principal = channel, principal
+        self.close, self.pause, self.resume = channel.close, channel.pause, channel.resume
+        self.abort = channel.abort
+
+    @property
+    def is_clogged(self) -> bool:
+        return self._channel.is_clogged
+
+    def send(self, frame: bytes) -> None:
+        self._principal.charge(len(frame))
+        self._channel.send(frame)
+
+
+def charge(channel: Channel, limited: Principal | None) -> Channel:
+    """Return the channel, or one that charges `limited` for what is sent."""
+    return channel if limited is None else ChargedChannel(channel, limited)
+
+
+class LostChannel:
+    """Stands for a channel that broke. The resend buffer keeps what is sent meanwhile."""
+
+    connection: Any = None
+    is_clogged = True
+
+    def send(self, frame: bytes) -> None:
+        """Do nothing."""
+
+    def close(self, code: int) -> None:
+        """Do nothing."""
+
+    def pause(self) -> None:
+        """Do nothing."""
+
+    def resume(self) -> None:
+        """Do nothing."""
+
+    def abort(self) -> None:
+        """Do nothing."""
+
+
+LOST_CHANNEL: Any = LostChannel()

@@ -1,0 +1,1 @@
+"""Connections of protocol version 0: one session each."""
