@@ -1,7 +1,7 @@
 """Draw the pictures of docs/concepts/architecture.md: `python scripts/drawings.py`.
 
 With ``--check`` it names those that are not what it would draw, and exits with 1 if there are any.
-A drawing is boxes, lanes and arrows at given places, in pixels. It has a title and a description,
+A drawing is boxes, rooms and arrows at given places, in pixels. It has a title and a description,
 which screen readers say, and follows the light or dark scheme on a ground of its own, so that it
 can be read on any page.
 """
@@ -113,13 +113,13 @@ def layers() -> Drawing:
     """Who may import whom."""
     drawing = Drawing(
         760,
-        496,
+        532,
         "Layers",
         "Five rows. At the bottom the contract: types, environment, errors, rewards' values. Above "
-        "it values and rules: protocol, MCP types, rewards, tasks. Above them sessions and the "
+        "it values and rules: protocol, tools, rewards, tasks. Above them execution and the "
         "contract of providers. Above these client, server and providers. At the top what is "
-        "optional: pool, gateway, rollouts, evals, harness, validation, integrations, images, "
-        "web, auto and the command line. Arrows point down only.",
+        "optional: pool, gateway, rollouts, evals, agents, capture, validation, integrations, "
+        "wrappers, images, hub, web, auto, testing and the command line. Arrows point down only.",
     )
     rows = [
         (
@@ -131,22 +131,25 @@ def layers() -> Drawing:
                 "validation",
                 "evals",
                 "rollouts",
-                "harness",
+                "agents",
+                "capture",
                 "integrations",
+                "wrappers",
                 "pool",
                 "gateway",
                 "images",
+                "hub",
                 "testing",
             ],
         ),
-        ("sockets, ASGI, processes", ["client", "server", "providers", "MCP bridge"]),
-        ("who is connected, where their code runs", ["sessions", "contract of providers"]),
-        ("values and rules, without I/O", ["protocol", "MCP types", "rewards", "tasks"]),
+        ("sockets, ASGI, processes", ["client", "server", "providers", "sandbox"]),
+        ("sessions, and where their code runs", ["execution", "contract of providers"]),
+        ("values and rules, without I/O", ["protocol", "tools", "rewards", "tasks"]),
         ("what authors and trainers see", ["types", "environment", "reward", "errors"]),
     ]
     top = 20
     for number, (what, names) in enumerate(rows):
-        lines = 2 if len(names) > 6 else 1
+        lines = 3 if len(names) > 6 else 1
         height = 40 + 36 * lines
         drawing.room(20, top, 720, height, what)
         across = len(names) // lines
@@ -166,11 +169,11 @@ def step() -> Drawing:
     drawing = Drawing(
         760,
         410,
-        "The way of a step",
+        "The path of a step",
         "In the trainer's process step goes through EnvClient, the client's session and the codec "
         "into a frame. The frame goes over a socket to the server's pump, to Session.handle, "
-        "into a lane and to the environment's step. The observation goes the same way back. HTTP, "
-        "MCP, the web page and the transport in memory end in the same Session.handle.",
+        "into an executor and to the environment's step. The observation goes the same way back. HTTP, "
+        "MCP, the web page and the in-process transport end in the same Session.handle.",
     )
     drawing.room(20, 20, 270, 300, "the trainer's process")
     drawing.box(40, 50, 230, 44, "client.step(action)\nyour code", "yours")
@@ -181,7 +184,7 @@ def step() -> Drawing:
     drawing.box(420, 260, 150, 44, "WebSocket pump\nbytes to a command")
     drawing.box(590, 260, 130, 44, "HTTP, MCP, page\nlikewise")
     drawing.box(420, 190, 300, 44, "Session.handle\norder, checks, deadline, recording")
-    drawing.box(420, 120, 300, 44, "lane\nthe loop, a thread, or a worker process")
+    drawing.box(420, 120, 300, 44, "executor\nthe loop, a thread, or a worker process")
     drawing.box(420, 50, 300, 44, "environment.step(action)\nthe author's code", "yours")
     drawing.box(40, 346, 230, 44, "in one process\nmemory transport, no socket")
     for y in (94, 164, 234):
@@ -197,14 +200,14 @@ def step() -> Drawing:
 
 
 def sessions() -> Drawing:
-    """From a connection to a lane."""
+    """From a connection to an executor."""
     drawing = Drawing(
         760,
         400,
-        "Sessions and lanes",
+        "Sessions and executors",
         "Connections on the left: a WebSocket that carries three sessions, one that carries one, "
         "an episode over HTTP and an agent over MCP. They lead to sessions, which the manager has "
-        "slots and a queue for. Each session has one environment, which runs in a lane: the event "
+        "slots and a queue for. Each session has one environment, which runs in an executor: the event "
         "loop, a thread of its own, a shared thread or a worker process.",
     )
     connections = [
@@ -222,14 +225,14 @@ def sessions() -> Drawing:
         drawing.box(285, y, 160, 34, f"session {number}")
     drawing.box(285, 270, 160, 44, "queue\nin turn, by connection")
     drawing.text(285, 340, "a slot for each session;\nkept while a socket is away")
-    drawing.room(500, 16, 240, 364, "lanes: where an instance runs")
-    lanes = [
+    drawing.room(500, 16, 240, 364, "executors: where code runs")
+    executors = [
         ("event loop\nasync methods, NEVER_BLOCKS", 46),
-        ("a thread of its own\nwhat declares nothing", 124),
+        ("a thread of its own\nthe default", 124),
         ("shared threads\nany thread; quick instances", 202),
         ("worker processes\nopenenv serve --workers N", 280),
     ]
-    for text, y in lanes:
+    for text, y in executors:
         drawing.box(515, y, 210, 54, text, "yours")
     for y in slots[:3]:
         drawing.arrow((215, 75), (285, y + 17))
