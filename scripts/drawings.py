@@ -172,8 +172,8 @@ def step() -> Drawing:
         "The path of a step",
         "In the trainer's process step goes through EnvClient, the client's session and the codec "
         "into a frame. The frame goes over a socket to the server's pump, to Session.handle, "
-        "into an executor and to the environment's step. The observation goes the same way back. HTTP, "
-        "MCP, the web page and the in-process transport end in the same Session.handle.",
+        "into an executor and to the environment's step. The observation goes the same way back. "
+        "HTTP, MCP, the web page and the in-process transport end in the same Session.handle.",
     )
     drawing.room(20, 20, 270, 300, "the trainer's process")
     drawing.box(40, 50, 230, 44, "client.step(action)\nyour code", "yours")
@@ -207,8 +207,8 @@ def sessions() -> Drawing:
         "Sessions and executors",
         "Connections on the left: a WebSocket that carries three sessions, one that carries one, "
         "an episode over HTTP and an agent over MCP. They lead to sessions, which the manager has "
-        "slots and a queue for. Each session has one environment, which runs in an executor: the event "
-        "loop, a thread of its own, a shared thread or a worker process.",
+        "slots and a queue for. Each session has one environment, which runs in an executor: the "
+        "event loop, a thread of its own, a shared thread or a worker process.",
     )
     connections = [
         ("WebSocket, version 1\nmany sessions", 50),
