@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from openenv.rewards.credit import (
     CREDITS,
-    credit_named,
     discounted,
     last_token,
+    resolve_credit,
     spread_over_tokens,
     terminal,
     uniform,
@@ -29,7 +29,7 @@ from openenv.rewards.credit import (
     ],
 )
 def test_a_credit_assignment_goes_by_its_name(name: str, shares: list[float]) -> None:
-    assert credit_named(name)(2.0, 3) == pytest.approx(shares)
+    assert resolve_credit(name)(2.0, 3) == pytest.approx(shares)
 
 
 @pytest.mark.parametrize("credit", [*CREDITS.values(), discounted(0.0)])
@@ -38,7 +38,7 @@ def test_an_episode_without_steps_has_no_shares(credit: object) -> None:
 
 
 def test_a_function_is_a_credit_assignment_of_its_own() -> None:
-    assert credit_named(terminal) is terminal
+    assert resolve_credit(terminal) is terminal
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_function_is_a_credit_assignment_of_its_own() -> None:
 )
 def test_a_name_that_is_none_is_refused(name: str, told: str) -> None:
     with pytest.raises(ValueError, match=told):
-        credit_named(name)
+        resolve_credit(name)
 
 
 @pytest.mark.parametrize("gamma", [-0.01, 1.01, float("nan")])

@@ -14,7 +14,7 @@ from openenv.rewards.credit import uniform
 from openenv.rewards.delayed import (
     EpisodeScorer,
     Trajectory,
-    applied,
+    apply_score,
     score_trajectory,
     score_trajectory_async,
 )
@@ -192,12 +192,12 @@ def test_a_credit_assignment_that_is_none_is_refused_at_once() -> None:
 
 def test_the_score_of_an_episode_takes_the_place_of_that_of_its_last_step() -> None:
     before = {"spec": {"kind": "terminal"}, "components": {"x": 0.5}}
-    reward, info = applied(Score(1.0, step_rewards=[1.0]), 0.5, before)
+    reward, info = apply_score(Score(1.0, step_rewards=[1.0]), 0.5, before)
     assert (reward, info) == (1.0, {"spec": {"kind": "terminal"}, "step_rewards": [1.0]})
-    assert applied(Score(unscored="why"), 0.5, None) == (None, {"unscored": "why"})
-    assert applied(Score(1.0), 0.5, {"components": {"x": 0.5}}) == (1.0, None)
+    assert apply_score(Score(unscored="why"), 0.5, None) == (None, {"unscored": "why"})
+    assert apply_score(Score(1.0), 0.5, {"components": {"x": 0.5}}) == (1.0, None)
 
 
 def test_a_scorer_that_says_nothing_changes_nothing() -> None:
     before = {"components": {"x": 0.5}}
-    assert applied(Score(), 0.5, before) == (0.5, before)
+    assert apply_score(Score(), 0.5, before) == (0.5, before)

@@ -7,7 +7,7 @@ from typing import Any
 
 from openenv.reward import Score
 from openenv.rewards.credit import Credit
-from openenv.rewards.delayed import EpisodeScorer, TrajectoryScorer, applied
+from openenv.rewards.delayed import EpisodeScorer, TrajectoryScorer, apply_score
 from openenv.types import Observation, StepResult
 
 __all__ = ["EpisodeScoring"]
@@ -56,7 +56,7 @@ class EpisodeScoring:
             return result
         if not isinstance(score, Score):
             score = await score
-        result.reward, result.reward_info = applied(score, result.reward, result.reward_info)
+        result.reward, result.reward_info = apply_score(score, result.reward, result.reward_info)
         if isinstance(result.observation, Observation):
             result.observation = result.observation.model_copy(update={"reward": result.reward})
         return result

@@ -61,7 +61,7 @@ from openenv.protocol.renderings import RENDER, checked_rendering
 from openenv.protocol.v1 import plain, snapshot_bytes
 from openenv.protocol.views import MESSAGE_TO_ACTION, RENDER_WEB, WEB_ACTIONS, checked_view
 from openenv.reward import REWARD_INFO, RewardSpec, Score
-from openenv.rewards.delayed import EpisodeScorer, applied
+from openenv.rewards.delayed import EpisodeScorer, apply_score
 from openenv.settings import ServerMode
 from openenv.tools.functions import is_tool
 from openenv.tools.types import CallToolAction
@@ -603,7 +603,7 @@ def has_event_queue(cls: type) -> bool:
 def _apply(score: Score | None, transition: Transition) -> None:
     if score is not None:
         given = transition.reward, transition.reward_info
-        transition.reward, transition.reward_info = applied(score, *given)
+        transition.reward, transition.reward_info = apply_score(score, *given)
 
 
 async def _apply_later(score: Awaitable[Score], transition: Transition) -> None:

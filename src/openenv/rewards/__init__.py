@@ -1,4 +1,10 @@
-"""Scores of steps and of episodes: rubrics, judges, credit assignment, rewards made elsewhere."""
+"""Scores of steps and episodes: rubrics, judges, credit assignment and external scorers.
+
+Below: `openenv.reward` (the `Score` value) and `openenv.errors`. Above: `execution`, which attaches
+scores to observations, and `rollouts`, `evals` and `cli`, which score recorded episodes.
+
+Read `rubric.py` first (scores of steps), then `delayed.py` (scores of whole episodes).
+"""
 
 from __future__ import annotations
 
@@ -12,8 +18,8 @@ if TYPE_CHECKING:
     from openenv.rewards.containers import RubricList as RubricList
     from openenv.rewards.containers import Sequential as Sequential
     from openenv.rewards.containers import WeightedSum as WeightedSum
-    from openenv.rewards.credit import credit_named as credit_named
     from openenv.rewards.credit import discounted as discounted
+    from openenv.rewards.credit import resolve_credit as resolve_credit
     from openenv.rewards.credit import terminal as terminal
     from openenv.rewards.credit import uniform as uniform
     from openenv.rewards.delayed import Trajectory as Trajectory

@@ -1,4 +1,4 @@
-"""Rubrics made of rubrics."""
+"""Rubrics that combine other rubrics: lists, gates, sequences and weighted sums."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from openenv.errors import InvalidReturnError
-from openenv.rewards.rubric import NO_PARTS, Rubric, Steps, carry_out, is_pending, waited
+from openenv.rewards.rubric import NO_PARTS, Rubric, Steps, await_if_pending, is_pending, run_steps
 
 __all__ = ["Gate", "RubricDict", "RubricList", "Sequential", "WeightedSum"]
 
@@ -18,8 +18,8 @@ Scored = tuple[float, Mapping[str, float]]
 """A score, and its parts by name."""
 
 
-class _Listed(Rubric):
-    """Has children in an order, named ``rubric_0``, ``rubric_1`` and so on."""
+class _RubricSequence(Rubric):
+    """A rubric with ordered children named ``rubric_0``, ``rubric_1`` and so on."""
 
     def __init__(self, rubrics: Iterable[Rubric]) -> None:
         super().__init__()
@@ -46,24 +46,24 @@ class _Listed(Rubric):
         return iter(self._rubric_list)
 
 
-class Sequential(_Listed):
-    """Scores with one rubric after another, and stops at the first that gives 0.
+class Sequential(_RubricSequence):
+    """A rubric that scores with each child in turn and stops at the first score of 0.
 
-    Its score is that of the last; 0.0 where it was stopped, and 1.0 where it has none. Its
-    components are those of the last rubric.
+    The score is that of the last child, 0.0 if an earlier child stopped the sequence, and 1.0 if
+    there are no children. The components are those of the last child.
     """
 
     def __init__(self, *rubrics: Rubric) -> None:
         super().__init__(rubrics)
 
     def forward(self, action: Any, observation: Any) -> Any:
-        return carry_out(self._scoring(action, observation))
+        return run_steps(self._scoring(action, observation))
 
     def _scoring(self, action: Any, observation: Any) -> Steps[float]:
         score: float = 1.0
         parts: Mapping[str, float] = NO_PARTS
         for left, child in zip(range(len(self) - 1, -1, -1), self, strict=True):
-            outcome = yield from waited(child(action, observation))
+            outcome = yield from await_if_pending(child(action, observation))
             score, parts = _scored(child, outcome)
             if score == 0 and left:
                 score, parts = 0.0, dict.fromkeys(self._part_names(), 0.0)
@@ -80,11 +80,11 @@ class Sequential(_Listed):
 
 
 class Gate(Rubric):
-    """Lets a score pass that is at least the threshold; any other becomes 0.
+    """A rubric that passes a score of at least the threshold and turns any other into 0.
 
     Args:
-        rubric: What scores.
-        threshold: The least score that passes.
+        rubric: The rubric whose score is tested.
+        threshold: Lowest score that passes; 1.0 by default.
     """
 
     def __init__(self, rubric: Rubric, threshold: float = 1.0) -> None:
@@ -93,10 +93,10 @@ class Gate(Rubric):
         self.threshold = threshold
 
     def forward(self, action: Any, observation: Any) -> Any:
-        return carry_out(self._scoring(action, observation))
+        return run_steps(self._scoring(action, observation))
 
     def _scoring(self, action: Any, observation: Any) -> Steps[float]:
-        outcome = yield from waited(self.rubric(action, observation))
+        outcome = yield from await_if_pending(self.rubric(action, observation))
         score, parts = _scored(self.rubric, outcome)
         is_open = score >= self.threshold
         self._parts = parts if is_open else dict.fromkeys(parts, 0.0)
@@ -111,20 +111,20 @@ class Gate(Rubric):
 
 
 class WeightedSum(Rubric):
-    """Adds the scores of several rubrics up, each times its weight.
+    """A rubric that adds up the scores of several rubrics, each times a weight.
 
         WeightedSum({"correct": Correct(), "format": Format()}, {"correct": 0.8, "format": 0.2})
 
-    Those that have to be awaited are awaited together.
+    Children that have to be awaited are awaited concurrently.
 
     Args:
-        rubrics: What scores: by name, or a list, in which they are ``rubric_0``, ``rubric_1`` and
-            so on. The names are those of the components.
-        weights: One for each, in the same order, or by the same names; together they are 1.
+        rubrics: The children, by name or as a list, in which case they are named ``rubric_0``,
+            ``rubric_1`` and so on. The components have the same names.
+        weights: One weight for each child, in the same order or by the same names. They sum to 1.
 
     Raises:
-        ValueError: There is not one weight for each rubric, or their sum is not 1 but for 1e-6; or
-            a name is empty, or holds a dot.
+        ValueError: The number of weights differs from the number of rubrics, the weights do not sum
+            to 1 within 1e-6, or a name is empty or contains a dot.
     """
 
     def __init__(
@@ -143,11 +143,11 @@ class WeightedSum(Rubric):
 
     @property
     def weights(self) -> list[float]:
-        """The weights, in the order of the rubrics; a copy."""
+        """Return a copy of the weights, in the order of the rubrics."""
         return list(self._weights.values())
 
     def forward(self, action: Any, observation: Any) -> Any:
-        return carry_out(self._scoring(action, observation))
+        return run_steps(self._scoring(action, observation))
 
     def _scoring(self, action: Any, observation: Any) -> Steps[float]:
         scored = self._begun(action, observation)
@@ -162,7 +162,7 @@ class WeightedSum(Rubric):
         return total
 
     def _begun(self, action: Any, observation: Any) -> list[Any]:
-        """What each child gives: a score and its parts, or an awaitable of them."""
+        """Start every child and return a list of scores with parts, or awaitables."""
         begun: list[Any] = []
         for name in self._weights:
             child = self._rubric_children[name]
@@ -182,14 +182,14 @@ class WeightedSum(Rubric):
         return [_joined(name, path) for name, child in named for path in child._part_names()]
 
 
-class RubricList(_Listed):
-    """A list of rubrics, for a rubric above it that says what they come to."""
+class RubricList(_RubricSequence):
+    """A list of rubrics that a parent rubric combines."""
 
     def __init__(self, rubrics: Iterable[Rubric] | None = None) -> None:
         super().__init__(rubrics or ())
 
     def forward(self, action: Any, observation: Any) -> Any:
-        """Say that it scores nothing by itself.
+        """Raise NotImplementedError, since a list does not define a combination.
 
         Raises:
             NotImplementedError: Always.
@@ -197,20 +197,20 @@ class RubricList(_Listed):
         _scores_nothing(self)
 
     def append(self, rubric: Rubric) -> None:
-        """Add one at the end."""
+        """Add a rubric at the end."""
         self._add(rubric)
 
     def extend(self, rubrics: Iterable[Rubric]) -> None:
-        """Add several at the end."""
+        """Add several rubrics at the end."""
         for rubric in list(rubrics):
             self._add(rubric)
 
 
 class RubricDict(Rubric):
-    """Rubrics by name, for a rubric above it that says what they come to.
+    """A dictionary of rubrics that a parent rubric combines.
 
-    A name may be any text. A rubric can be read as an attribute too, where the name is none of the
-    class's own.
+    A name may be any text. A rubric can also be read as an attribute, unless the class itself has
+    an attribute of that name.
     """
 
     def __init__(self, rubrics: Mapping[str, Rubric] | RubricDict | None = None) -> None:
@@ -219,7 +219,7 @@ class RubricDict(Rubric):
             self.update(rubrics)
 
     def forward(self, action: Any, observation: Any) -> Any:
-        """Say that it scores nothing by itself.
+        """Raise NotImplementedError, since a dictionary does not define a combination.
 
         Raises:
             NotImplementedError: Always.
@@ -245,19 +245,19 @@ class RubricDict(Rubric):
         return iter(list(self._rubric_children))
 
     def keys(self) -> Iterator[str]:
-        """The names, in the order in which they were given."""
+        """Iterate over the names in insertion order."""
         return iter(self)
 
     def values(self) -> Iterator[Rubric]:
-        """The rubrics."""
+        """Iterate over the rubrics in insertion order."""
         return self.children()
 
     def items(self) -> Iterator[tuple[str, Rubric]]:
-        """The names and the rubrics."""
+        """Iterate over pairs of name and rubric in insertion order."""
         return self.named_children()
 
     def update(self, rubrics: Mapping[str, Rubric] | RubricDict) -> None:
-        """Add those of another dictionary, or replace those of the same names."""
+        """Add the rubrics of another dictionary, replacing those of the same name."""
         for key, rubric in rubrics.items():
             self[key] = rubric
 
@@ -272,7 +272,7 @@ def _rubric(rubric: Any) -> Rubric:
 
 
 def _child(rubric: Rubric, name: str) -> Rubric:
-    """A child by an attribute that is not there."""
+    """Return a child by name, for `__getattr__`."""
     children = rubric.__dict__.get("_rubric_children", {})
     if name not in children:
         raise AttributeError(f"{type(rubric).__name__!r} object has no attribute {name!r}")
@@ -287,7 +287,7 @@ def _scores_nothing(rubric: Rubric) -> NoReturn:
 
 
 def _scored(child: Rubric, score: Any) -> Scored:
-    """What a child has just given, and its parts."""
+    """Return a child's score together with the parts of that score."""
     if score is None:
         raise InvalidReturnError(
             f"{type(child).__name__} returned None, of which no score can be made; a rubric "
@@ -305,7 +305,7 @@ async def _failing(error: Exception) -> Scored:
 
 
 async def _together(begun: Sequence[Any]) -> list[Scored]:
-    """Await what is to be awaited, all at once; where one fails, end the others too."""
+    """Await all awaitables concurrently; cancel the rest after a failure."""
     waiting = {i: asyncio.ensure_future(one) for i, one in enumerate(begun) if is_pending(one)}
     try:
         await asyncio.gather(*waiting.values())

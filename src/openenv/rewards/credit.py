@@ -1,7 +1,7 @@
-"""Credit assignment: what each step of an episode gets of what the episode is worth.
+"""Credit assignment: the share of an episode's reward that each step receives.
 
-A credit assignment is a function of the reward of an episode and the number of its steps, which
-gives one reward a step, the first one first. Some have names.
+A credit assignment is a function of the episode's reward and the number of steps. It returns one
+reward per step, in order. `CREDITS` names the built-in ones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = [
     "CREDITS",
     "Credit",
     "TokenCredit",
-    "credit_named",
+    "resolve_credit",
     "discounted",
     "group_advantages",
     "last_token",
@@ -32,20 +32,20 @@ the tokens: one list a step.
 
 
 def terminal(reward: float, steps: int) -> list[float]:
-    """All of it to the last step, and 0 to the others."""
+    """Give the whole reward to the last step and 0 to the others."""
     return [0.0] * (steps - 1) + [reward] if steps else []
 
 
 def uniform(reward: float, steps: int) -> list[float]:
-    """The same to each step; together they are the reward."""
+    """Give each step an equal share of the reward."""
     return [reward / steps] * steps if steps else []
 
 
 def discounted(gamma: float = 0.99) -> Credit:
-    """To step t of T, ``gamma**(T - 1 - t)`` times the reward: the earlier, the less.
+    """Give step t of T ``gamma**(T - 1 - t)`` times the reward, so that earlier steps get less.
 
     Raises:
-        ValueError: `gamma` is not from 0 to 1.
+        ValueError: `gamma` is not between 0 and 1.
     """
     if not 0.0 <= gamma <= 1.0:
         raise ValueError(f"gamma must be from 0 to 1, not {gamma}")
@@ -63,12 +63,13 @@ CREDITS: dict[str, Credit] = {
 }
 
 
-def credit_named(credit: str | Credit) -> Credit:
-    """The credit assignment of a name, such as ``uniform`` or ``discounted:0.95``; a function is
-    its own.
+def resolve_credit(credit: str | Credit) -> Credit:
+    """Return the credit assignment that a name such as ``uniform`` or ``discounted:0.95`` means.
+
+    A function is returned as it is.
 
     Raises:
-        ValueError: There is none of that name, or its number is none from 0 to 1.
+        ValueError: The name is unknown, or the number after the colon is not between 0 and 1.
     """
     if callable(credit):
         return credit
@@ -90,34 +91,34 @@ def credit_named(credit: str | Credit) -> Credit:
 
 
 def last_token(rewards: Sequence[float], tokens: Sequence[int]) -> list[list[float]]:
-    """The reward of a step to the last token that was written for it."""
+    """Give each step's reward to the last token written for that step."""
     return [terminal(reward, count) for reward, count in zip(rewards, tokens, strict=True)]
 
 
 def spread_over_tokens(rewards: Sequence[float], tokens: Sequence[int]) -> list[list[float]]:
-    """The reward of a step to the tokens that were written for it, the same to each."""
+    """Spread each step's reward evenly over the tokens written for that step."""
     return [uniform(reward, count) for reward, count in zip(rewards, tokens, strict=True)]
 
 
 def group_advantages(
     rewards: Sequence[float | None], size: int, *, is_scaled: bool = True
 ) -> list[float]:
-    """How much better than its group each episode has done, as GRPO takes it.
+    """Return each episode's advantage over the mean of the group, as in GRPO.
 
     Shao et al. 2024, "DeepSeekMath", eq. 3; without the scale Liu et al. 2025, "Understanding
     R1-Zero-Like Training".
 
     Args:
-        rewards: Of episodes, group after group. None, where nobody knows, counts for nothing in
-            its group.
+        rewards: The rewards of the episodes, group after group. A reward of None is left out of the
+            group's mean and deviation.
         size: Episodes in a group.
         is_scaled: Divide by the standard deviation of the group's rewards (plus 1e-4).
 
     Returns:
-        Of each episode the advantage; 0.0 where its reward is not known, or is the only one.
+        One advantage per episode; 0.0 if the reward is None or the only known reward of the group.
 
     Raises:
-        ValueError: `size` is not positive, or the groups do not come out even.
+        ValueError: `size` is not positive, or the number of rewards is no multiple of it.
     """
     if size < 1 or len(rewards) % size:
         raise ValueError(f"{len(rewards)} rewards are no groups of {size}")

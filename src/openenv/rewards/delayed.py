@@ -1,21 +1,21 @@
-"""Delayed rewards: an episode is scored as a whole, when it is over, or later, or elsewhere.
+"""Delayed rewards: scoring of whole episodes at the end, later, or in another process.
 
 A trajectory scorer is a function, plain or ``async def``, of the whole sequence of (action,
 observation). An environment may have one (`Environment.trajectory_scorer`), and so may a client, a
-rollout, and ``openenv score``, which scores what was recorded:
+rollout, and ``openenv score``, which scores recorded episodes:
 
     def solved(trajectory):
         return 1.0 if trajectory[-1][1].board == GOAL else 0.0
 
-It returns one of
+A scorer returns one of
 
 - a number, which `credit` spreads over the steps (`openenv.rewards.credit`);
-- a list of numbers, one a step; the reward of the episode is their sum;
-- a `Score`, which may have components, and shares of the steps;
-- None, where there is nothing to score.
+- a list with one number per step, whose sum is the reward of the episode;
+- a `Score`, which may have components and rewards of steps;
+- None, if there is nothing to score.
 
-It raises `Unscored` where it cannot score. Whatever else it raises is no score either: the reward
-is None, the reason names the class of the error, and the log has all of it.
+It raises `Unscored` if it cannot score. Any other exception also leaves the episode unscored: the
+reward is None, the reason names the class of the exception, and the log has the traceback.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from typing import Any, Generic, TypeVar
 
 from openenv.errors import Unscored
 from openenv.reward import Score
-from openenv.rewards.credit import Credit, credit_named, terminal
+from openenv.rewards.credit import Credit, resolve_credit, terminal
 
 __all__ = [
     "EpisodeScorer",
     "Trajectory",
     "TrajectoryScorer",
-    "applied",
-    "failed",
+    "apply_score",
+    "score_of_failure",
     "score_trajectory",
     "score_trajectory_async",
 ]
@@ -47,12 +47,12 @@ ObsT = TypeVar("ObsT")
 
 
 class Trajectory(list[tuple[ActT, ObsT]], Generic[ActT, ObsT]):
-    """The steps of an episode: each what was done, and what was seen after it.
+    """The steps of an episode: pairs of an action and the observation after that action.
 
     Attributes:
-        first: What `reset` showed; None where nobody knows.
-        rewards: What each step brought by itself, None where it brought nothing.
-        task: The task, where there is one.
+        first: The observation that `reset` returned; None if unknown.
+        rewards: The reward of each step by itself, None for a step without reward.
+        task: The task of the episode, or None.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Trajectory(list[tuple[ActT, ObsT]], Generic[ActT, ObsT]):
         self.task = task
 
     def add(self, action: ActT, observation: ObsT, reward: float | None = None) -> None:
-        """Note a step."""
+        """Append a step."""
         self.append((action, observation))
         self.rewards.append(reward)
 
@@ -84,13 +84,12 @@ def score_trajectory(
     """Score an episode.
 
     Args:
-        scorer: What scores it.
+        scorer: The scorer to call.
         trajectory: The episode.
-        credit: What each step gets, where the scorer does not say.
+        credit: Credit assignment for a scorer that returns no rewards of steps.
 
     Returns:
-        The score, with `step_rewards`; or, of a scorer that is a coroutine function, an awaitable
-        of it.
+        The score, with `step_rewards`; an awaitable of it if the scorer is a coroutine function.
     """
     try:
         outcome = scorer(trajectory)
@@ -104,7 +103,7 @@ def score_trajectory(
 async def score_trajectory_async(
     scorer: TrajectoryScorer, trajectory: Trajectory[Any, Any], credit: str | Credit = terminal
 ) -> Score:
-    """Do what `score_trajectory` does, and await it."""
+    """Score an episode as `score_trajectory` does, and await the result."""
     score = score_trajectory(scorer, trajectory, credit)
     return score if isinstance(score, Score) else await score
 
@@ -121,7 +120,7 @@ async def _later(
 
 def _made(scorer: TrajectoryScorer, outcome: Any, steps: int, credit: str | Credit) -> Score:
     try:
-        return _score(outcome, steps, credit_named(credit))
+        return _score(outcome, steps, resolve_credit(credit))
     except Exception as error:
         return _failed(scorer, error)
 
@@ -151,16 +150,18 @@ def _of_numbers(outcome: Any, steps: int) -> Score:
 
 
 def _failed(scorer: TrajectoryScorer, error: Exception) -> Score:
-    return failed(error, f"the trajectory scorer {_name(scorer)}")
+    return score_of_failure(error, f"the trajectory scorer {_name(scorer)}")
 
 
 def _name(scorer: TrajectoryScorer) -> str:
     return str(getattr(scorer, "__qualname__", type(scorer).__name__))
 
 
-def failed(error: Exception, who: str) -> Score:
-    """Why there is no score: what an `Unscored` says; of any other error, the class, since its text
-    may hold what is not meant for the peer. The log has all of it.
+def score_of_failure(error: Exception, who: str) -> Score:
+    """Return an unscored `Score` that gives the reason for an exception.
+
+    The reason is the text of an `Unscored`. For any other exception it names only the class, since
+    the text may hold what the peer must not see; the log has the traceback.
     """
     if isinstance(error, Unscored):
         return Score(unscored=str(error))
@@ -172,16 +173,16 @@ MAX_STEPS = 100_000
 
 
 class EpisodeScorer:
-    """Gathers the steps of one episode after the other, and scores each at its end.
+    """A recorder that collects the steps of an episode and scores the whole at the end.
 
     Args:
-        scorer: What scores an episode. Where it has an attribute `keep`, that is a function by
-            which each observation is reduced to what the scorer needs of it.
-        credit: What each step gets, where the scorer does not say.
-        max_steps: Steps of an episode that are gathered; one that is longer cannot be scored.
+        scorer: The scorer of an episode. If it has an attribute `keep`, that function reduces each
+            observation to what the scorer needs.
+        credit: Credit assignment for a scorer that returns no rewards of steps.
+        max_steps: Longest episode that is kept, in steps; a longer episode is unscored.
 
     Raises:
-        ValueError: There is no such credit assignment.
+        ValueError: The name of the credit assignment is unknown.
     """
 
     def __init__(
@@ -192,7 +193,7 @@ class EpisodeScorer:
         max_steps: int = MAX_STEPS,
     ) -> None:
         self.scorer = scorer
-        self.credit = credit_named(credit)
+        self.credit = resolve_credit(credit)
         self.max_steps = max_steps
         self._keep: Callable[[Any], Any] | None = getattr(scorer, "keep", None)
         self._trajectory: Trajectory[Any, Any] | None = None
@@ -201,7 +202,7 @@ class EpisodeScorer:
         self._unscored = self._why_lost  # why it was not, where there is none
 
     def begin(self, first: Any, task: Any = None) -> None:
-        """Note that an episode has begun, and what it showed first."""
+        """Start recording a new episode with the observation of `reset`."""
         self._ended = None
         trajectory: Trajectory[Any, Any] = Trajectory(task=task)
         self._trajectory = trajectory
@@ -209,16 +210,17 @@ class EpisodeScorer:
             trajectory.first = self._kept(first)
 
     def lose(self, why: str) -> None:
-        """Note that the running episode is not known as a whole, and so cannot be scored."""
+        """Give up recording the running episode, which then ends unscored for this reason."""
         self._trajectory, self._why_lost = None, why
 
     def step(
         self, action: Any, observation: Any, reward: float | None, done: bool
     ) -> Score | Awaitable[Score] | None:
-        """Note a step.
+        """Record a step.
 
         Returns:
-            The score of the episode, where the step has ended it, or an awaitable of it; else None.
+            The score of the episode, or an awaitable of it, if this step ended the episode; else
+            None.
         """
         trajectory = self._trajectory
         if trajectory is not None:
@@ -237,7 +239,7 @@ class EpisodeScorer:
         return self.repeat(done)
 
     def repeat(self, done: bool) -> Score | Awaitable[Score] | None:
-        """Score the latest step again, for a caller who did not get what `step` has returned."""
+        """Score the latest step again, for a caller that missed the result of `step`."""
         if not done:
             return None
         if self._ended is None:
@@ -249,20 +251,22 @@ class EpisodeScorer:
 
     @contextlib.contextmanager
     def _keeping(self) -> Iterator[None]:
-        """Have an error of the scorer's `keep` cost the score, and not the step."""
+        """Make an error in the scorer's `keep` cost the score instead of the step."""
         try:
             yield
         except Exception as error:
-            why = failed(error, f"keep of the trajectory scorer {_name(self.scorer)}").unscored
+            why = score_of_failure(
+                error, f"keep of the trajectory scorer {_name(self.scorer)}"
+            ).unscored
             self.lose(why or "keep failed")
 
 
-def applied(
+def apply_score(
     score: Score, reward: float | None, info: dict[str, Any] | None
 ) -> tuple[float | None, dict[str, Any] | None]:
-    """The reward of a last step and what is known of it, once its episode is scored as a whole.
+    """Return the reward and info of a last step after the whole episode was scored.
 
-    Where the scorer had nothing to say, they are what they were.
+    Both stay as they were if the scorer had nothing to score.
     """
     if score.value is None and score.unscored is None:
         return reward, info

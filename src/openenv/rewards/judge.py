@@ -21,7 +21,7 @@ from openenv.rewards.llm._per_loop import PerLoop
 from openenv.rewards.llm.client import LLMError
 from openenv.rewards.rubric import Rubric
 
-__all__ = ["Found", "Judge", "LLMJudge", "find_score"]
+__all__ = ["JudgeScore", "Judge", "LLMJudge", "find_score"]
 
 logger = logging.getLogger(__name__)
 
@@ -46,11 +46,9 @@ class LLMJudge(Rubric):
 
     Args:
         prompt_template: The question. ``{action}`` and ``{observation}`` stand for the step, and
-            may
-            be extended as in `str.format`: ``{observation.text}``, ``{action!r}``. Other braces
-                stand
-            for themselves, unless the whole template is valid for `str.format`: then ``{{`` and
-            ``}}`` stand for a brace each.
+            may be extended as in `str.format`: ``{observation.text}``, ``{action!r}``. Other braces
+            stand for themselves, unless the whole template is valid for `str.format`: then ``{{``
+            and ``}}`` stand for a brace each.
         client: The model: an `LLMClient`, or any object with its `complete`.
         score_pattern: A regular expression whose first match is the score, in its first group if it
             has one. By default `find_score` finds the score.
@@ -68,8 +66,7 @@ class LLMJudge(Rubric):
 
     Raises:
         ValueError: The template has a field that looks misspelled, `max_concurrency` is less than
-            1,
-            or `retries` or `cache_size` is less than 0.
+            1, or `retries` or `cache_size` is less than 0.
         re.error: The pattern is no regular expression.
     """
 
@@ -157,19 +154,19 @@ class LLMJudge(Rubric):
         if found is None:
             if self.default_score is None:
                 raise Unscored(f"the judge's reply tells no score: {_quoted(reply)}")
-            found = Found(self.default_score)
+            found = JudgeScore(self.default_score)
         if not self.normalize:
             return found.value
         return min(max(found.value / found.out_of, 0.0), 1.0)
 
-    def _found(self, reply: str) -> Found | None:
+    def _found(self, reply: str) -> JudgeScore | None:
         if self.score_pattern is None:
             return find_score(reply)
         match = re.search(self.score_pattern, reply)
         if match is None:
             return None
         with contextlib.suppress(ValueError, TypeError):  # no number; a group without a match
-            return Found(float(match[1] if match.re.groups else match[0]))
+            return JudgeScore(float(match[1] if match.re.groups else match[0]))
         return None
 
     def state_dict(self) -> dict[str, Any]:
@@ -256,7 +253,7 @@ ALONE = re.compile(rf"[\"'(\[\s]*{SCORE}[\"')\].!\s]*")
 AT_FIRST = re.compile(rf"{SCORE}(?=\s*[,;:]|\s+[-–—])")  # noqa: RUF001  # dashes
 
 
-class Found(NamedTuple):
+class JudgeScore(NamedTuple):
     """A score found in a reply.
 
     Attributes:
@@ -268,15 +265,14 @@ class Found(NamedTuple):
     out_of: float = 1.0
 
 
-def find_score(reply: str) -> Found | None:
+def find_score(reply: str) -> JudgeScore | None:
     """Return the score in a judge's reply, or None if there is no unambiguous score.
 
     The first of these that applies:
 
     - if the reply is JSON, the number, or the value of ``score``;
     - the number after ``Score:``, ``Rating =`` or ``the grade is``: on a last line of its own, or
-      after
-      ``final``, ``overall`` or ``total``, or anywhere, if all such numbers are the same;
+      after ``final``, ``overall`` or ``total``, or anywhere, if all such numbers are the same;
     - a first or last line that is a number, or a decimal number, fraction or percentage at the
       beginning, before a comma or a dash; if both exist, they must be the same;
     - the only number in the reply.
@@ -300,7 +296,7 @@ def find_score(reply: str) -> Found | None:
     return _only(standing or ANY_SCORE.finditer(text))
 
 
-def _in_json(data: Any) -> Found | None:
+def _in_json(data: Any) -> JudgeScore | None:
     told = data.get("score") if isinstance(data, dict) else data
     if isinstance(told, str):
         alone = ALONE.fullmatch(told)
@@ -308,23 +304,23 @@ def _in_json(data: Any) -> Found | None:
     if isinstance(told, bool) or not isinstance(told, int | float):
         return None
     with contextlib.suppress(OverflowError):
-        return Found(float(told)) if math.isfinite(told) else None
+        return JudgeScore(float(told)) if math.isfinite(told) else None
     return None
 
 
 def _at_first(text: str) -> re.Match[str] | None:
-    """Return the score that a reply begins with, unless it may number a point or count things."""
+    """Return the score that begins a reply, unless the number may number a point."""
     first = AT_FIRST.match(text)
     return None if first is None or re.fullmatch(r"\d+", first[0].strip()) else first
 
 
-def _only(matches: Iterable[re.Match[str]]) -> Found | None:
+def _only(matches: Iterable[re.Match[str]]) -> JudgeScore | None:
     """Return the score if all matches agree."""
     told = {_found(match) for match in matches}
     return told.pop() if len(told) == 1 else None
 
 
-def _found(match: re.Match[str]) -> Found | None:
+def _found(match: re.Match[str]) -> JudgeScore | None:
     value = float(match["value"])
     out_of = 100.0 if match["percent"] else float(match["out_of"] or 1.0)
-    return Found(value, out_of) if math.isfinite(value) and 0 < out_of < math.inf else None
+    return JudgeScore(value, out_of) if math.isfinite(value) and 0 < out_of < math.inf else None

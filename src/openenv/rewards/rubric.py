@@ -1,4 +1,4 @@
-"""Rubrics: scores of steps, built of parts, in the manner of `torch.nn.Module` (RFC 004).
+"""Rubrics: composable scores of steps, in the manner of `torch.nn.Module` (RFC 004).
 
     class Helpful(Rubric):
         def __init__(self) -> None:
@@ -8,17 +8,20 @@
         def forward(self, action, observation):
             return self.correct(action, observation) * self.short(action, observation)
 
-A rubric is called with an action and the observation that it led to. `forward` may be
-``async def``, and so may hooks. What a call gives, a number or something to await, follows one
-rule:
+A rubric is called with an action and the observation that followed. `forward` and hooks may be
+``async def``. The result of a call follows one rule:
 
-- It is the number, where nothing had to be awaited: neither by the rubric, nor below it, nor by a
-  hook. Otherwise it is one awaitable.
-- Inside a running event loop that number may be awaited too. ``await rubric(action, observation)``
-  is right there whatever the rubric is made of.
+- It is a number if neither the rubric, nor a child, nor a hook had to be awaited. Otherwise it is
+  an awaitable of the number.
+- Inside a running event loop the number can be awaited too, so ``await rubric(action,
+  observation)`` is always right there.
 
-A rubric that cannot score raises `Unscored`, which no container turns into a number; nor is there
-a number where `forward` gives NaN or infinity. `last_score` is None then, and no hook is called.
+A rubric that cannot score raises `Unscored`, which no container turns into a number. The same
+happens if `forward` returns NaN or infinity. `last_score` is None then, and no hook is called.
+
+To follow the rule without writing everything twice, an evaluation is a generator (`Steps`) that
+yields what has to be awaited. `run_steps` drives it: to its end without an event loop if it yields
+nothing, otherwise it returns a coroutine that continues it.
 """
 
 from __future__ import annotations
@@ -55,12 +58,12 @@ PreHook = Callable[["Rubric", Any, Any], Any]
 
 
 class Rubric(ABC):
-    """Scores what an action has led to. Subclass it and write `forward`.
+    """The base class of scores of a step. Subclasses implement `forward`.
 
     A rubric that is assigned to an attribute becomes a child of that name.
 
     Attributes:
-        last_score: What it has given last; None before that, and where it could not score.
+        last_score: The latest score; None before the first and after a failure to score.
     """
 
     last_score: float | None = None
@@ -102,41 +105,41 @@ class Rubric(ABC):
 
     @abstractmethod
     def forward(self, action: Any, observation: Any) -> Any:
-        """Score a step; it may be ``async def``.
+        """Score a step; may be ``async def``.
 
         Args:
-            action: What was done.
-            observation: What came of it.
+            action: The action that was taken.
+            observation: The observation that followed.
 
         Returns:
-            A finite number, by convention from 0 to 1; None where this step has nothing to score.
+            A finite number, by convention from 0 to 1; None if this step has nothing to score.
 
         Raises:
-            Unscored: It cannot be scored; the text says why.
+            Unscored: The step cannot be scored; the text says why.
         """
 
     def __call__(self, action: Any, observation: Any) -> Any:
         """Score a step: run the pre-hooks, `forward`, and then the hooks.
 
         Returns:
-            What `forward` gives, or an awaitable of it; see the rule above.
+            The result of `forward`, or an awaitable of it; see the rule above.
 
         Raises:
-            Unscored: It could not be scored.
-            InvalidReturnError: `forward` gave something that is no number.
+            Unscored: The step could not be scored.
+            InvalidReturnError: `forward` returned something other than a number.
         """
-        return _answer(carry_out(self._evaluation(action, observation)))
+        return _answer(run_steps(self._evaluation(action, observation)))
 
     def _evaluation(self, action: Any, observation: Any) -> Steps[Any]:
         try:
             for before in tuple(self._forward_pre_hooks):
-                yield from waited(before(self, action, observation))
+                yield from await_if_pending(before(self, action, observation))
             self._parts = NO_PARTS
-            score = yield from waited(self.forward(action, observation))
+            score = yield from await_if_pending(self.forward(action, observation))
             parts = self._agreed(score, self._parts)
             self.last_score, self._contributed = score, parts
             for after in tuple(self._forward_hooks):
-                yield from waited(after(self, action, observation, score))
+                yield from await_if_pending(after(self, action, observation, score))
             # Another evaluation may have ended while a hook was awaited.
             self.last_score, self._contributed = score, parts
             return score
@@ -145,7 +148,7 @@ class Rubric(ABC):
             raise
 
     def _agreed(self, score: Any, parts: Mapping[str, float]) -> Mapping[str, float]:
-        """The parts, if they are those of the score; it is its own one part otherwise."""
+        """Return the parts if they add up to the score, otherwise a single part."""
         if score is None:
             return NO_PARTS
         try:
@@ -160,35 +163,36 @@ class Rubric(ABC):
         return parts if parts and adds_up(score, parts) else {"": float(score)}
 
     def register_forward_hook(self, hook: Hook) -> None:
-        """Have a function called after each evaluation, in the order in which they were given."""
+        """Call a function after each evaluation, in order of registration."""
         self._forward_hooks.append(hook)
 
     def register_forward_pre_hook(self, hook: PreHook) -> None:
-        """Have a function called before each evaluation, in the order in which they were given."""
+        """Call a function before each evaluation, in order of registration."""
         self._forward_pre_hooks.append(hook)
 
     # ------------------------------------------------------------------ what a score is made of
 
     def components(self) -> dict[str, float]:
-        """The parts of `last_score` by name, which add up to it.
+        """Return the named parts that add up to `last_score`.
 
-        A `WeightedSum` has those of its children, each times its weight, under the child's name
-        and a dot where the child has several. A `Gate` has those of its child, and a `Sequential`
-        those of its last, each 0 where it gave 0 itself. Any other rubric is one part, under the
-        name of its class in lower case (``llm_judge``); override this to tell more.
+        A `WeightedSum` has the parts of its children, each times its weight, under the child's
+        name, followed by a dot and the part's name if the child has several. A `Gate` has the parts
+        of its child, and a `Sequential` those of its last child, each 0 if the container gave 0
+        itself. Any other rubric has one part, named after its class in snake case (``llm_judge``);
+        override this to return more.
 
         Returns:
-            The parts; empty where there is no score.
+            The parts; empty if there is no score.
         """
         return {name or self._label: part for name, part in self._contributed.items()}
 
     def _contributions(self, score: Any) -> Mapping[str, float]:
-        """The parts of what this rubric has just given to the one above it."""
+        """Return the parts of the score that this rubric just gave to a parent."""
         is_overridden = type(self).components is not Rubric.components
         return self._agreed(score, components_of(self) if is_overridden else self._contributed)
 
     def _part_names(self) -> list[str]:
-        """Under which names there would be parts, had there been an evaluation."""
+        """Return the names of the parts that an evaluation would have given."""
         return [""]
 
     @property
@@ -199,20 +203,20 @@ class Rubric(ABC):
     # ------------------------------------------------------------------ children
 
     def children(self) -> Iterator[Rubric]:
-        """Each child."""
+        """Iterate over the children."""
         return iter(list(self._rubric_children.values()))
 
     def named_children(self) -> Iterator[tuple[str, Rubric]]:
-        """Each child with its name."""
+        """Iterate over pairs of name and child."""
         return iter(list(self._rubric_children.items()))
 
     def rubrics(self) -> Iterator[Rubric]:
-        """Each rubric below this one, however deep, parents first."""
+        """Iterate over all descendants, parents first."""
         for _, rubric in self.named_rubrics():
             yield rubric
 
     def named_rubrics(self, prefix: str = "") -> Iterator[tuple[str, Rubric]]:
-        """Each rubric below this one with its path, such as ``outer.inner``, parents first.
+        """Iterate over all descendants with paths such as ``outer.inner``, parents first.
 
         Args:
             prefix: The path of this rubric.
@@ -223,10 +227,10 @@ class Rubric(ABC):
             yield from child.named_rubrics(path)
 
     def get_rubric(self, path: str) -> Rubric:
-        """The rubric of a path that `named_rubrics` gives.
+        """Return the descendant at a path that `named_rubrics` gives.
 
         Raises:
-            KeyError: There is none.
+            KeyError: No rubric has this path.
         """
         for found, rubric in self.named_rubrics():  # names may hold dots, so nothing is split
             if found == path:
@@ -239,37 +243,36 @@ class Rubric(ABC):
     # ------------------------------------------------------------------ episodes, settings
 
     def reset(self) -> Any:
-        """Begin a new episode, here and in all rubrics below.
+        """Begin a new episode, here and in all descendants.
 
-        Override it to forget what belongs to an episode, and return what ``super().reset()``
-        gives. It may be ``async def``. A rubric whose `forward` is ``async def`` may have a
-        `reset_async` instead, which is awaited in its place.
+        Override it to reset the state of an episode, and return the result of ``super().reset()``.
+        It may be ``async def``. A rubric whose `forward` is ``async def`` may have a `reset_async`
+        instead, which is awaited in its place.
 
         Returns:
-            None; or an awaitable, where a rubric below has to be awaited.
+            None; or an awaitable, if a descendant has to be awaited.
         """
-        return carry_out(self._resetting())
+        return run_steps(self._resetting())
 
     def _resetting(self) -> Steps[None]:
         for child in self.children():
             reset = getattr(child, "reset_async", None)
             if reset is None or not inspect.iscoroutinefunction(child.forward):
                 reset = child.reset
-            yield from waited(reset())
+            yield from await_if_pending(reset())
 
     def state_dict(self) -> dict[str, Any]:
-        """The settings: its own, and under the name of each child those of the child.
+        """Return the settings of this rubric and, by name, of all children that have any.
 
-        Whatever has no settings is left out. A subclass adds its own to what
-        ``super().state_dict()`` gives.
+        A subclass adds its own settings to ``super().state_dict()``.
         """
         below = ((name, child.state_dict()) for name, child in self.named_children())
         return {name: settings for name, settings in below if settings}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over settings that `state_dict` gave.
+        """Restore settings that `state_dict` returned.
 
-        Each child is given what stands under its name; the rest is for the subclass to read.
+        Each child gets the value under its name; a subclass reads its own settings.
         """
         for name, child in self.named_children():
             if isinstance(state.get(name), dict):
@@ -279,8 +282,8 @@ class Rubric(ABC):
 # ------------------------------------------------------------------ plain and awaited alike
 
 
-class _Known(float):
-    """A score that is there, and may be awaited like one that is not."""
+class _AwaitableScore(float):
+    """A score that is known and can be awaited like a pending score."""
 
     __slots__ = ()
 
@@ -290,32 +293,30 @@ class _Known(float):
 
 
 def _answer(outcome: Any) -> Any:
-    """What a call gives back: a number may be awaited, where somebody could."""
+    """Make a number awaitable if an event loop is running."""
     if not isinstance(outcome, int | float):
         return outcome
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return outcome
-    return _Known(outcome)
+    return _AwaitableScore(outcome)
 
 
 def is_pending(value: Any) -> bool:
-    """Whether something has to be awaited; a number has not, though it may be."""
+    """Return whether a value has to be awaited; False for an awaitable number."""
     return hasattr(value, "__await__") and not isinstance(value, float)
 
 
-def waited(value: Any) -> Steps[Any]:
-    """Give what a value is, or what comes of awaiting it."""
+def await_if_pending(value: Any) -> Steps[Any]:
+    """Return a value, after awaiting if necessary."""
     if is_pending(value):
         return (yield value)
     return value
 
 
-def carry_out(steps: Steps[T]) -> T | Awaitable[T]:
-    """Carry steps out as far as nothing has to be awaited; where something has, give what awaits
-    it and then carries on.
-    """
+def run_steps(steps: Steps[T]) -> T | Awaitable[T]:
+    """Run a generator to the end, or return an awaitable that continues from the first `yield`."""
     try:
         pending = next(steps)
     except StopIteration as end:

@@ -1,4 +1,4 @@
-"""Rubrics that score an episode as a whole, when it is over."""
+"""Rubrics that score whole episodes at the end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from openenv.errors import Unscored
 from openenv.rewards.credit import discounted
-from openenv.rewards.rubric import Rubric, Steps, carry_out, is_pending, waited
+from openenv.rewards.rubric import Rubric, Steps, await_if_pending, is_pending, run_steps
 
 __all__ = ["ExponentialDiscountingTrajectoryRubric", "TrajectoryRubric"]
 
@@ -21,14 +21,14 @@ MAX_STEPS = 100_000
 
 
 class TrajectoryRubric(Rubric):
-    """Keeps the steps of an episode, and scores them when an observation is done.
+    """A rubric that keeps the steps of an episode and scores them at the end.
 
     Args:
         intermediate_reward: The score of each step before the last.
-        max_steps: How many steps are kept at the most; None for any number. The score of a longer
-            episode cannot be had: it is not made of a part of the episode.
-        keep: Gives what is kept of an observation: as little as `score_trajectory` needs, where
-            observations are large. By default all of it.
+        max_steps: Maximum number of steps to keep; None for no limit. A longer episode is unscored,
+            since a score of a part would be wrong.
+        keep: Reduces an observation to what `score_trajectory` needs, for large observations. By
+            default observations are kept whole.
     """
 
     def __init__(
@@ -50,18 +50,18 @@ class TrajectoryRubric(Rubric):
         self._final: float | None = None
 
     def forward(self, action: Any, observation: Any) -> Any:
-        """Keep a step, and score the episode if that was its last.
+        """Keep a step, and score the episode if this is the last.
 
         Raises:
-            Unscored: The episode has had more than `max_steps`.
+            Unscored: The episode has more than `max_steps` steps.
         """
-        return carry_out(self._scoring(action, observation))
+        return run_steps(self._scoring(action, observation))
 
     def _scoring(self, action: Any, observation: Any) -> Steps[Any]:
         self._add(action, observation)
         if not getattr(observation, "done", False):
             return self.intermediate_reward
-        self._final = yield from waited(self.score_trajectory(self._trajectory))
+        self._final = yield from await_if_pending(self.score_trajectory(self._trajectory))
         return self._final
 
     def _add(self, action: Any, observation: Any) -> None:
@@ -78,19 +78,19 @@ class TrajectoryRubric(Rubric):
 
     @abstractmethod
     def score_trajectory(self, trajectory: Trajectory) -> Any:
-        """Score an episode; it may be ``async def``.
+        """Score an episode; may be ``async def``.
 
         Args:
-            trajectory: The steps, the first one first: each the action, and what is kept of the
-                observation. It is the rubric's own list.
+            trajectory: The steps in order: pairs of the action and the kept observation. Do not
+                modify the list.
 
         Raises:
-            Unscored: It cannot be scored.
+            Unscored: The episode cannot be scored.
         """
 
     @abstractmethod
     def compute_step_rewards(self) -> list[float]:
-        """What each step gets of the score, the first one first.
+        """Return each step's share of the score, in order.
 
         `openenv.rewards.credit` has functions for it.
         """
@@ -102,7 +102,7 @@ class TrajectoryRubric(Rubric):
 
     @property
     def trajectory(self) -> Trajectory:
-        """The steps so far; a copy."""
+        """Return a copy of the steps so far."""
         return list(self._trajectory)
 
     def state_dict(self) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class TrajectoryRubric(Rubric):
 
 
 class ExponentialDiscountingTrajectoryRubric(TrajectoryRubric):
-    """Gives step t of T ``gamma**(T - 1 - t)`` times the score: the earlier, the less.
+    """A rubric that gives step t of T ``gamma**(T - 1 - t)`` times the score.
 
     Args:
         gamma: The discount, from 0 to 1.
@@ -123,7 +123,7 @@ class ExponentialDiscountingTrajectoryRubric(TrajectoryRubric):
         keep: See `TrajectoryRubric`.
 
     Raises:
-        ValueError: `gamma` is not from 0 to 1.
+        ValueError: `gamma` is not between 0 and 1.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class ExponentialDiscountingTrajectoryRubric(TrajectoryRubric):
         self.gamma = gamma
 
     def compute_step_rewards(self) -> list[float]:
-        """What each step gets of the score; of what there is so far, where the episode goes on.
+        """Return each step's share of the score; of the score so far if the episode goes on.
 
         Raises:
             Unscored: There is no score.
@@ -163,10 +163,10 @@ class ExponentialDiscountingTrajectoryRubric(TrajectoryRubric):
         return {**super().state_dict(), "gamma": self.gamma}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over settings that `state_dict` gave.
+        """Restore settings that `state_dict` returned.
 
         Raises:
-            ValueError: `gamma` is not from 0 to 1.
+            ValueError: `gamma` is not between 0 and 1.
         """
         gamma = state.get("gamma", self.gamma)
         discounted(gamma)

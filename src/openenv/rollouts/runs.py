@@ -36,9 +36,9 @@ from openenv.errors import (
 )
 from openenv.protocol.v1 import Queued
 from openenv.reward import RewardSpec
-from openenv.rewards.credit import Credit, TokenCredit, credit_named
+from openenv.rewards.credit import Credit, TokenCredit, resolve_credit
 from openenv.rewards.delayed import TrajectoryScorer
-from openenv.rewards.external.names import token_credit_named
+from openenv.rewards.external.names import resolve_token_credit
 from openenv.rollouts.calls import UserCodeCaller
 from openenv.rollouts.episode_sessions import CURE
 from openenv.rollouts.episodes import LONG, EpisodeConfig, RolloutScoring, failed_rollout
@@ -92,7 +92,7 @@ class RolloutRun:
     """The rollouts of a run.
 
     Attributes:
-        header: What they have in common.
+        header: The header of the run's file.
         output: The file of JSON lines that they are in; None where they are in memory.
     """
 
@@ -171,8 +171,8 @@ class RolloutOptions:
         """Return the rules by which episodes are scored."""
         token_credit = self.token_credit
         if isinstance(token_credit, str):
-            token_credit = token_credit_named(token_credit)
-        return RolloutScoring(self.trajectory_scorer, credit_named(self.credit), token_credit)
+            token_credit = resolve_token_credit(token_credit)
+        return RolloutScoring(self.trajectory_scorer, resolve_credit(self.credit), token_credit)
 
     def settings(self, seed: int) -> dict[str, Any]:
         """Return the settings that a resumed run must match."""
@@ -244,7 +244,7 @@ async def rollout_async(
             even if the program is killed; or a Parquet file, which is made of a file of JSON lines
             beside it at the end. By default they are kept in memory.
         resume: Go on with such a file: what is in it is not done again, and what has failed is.
-        seed: What all seeds follow from; by default any, which the header tells.
+        seed: The seed from which all seeds are derived; by default random, kept in the header.
         limits: When an episode is ended.
         retries: How often a rollout is begun anew whose attempt failed for a passing cause: a
             session that was lost, a timeout, a server or a model with too much to do. Each such
@@ -270,7 +270,7 @@ async def rollout_async(
     Raises:
         RolloutsFailed: More than the error budget have failed. What was written stays.
         FileExistsError: There is such a file, and `resume` was not asked for.
-        RolloutFileError: It cannot be gone on with.
+        RolloutFileError: The output cannot be resumed.
         MissingPackage: The output is a Parquet file, or the policy a model, and what that needs is
             not installed.
         PolicyError: There is no such policy.
@@ -335,9 +335,9 @@ class RolloutRunner:
     """Plays the episodes of one run: places, retries, files and error budget.
 
     Args:
-        policy: Who plays.
-        tasks: What is played.
-        options: How.
+        policy: The policy that plays.
+        tasks: The tasks.
+        options: Options of the run.
 
     Design notes. Everything here runs on one event loop. Each of `concurrency` places is a task
     that holds a session and plays one episode after the other in it; a place takes a rollout only

@@ -22,7 +22,7 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from openenv._internal.replacing import replacing
-from openenv.rewards.external.names import imported
+from openenv.rewards.external.names import import_named
 from openenv.rollouts.jobs import SampleGroup, SeedFeed, TaskFeed
 from openenv.rollouts.lines import LineFile, RolloutFileError, whole_lines
 from openenv.tasks.curriculum import CurriculumSampler
@@ -51,12 +51,12 @@ def feed_of(tasks: Any, seeds: int, lines: Path | None) -> TaskFeed:
     """Return the feed of a run's tasks.
 
     Args:
-        tasks: What a run was given; None for `seeds` episodes without.
-        seeds: How many.
+        tasks: The tasks argument of a run; None for `seeds` episodes without tasks.
+        seeds: Number of episodes without tasks.
         lines: The file of the rollouts; None without one.
 
     Raises:
-        TasksetError: It holds no tasks.
+        TasksetError: The source holds no tasks.
     """
     if tasks is None:
         return SeedFeed(seeds)
@@ -109,7 +109,7 @@ def sampler_named(
     if kind == "curriculum":
         if group_size < 2:
             raise ValueError(f"the sampler {name!r} needs groups: at least 2 rollouts of each task")
-        key = imported(what) if ":" in what else what or None
+        key = import_named(what) if ":" in what else what or None
         return CurriculumSampler(tasks, group_size, key, seed=seed)
     forms = {form.partition(":")[0]: form for form in SAMPLERS}
     close = difflib.get_close_matches(kind, forms, n=1)
@@ -119,7 +119,7 @@ def sampler_named(
 
 def _weight_of(tasks: Taskset, what: str) -> Callable[[Task], float]:
     if ":" in what:
-        function: Callable[[Task], float] = imported(what)
+        function: Callable[[Task], float] = import_named(what)
         return function
 
     def weight(task: Task) -> float:

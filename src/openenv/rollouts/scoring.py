@@ -29,11 +29,11 @@ from openenv.client import background
 from openenv.errors import OpenEnvError, Unscored
 from openenv.execution.recording import FORMAT as RECORDING_FORMAT
 from openenv.reward import Score
-from openenv.rewards.credit import Credit, TokenCredit, credit_named, terminal
+from openenv.rewards.credit import Credit, TokenCredit, resolve_credit, terminal
 from openenv.rewards.delayed import Trajectory, TrajectoryScorer, score_trajectory
 from openenv.rewards.external.cache import ScoreCache
 from openenv.rewards.external.fields import with_fields
-from openenv.rewards.external.limits import Bounded, bounded
+from openenv.rewards.external.limits import BoundedScorer, bounded
 from openenv.rewards.external.scorers import name_of
 from openenv.rollouts.endings import NOTHING_TO_SAY
 from openenv.rollouts.episodes import token_rewards
@@ -67,16 +67,16 @@ class ScoringOptions:
     """Options for scoring stored episodes.
 
     Attributes:
-        credit: What each step gets, where the scorer does not say.
-        token_credit: What each token gets of the reward of its step; None gives tokens nothing.
+        credit: Assigns the episode's reward to steps if the scorer does not.
+        token_credit: Assigns the reward of a step to tokens; None gives tokens nothing.
         tasks: The task of an id, with what it is scored by, which stored rollouts do not hold.
         action: The model of actions; None shows `Fields`.
         observation: The model of observations; None shows `Fields`.
         timeout_s: Seconds for one attempt; None for no limit. This and the next three are those of
             `openenv.rewards.external.bounded`, and count for nothing if the scorer is bounded.
-        retries: How often it is asked again after an error that passes.
+        retries: Further attempts after an error that may pass.
         concurrency: Episodes, or batches, at a time.
-        cache: Where scores are kept.
+        cache: The cache of scores.
         batch: How many episodes a scorer of several is given at a time, or a few more: rollouts of
             one group, where they stand together, are not parted.
 
@@ -96,13 +96,13 @@ class ScoringOptions:
     batch: int = 64
 
     def __post_init__(self) -> None:
-        credit_named(self.credit)
+        resolve_credit(self.credit)
         if self.batch < 1:
             raise ValueError(f"batch must be at least 1, not {self.batch}")
 
-    def limited(self, scorer: TrajectoryScorer) -> Bounded:
+    def limited(self, scorer: TrajectoryScorer) -> BoundedScorer:
         """Return the scorer within these limits."""
-        if isinstance(scorer, Bounded):
+        if isinstance(scorer, BoundedScorer):
             return scorer
         return bounded(
             scorer,
@@ -195,9 +195,9 @@ def score_rollouts(
 
     Args:
         rollouts: The rollouts; they stay as they are.
-        scorer: What scores an episode.
-        options: How.
-        scored_by: What to call the scorer in the record; by default its name.
+        scorer: Scores an episode.
+        options: Options of the run.
+        scored_by: The scorer's name in the record; by default the scorer's own.
 
     Yields:
         Each with its new reward, and the old one in ``scored_before``, the latest last.
@@ -234,7 +234,7 @@ def _batches(rollouts: Iterable[Rollout], size: int) -> Iterator[list[Rollout]]:
 
 
 async def _scored(
-    batch: list[Rollout], limited: Bounded, options: ScoringOptions, name: str
+    batch: list[Rollout], limited: BoundedScorer, options: ScoringOptions, name: str
 ) -> list[Rollout]:
     """Score a batch in one call."""
     shown = [_shown(rollout, options) for rollout in batch]
@@ -305,14 +305,14 @@ class ScoringReport:
 
     Attributes:
         output: The file that was written.
-        rollouts: How many rollouts there are in it.
-        resumed: How many of them were there before.
-        scored: How many have a reward.
+        rollouts: Number of rollouts in the file.
+        resumed: Number of rollouts that were there before.
+        scored: Number of rollouts with a reward.
         changed: How many have another reward than before, or one where there was none, or none
             where there was one.
-        mean: Of the rewards; None where there are none.
-        mean_before: Of the rewards before.
-        unscored: Why the others have none, and how many each.
+        mean: The mean reward; None without rewards.
+        mean_before: The mean of the earlier rewards.
+        unscored: Number of rollouts without a reward, by the reason.
         without_token_rewards: Why tokens were given nothing, though they should be, and how many
             each.
     """
@@ -396,9 +396,9 @@ def score_file(
     Args:
         path: A file of rollouts, or a recording of a server, whose episodes are then rollouts.
         output: The file to write.
-        scorer: What scores an episode.
-        options: How.
-        scored_by: What to call the scorer in the records; by default its name.
+        scorer: Scores an episode.
+        options: Options of the run.
+        scored_by: The scorer's name in the records; by default the scorer's own.
         resume: Go on with an output that is there: what is in it is not scored again.
         force: Replace an output that is there.
         progress: Called after each rollout.
@@ -458,10 +458,10 @@ def read_stored(path: str | os.PathLike[str]) -> tuple[RolloutHeader, Iterator[R
     See `openenv.rollouts.recorded` for what becomes of a recording.
 
     Raises:
-        OSError: It cannot be read.
+        OSError: The source cannot be read.
         RecordingError: The recording is damaged.
         RolloutFileError: The rollouts are damaged.
-        ScoringError: It is neither.
+        ScoringError: The file is neither.
     """
     path = Path(path)
     if path.suffix == PARQUET:

@@ -18,7 +18,7 @@ from support.waiting import wait_until
 from openenv.errors import Unscored
 from openenv.reward import Score
 from openenv.rewards.delayed import Trajectory
-from openenv.rewards.external import Temporary, bounded, command_scorer, limits
+from openenv.rewards.external import TemporarilyUnscored, bounded, command_scorer, limits
 from openenv.sandbox import Sandbox, SandboxPolicy, SandboxUnavailable
 
 pytestmark = [
@@ -78,7 +78,7 @@ def test_it_reads_the_episode_and_writes_a_score(program: Any) -> None:
 )
 def test_a_crash_or_garbage_is_no_score(program: Any, code: str, said: str) -> None:
     why = refusal(program(code))
-    assert said in str(why) and not isinstance(why, Temporary)
+    assert said in str(why) and not isinstance(why, TemporarilyUnscored)
 
 
 def test_what_says_try_again_is_asked_again(
@@ -95,7 +95,7 @@ def test_what_says_try_again_is_asked_again(
         print('{{"reward": 0.5}}')
         """
     )
-    assert isinstance(refusal(scorer), Temporary)
+    assert isinstance(refusal(scorer), TemporarilyUnscored)
     seen.unlink()
     assert score(bounded(scorer)).value == 0.5
 
@@ -114,7 +114,7 @@ def test_what_says_try_again_is_asked_again(
 def test_one_that_hangs_is_ended(program: Any, code: str) -> None:
     began = time.monotonic()
     why = refusal(program(code, timeout_s=0.3))
-    assert isinstance(why, Temporary) and "within 0.3 s" in str(why)
+    assert isinstance(why, TemporarilyUnscored) and "within 0.3 s" in str(why)
     assert time.monotonic() - began < 10
 
 

@@ -13,9 +13,9 @@ from pydantic import Field
 from openenv.errors import Unscored
 from openenv.rewards.delayed import Trajectory
 from openenv.rewards.external import as_messages, as_text, from_messages, task_of
-from openenv.rewards.external.conversation import last_text, split
+from openenv.rewards.external.conversation import last_text, split_prompt
 from openenv.rewards.external.fields import Fields, with_fields
-from openenv.rewards.external.scorers import plain
+from openenv.rewards.external.scorers import to_json_value
 from openenv.tasks.task import Task
 from openenv.tools.types import CallToolAction, CallToolObservation
 from openenv.types import Action, Observation
@@ -131,7 +131,7 @@ def test_a_conversation_is_parted_where_the_assistant_first_speaks() -> None:
     messages = as_messages(
         Trajectory([("4", "Sure?"), ("Yes.", "Thanks.")], first="2 + 2?", task={"prompt": "Sum."})
     )
-    prompt, completion = split(messages)
+    prompt, completion = split_prompt(messages)
     assert [one["content"] for one in prompt] == ["Sum.", "2 + 2?"]
     assert [one["content"] for one in completion] == ["4", "Sure?", "Yes."]
     assert as_text(messages) == "4\n\nYes."
@@ -210,5 +210,5 @@ def test_fields_are_attributes_and_a_misspelt_one_is_an_error() -> None:
     )
     with pytest.raises(AttributeError, match="'bord'; there are: board"):
         _ = seen.bord
-    assert json.loads(json.dumps(plain(seen))) == dict(seen)
+    assert json.loads(json.dumps(to_json_value(seen))) == dict(seen)
     assert isinstance(Fields().items, type({}.items))

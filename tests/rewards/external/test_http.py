@@ -16,7 +16,7 @@ from openenv.errors import Unscored
 from openenv.reward import Score
 from openenv.rewards.delayed import Trajectory
 from openenv.rewards.external import (
-    Temporary,
+    TemporarilyUnscored,
     bounded,
     from_rubric,
     http_scorer,
@@ -174,29 +174,29 @@ def test_a_busy_server_is_asked_again(status: int, monkeypatch: pytest.MonkeyPat
 def test_how_long_a_busy_server_asks_to_wait_is_heeded() -> None:
     with grading((429, b"", {"retry-after": "7"})) as (_, url):
         why = refusal(http_scorer(url))
-    assert isinstance(why, Temporary) and why.retry_after_s == 7.0
+    assert isinstance(why, TemporarilyUnscored) and why.retry_after_s == 7.0
     with grading((503, b"", {"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"})) as (_, url):
         why = refusal(http_scorer(url))
-    assert isinstance(why, Temporary) and why.retry_after_s is None
+    assert isinstance(why, TemporarilyUnscored) and why.retry_after_s is None
 
 
 def test_a_server_that_hangs_is_given_up() -> None:
     with grading(hangs=True) as (_, url):
         why = refusal(http_scorer(url, timeout_s=0.1))
-    assert isinstance(why, Temporary) and "within 0.1 s" in str(why)
+    assert isinstance(why, TemporarilyUnscored) and "within 0.1 s" in str(why)
 
 
 def test_an_answer_that_is_huge_is_not_read_to_its_end() -> None:
     with grading((200, b"x" * 2**22)) as (_, url):
         why = refusal(http_scorer(url, max_bytes=1000))
-    assert "more than 1000 bytes" in str(why) and not isinstance(why, Temporary)
+    assert "more than 1000 bytes" in str(why) and not isinstance(why, TemporarilyUnscored)
 
 
 def test_nobody_there_is_worth_asking_again() -> None:
     with grading(answer({"reward": 1.0})) as (_, url):
         pass
     why = refusal(http_scorer(url))
-    assert isinstance(why, Temporary) and "does not answer" in str(why)
+    assert isinstance(why, TemporarilyUnscored) and "does not answer" in str(why)
 
 
 def test_a_server_that_speaks_no_http_is_no_score() -> None:

@@ -22,12 +22,12 @@ from openenv.rewards.delayed import Trajectory
 from openenv.rewards.external import (
     DirectoryCache,
     MemoryCache,
-    Temporary,
+    TemporarilyUnscored,
     bounded,
     is_temporary,
     limits,
 )
-from openenv.rewards.external.cache import key_of
+from openenv.rewards.external.cache import cache_key
 from openenv.rewards.external.scorers import as_score, identity_of
 from openenv.rewards.llm.client import LLMError
 
@@ -219,7 +219,7 @@ def test_who_asks_can_be_cancelled_and_the_place_comes_free() -> None:
 
 def test_a_place_that_comes_free_for_who_is_just_cancelled_is_not_lost() -> None:
     async def ask() -> None:
-        slots = limits.Slots(1)
+        slots = limits.ScoringSlots(1)
         await slots.acquire()
         waits = asyncio.ensure_future(slots.acquire())
         await asyncio.sleep(0)
@@ -277,7 +277,7 @@ def caused(error: Exception, cause: Exception) -> Exception:
 @pytest.mark.parametrize(
     ("error", "is_worth_it"),
     [
-        (Temporary("busy"), True),
+        (TemporarilyUnscored("busy"), True),
         (Unscored("wrong"), False),
         (ConnectionResetError(), True),
         (TimeoutError(), True),
@@ -306,7 +306,7 @@ def test_it_is_asked_again_only_after_what_passes(error: Exception, is_worth_it:
 
 
 def test_the_last_attempt_says_why_and_how_many_there_were() -> None:
-    scorer = Counted(*(Temporary("the judge is busy") for _ in range(9)))
+    scorer = Counted(*(TemporarilyUnscored("the judge is busy") for _ in range(9)))
     assert refusal(bounded(scorer, retries=2)) == "the judge is busy; asked 3 times"
     assert scorer.calls == 3
     scorer = Counted(*(ConnectionResetError("secret") for _ in range(9)))
@@ -575,14 +575,18 @@ def test_an_episode_that_cannot_be_written_down_is_scored_and_not_kept() -> None
 
 
 def test_a_key_is_the_same_for_equal_episodes_only() -> None:
-    assert key_of("x", episode("a")) == key_of("x", episode("a"))
-    assert key_of("x", Trajectory([({"a": 1, "b": 2}, None)])) == key_of(
+    assert cache_key("x", episode("a")) == cache_key("x", episode("a"))
+    assert cache_key("x", Trajectory([({"a": 1, "b": 2}, None)])) == cache_key(
         "x", Trajectory([({"b": 2, "a": 1}, None)])
     )
-    arrays = [key_of("x", Trajectory([(np.arange(n), None)])) for n in (3, 4)]
-    keys = [key_of("x", episode("a")), key_of("y", episode("a")), key_of("x", episode("b"))]
+    arrays = [cache_key("x", Trajectory([(np.arange(n), None)])) for n in (3, 4)]
+    keys = [
+        cache_key("x", episode("a")),
+        cache_key("y", episode("a")),
+        cache_key("x", episode("b")),
+    ]
     assert len({*keys, *arrays}) == 5
-    key_of("x", episode(float("nan"), "\ud800"))
+    cache_key("x", episode(float("nan"), "\ud800"))
 
 
 def test_functions_are_told_apart_by_their_code_and_closures_not_at_all(tmp_path: Path) -> None:

@@ -306,9 +306,9 @@ def parse_error_budget(text: str) -> float:
 
 
 def load_scorer(name: str | None) -> Any:
-    from openenv.rewards.external.names import scorer_named
+    from openenv.rewards.external.names import resolve_scorer
 
-    return None if name is None else scorer_named(name)
+    return None if name is None else resolve_scorer(name)
 
 
 @contextmanager

@@ -154,10 +154,10 @@ def score(
 
 
 def _options(*, token_credit: str | None, **options: Any) -> ScoringOptions:
-    from openenv.rewards.external.names import token_credit_named
+    from openenv.rewards.external.names import resolve_token_credit
     from openenv.rollouts.scoring import ScoringOptions
 
-    named = None if token_credit is None else token_credit_named(token_credit)
+    named = None if token_credit is None else resolve_token_credit(token_credit)
     return ScoringOptions(token_credit=named, **options)
 
 
@@ -184,9 +184,9 @@ def _model(option: str, name: str | None) -> Any:
         return None
     from pydantic import BaseModel
 
-    from openenv.rewards.external.names import imported
+    from openenv.rewards.external.names import import_named
 
-    found = imported(name)
+    found = import_named(name)
     if not (isinstance(found, type) and issubclass(found, BaseModel)):
         raise CommandError(f"{option} {name}: expected a model of pydantic", exit_code=MISUSED)
     return found
@@ -196,10 +196,10 @@ def _score(
     file: Path, output: Path, scorer: str, options: ScoringOptions, **how: Any
 ) -> ScoringReport:
     from openenv.cli._progress import display
-    from openenv.rewards.external.names import scorer_named
+    from openenv.rewards.external.names import resolve_scorer
     from openenv.rollouts.scoring import score_file
 
-    named = scorer_named(scorer)
+    named = resolve_scorer(scorer)
     with display() as shown:
         shown.begin("scoring", _count(file))
         report = score_file(

@@ -1,4 +1,4 @@
-"""Rewards of other libraries as scorers of episodes, and scorers as rewards of those libraries.
+"""Bridges between scorers of OpenEnv and the reward functions of other libraries.
 
     from openenv.rewards.external import bounded, from_trl, http_scorer
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from openenv.rewards.external.reasoning_gym import to_reasoning_gym as to_reasoning_gym
     from openenv.rewards.external.rubrics import from_rubric as from_rubric
     from openenv.rewards.external.rubrics import to_rubric as to_rubric
-    from openenv.rewards.external.scorers import Temporary as Temporary
+    from openenv.rewards.external.scorers import TemporarilyUnscored as TemporarilyUnscored
     from openenv.rewards.external.trl import from_trl as from_trl
     from openenv.rewards.external.trl import to_trl as to_trl
     from openenv.rewards.external.verifiers import from_verifiers as from_verifiers

@@ -1,4 +1,4 @@
-"""Keeping scores, so that what was scored once is not scored again."""
+"""Caches of scores, so that equal episodes are scored once."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Any, Protocol
 from openenv._internal.json import read_json
 from openenv.reward import Score
 from openenv.rewards.delayed import Trajectory
-from openenv.rewards.external.scorers import as_data, canonical, scored_as
+from openenv.rewards.external.scorers import canonical_json, make_score, trajectory_to_json
 
-__all__ = ["DirectoryCache", "MemoryCache", "ScoreCache", "cache_of", "key_of"]
+__all__ = ["DirectoryCache", "MemoryCache", "ScoreCache", "open_cache", "cache_key"]
 
 logger = logging.getLogger(__name__)
 
@@ -25,31 +25,31 @@ MAX_ENTRIES = 10_000
 
 
 class ScoreCache(Protocol):
-    """Where scores are kept; its methods are called from any thread."""
+    """The interface of a store of scores, with methods that any thread may call."""
 
     def get(self, key: str) -> Score | None:
-        """The score under this key; None if there is none."""
+        """Return the score stored under this key, or None."""
         ...
 
     def put(self, key: str, score: Score) -> None:
-        """Keep a score."""
+        """Store a score."""
         ...
 
 
-def key_of(identity: str, trajectory: Trajectory[Any, Any]) -> str:
-    """What a score is kept under: a digest (SHA-256) of who scores and of all that is scored.
+def cache_key(identity: str, trajectory: Trajectory[Any, Any]) -> str:
+    """Return the cache key of a score: the SHA-256 of the scorer's identity and the episode.
 
     Raises:
         Unscored: The episode cannot be written as JSON.
     """
-    return hashlib.sha256(canonical([identity, as_data(trajectory)])).hexdigest()
+    return hashlib.sha256(canonical_json([identity, trajectory_to_json(trajectory)])).hexdigest()
 
 
 class MemoryCache:
-    """Scores in memory; the least lately used is forgotten first.
+    """A cache of scores in memory that drops the least recently used first.
 
     Args:
-        max_entries: So many scores at most.
+        max_entries: Maximum number of scores; 10,000 by default.
     """
 
     def __init__(self, max_entries: int = MAX_ENTRIES) -> None:
@@ -60,14 +60,12 @@ class MemoryCache:
         self._lock = threading.Lock()
 
     def get(self, key: str) -> Score | None:
-        """The score under this key; None if there is none."""
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
             return self._kept.get(key)
 
     def put(self, key: str, score: Score) -> None:
-        """Keep a score."""
         with self._lock:
             self._kept[key] = score
             self._kept.move_to_end(key)
@@ -79,13 +77,13 @@ class MemoryCache:
 
 
 class DirectoryCache:
-    """Scores on disk, a file each, which any number of processes may share.
+    """A cache of scores in files that any number of processes may share.
 
-    A file is there whole or not at all. One that is damaged counts as none, and is written anew.
-    Nothing is ever removed: delete the directory.
+    Files are written atomically. A damaged file counts as missing and is written anew. The cache
+    never removes a file; delete the directory to empty it.
 
     Args:
-        path: The directory; it is made where there is none.
+        path: The directory; created if it does not exist.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -93,13 +91,12 @@ class DirectoryCache:
         self.path.mkdir(parents=True, exist_ok=True)
 
     def get(self, key: str) -> Score | None:
-        """The score under this key; None if there is none."""
         file = self._file(key)
         try:
             found = read_json(file.read_bytes())
             if found["key"] != key:
                 raise ValueError("it is of another key")
-            return scored_as(found["value"], found["components"], found["step_rewards"])
+            return make_score(found["value"], found["components"], found["step_rewards"])
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:  # `Unscored` is a ValueError
@@ -107,7 +104,6 @@ class DirectoryCache:
             return None
 
     def put(self, key: str, score: Score) -> None:
-        """Keep a score."""
         shares = None if score.step_rewards is None else list(score.step_rewards)
         parts = dict(score.components)
         data = {"key": key, "value": score.value, "components": parts, "step_rewards": shares}
@@ -131,11 +127,11 @@ class DirectoryCache:
         return self.path / key[:2] / f"{key}.json"
 
 
-def cache_of(cache: ScoreCache | str | os.PathLike[str] | int | None) -> ScoreCache | None:
-    """The cache that is meant: one, the directory of one, or how many scores one in memory has.
+def open_cache(cache: ScoreCache | str | os.PathLike[str] | int | None) -> ScoreCache | None:
+    """Return the cache that `cache` describes: an object, a directory, or a size in memory.
 
     Raises:
-        ValueError: It is to hold no scores.
+        ValueError: The size is less than 1.
     """
     if isinstance(cache, str | os.PathLike):
         return DirectoryCache(cache)

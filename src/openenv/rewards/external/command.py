@@ -1,4 +1,10 @@
-"""Scorers that are programs: asked on stdin, answering on stdout; see `wire` for what is said."""
+"""Scorers that are programs: the request on stdin, the response on stdout.
+
+`wire` defines both. A program runs in a process group of its own, on a thread of its own
+(`on_thread`); `cancel` may be called from any thread and is noticed within 50 ms (`LOOK_EVERY_S`).
+The group is killed while its leader is still unreaped, so that the process id cannot have been
+given to another process.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +29,8 @@ from openenv.errors import SandboxError, Unscored, how_it_ended
 from openenv.reward import Score
 from openenv.rewards.delayed import Trajectory, TrajectoryScorer
 from openenv.rewards.external.conversation import Message, as_messages
-from openenv.rewards.external.scorers import Temporary, identity_with, on_thread
-from openenv.rewards.external.wire import answered, asked, read_answer
+from openenv.rewards.external.scorers import TemporarilyUnscored, identity_with, on_thread
+from openenv.rewards.external.wire import answer_request, read_response, write_request
 
 __all__ = ["CommandScorer", "command_scorer", "score_stdin"]
 
@@ -37,8 +43,8 @@ END_GRACE_S = 5.0
 TRY_AGAIN = os.EX_TEMPFAIL if hasattr(os, "EX_TEMPFAIL") else 75  # of sysexits.h
 
 
-class _Outcome(NamedTuple):
-    """How a program ended: its exit code, what it wrote, and why it was ended, if it was."""
+class _ProgramResult(NamedTuple):
+    """The exit code and output of a program, and the reason if the scorer ended the program."""
 
     exit_code: int
     stdout: bytes
@@ -48,7 +54,7 @@ class _Outcome(NamedTuple):
 
 
 class CommandScorer:
-    """A program that scores; see `command_scorer`."""
+    """A scorer that runs a program; made by `command_scorer`."""
 
     def __init__(
         self,
@@ -80,26 +86,27 @@ class CommandScorer:
         self._messages = messages
 
     async def __call__(self, trajectory: Trajectory[Any, Any]) -> Score:
-        """Have the program score an episode.
+        """Run the program to score an episode.
 
         Raises:
-            Temporary: It was not done in time, or exits with 75, which says "try again".
-            Unscored: It failed, or its answer is none, or says why there is no score.
+            TemporarilyUnscored: The program exceeded its time limit or exited with 75
+                (EX_TEMPFAIL).
+            Unscored: The program failed, wrote an invalid response, or gave a reason for no score.
         """
-        question = asked(trajectory, self._messages)
-        run = _Run(self) if self._sandbox is None else _SandboxedRun(self, self._sandbox)
+        request = write_request(trajectory, self._messages)
+        run = _ProgramRun(self) if self._sandbox is None else _SandboxedRun(self, self._sandbox)
         try:
-            outcome = await asyncio.wrap_future(on_thread(run.carry_out, question))
+            outcome = await asyncio.wrap_future(on_thread(run.run, request))
         except asyncio.CancelledError:
             run.cancel()
             raise
         if outcome.why is None and outcome.exit_code == 0:
-            return read_answer(outcome.stdout, len(trajectory))
+            return read_response(outcome.stdout, len(trajectory))
         words = outcome.stderr.decode("utf-8", "replace").strip()[-300:]
         ended = outcome.why or f"it failed: {how_it_ended(outcome.exit_code)}"
         why = f"{self.name}: {ended}" + (f": {words}" if words else "")
         if outcome.is_late or (outcome.why is None and outcome.exit_code == TRY_AGAIN):
-            raise Temporary(why)
+            raise TemporarilyUnscored(why)
         raise Unscored(why)
 
 
@@ -110,9 +117,7 @@ def _digest(
     *,
     in_sandbox: bool,
 ) -> str:
-    """What tells this program from others: the arguments, and what is in the program and in the
-    files that they name.
-    """
+    """Hash the command, and the contents of the program and of files in the arguments."""
     digest = hashlib.sha256(repr((list(command), sorted(environment.items()))).encode())
     program = None if in_sandbox else shutil.which(command[0])
     for part in (program or command[0], *command[1:]):
@@ -128,8 +133,8 @@ def _digest(
 # ------------------------------------------------------------------ running it
 
 
-class _Run:
-    """One run of a program, with all that it starts in its process group."""
+class _ProgramRun:
+    """A run of a program together with the processes in the same group."""
 
     def __init__(self, scorer: CommandScorer) -> None:
         self._scorer = scorer
@@ -139,19 +144,19 @@ class _Run:
         self._is_cancelled = threading.Event()
 
     def cancel(self) -> None:
-        """End it, from any thread."""
+        """End the run; callable from any thread."""
         self._is_cancelled.set()
 
-    def carry_out(self, question: bytes) -> _Outcome:
-        """Run it to its end, or to that of its time."""
+    def run(self, request: bytes) -> _ProgramResult:
+        """Run the program until the end or the time limit."""
         deadline = time.monotonic() + self._scorer.timeout_s
         with tempfile.TemporaryFile() as stdin:
-            stdin.write(question)
+            stdin.write(request)
             stdin.seek(0)
             try:
                 process = self._start(stdin)
             except OSError as error:
-                return _Outcome(-1, b"", b"", f"it did not start: {error.strerror}")
+                return _ProgramResult(-1, b"", b"", f"it did not start: {error.strerror}")
         with process:
             assert process.stdout is not None and process.stderr is not None
             try:
@@ -159,7 +164,9 @@ class _Run:
             finally:
                 _end(process)
         is_late = why is not None and time.monotonic() >= deadline
-        return _Outcome(process.returncode, bytes(self._stdout), bytes(self._stderr), why, is_late)
+        return _ProgramResult(
+            process.returncode, bytes(self._stdout), bytes(self._stderr), why, is_late
+        )
 
     def _start(self, stdin: IO[bytes]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(  # nosec B603  # no shell; it is the caller's program
@@ -173,7 +180,7 @@ class _Run:
         )
 
     def _listen(self, process: subprocess.Popen[bytes], deadline: float) -> str | None:
-        """Take in what it writes, until it is over; gives why it is to be ended, if it is."""
+        """Read output until the program ends; return a reason for ending the program, or None."""
         with selectors.DefaultSelector() as selector:
             for stream in (process.stdout, process.stderr):
                 assert stream is not None
@@ -193,7 +200,7 @@ class _Run:
         return None
 
     def _take(self, process: subprocess.Popen[bytes], stream: Any) -> bool:
-        """Read what there is; False at the end of the stream."""
+        """Read available output of a stream; return False at the end of the stream."""
         data = os.read(stream.fileno(), CHUNK_BYTES)
         if stream is process.stdout:
             self._stdout += data
@@ -211,7 +218,7 @@ class _Run:
         return None
 
     def _wait(self, process: subprocess.Popen[bytes], deadline: float) -> str | None:
-        """Wait for one that writes no more."""
+        """Wait for a program after the end of the output."""
         pause = 0.0005
         while not _has_exited(process):
             if why := self._why_to_end(deadline):
@@ -222,7 +229,10 @@ class _Run:
 
 
 def _has_exited(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it is over; its number, and so its group's, stays taken until it is waited for."""
+    """Return whether the process has exited, without reaping if the system allows.
+
+    An unreaped process keeps its id, and so the id of its group, from being given to another.
+    """
     if sys.platform == "darwin" or sys.platform == "win32":  # which have no `waitid`
         return process.poll() is not None
     how = os.WEXITED | os.WNOHANG | os.WNOWAIT
@@ -230,19 +240,19 @@ def _has_exited(process: subprocess.Popen[bytes]) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End it, and whatever it has started that is in its group."""
+    """Kill a process and its group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait(END_GRACE_S)
 
 
 def _clean_environment() -> dict[str, str]:
-    """Variables that say nothing of this program: no key, no token."""
+    """Return the only inherited variables, so that no key or token reaches the program."""
     return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
 
 
 class _SandboxedRun:
-    """One run of a program in a sandbox of its own."""
+    """A run of a program in a new sandbox."""
 
     def __init__(self, scorer: CommandScorer, sandbox: Callable[[], Any]) -> None:
         self._scorer = scorer
@@ -251,35 +261,37 @@ class _SandboxedRun:
         self._is_cancelled = threading.Event()
 
     def cancel(self) -> None:
-        """End it, from any thread."""
+        """End the run; callable from any thread."""
         self._is_cancelled.set()
         if self._sandbox is not None:
             self._sandbox.close()
 
-    def carry_out(self, question: bytes) -> _Outcome:
-        """Run it to its end, or to that of its time."""
+    def run(self, request: bytes) -> _ProgramResult:
+        """Run the program until the end or the time limit."""
         try:
             with self._make() as sandbox:
                 self._sandbox = sandbox
                 if self._is_cancelled.is_set():
-                    return _Outcome(-1, b"", b"", "scoring was cancelled")
+                    return _ProgramResult(-1, b"", b"", "scoring was cancelled")
                 for path, data in self._scorer.files.items():
                     sandbox.write(path, data, 0o755)
                 done = sandbox.run(
                     self._scorer.command,
-                    stdin=question,
+                    stdin=request,
                     environment=self._scorer.environment,
                     wall_s=self._scorer.timeout_s,
                 )
         except SandboxError as error:
-            return _Outcome(-1, b"", b"", f"its sandbox: {error}")
+            return _ProgramResult(-1, b"", b"", f"its sandbox: {error}")
         stdout, stderr = done.stdout.encode(), done.stderr.encode()
         why = None
         if done.timed_out:
             why = f"it was not done within {self._scorer.timeout_s:g} s"
         elif done.left_out.get("stdout") or len(stdout) > self._scorer.max_bytes:
             why = "it wrote more than is read"
-        return _Outcome(done.exit_code, stdout, stderr[-KEPT_STDERR_BYTES:], why, done.timed_out)
+        return _ProgramResult(
+            done.exit_code, stdout, stderr[-KEPT_STDERR_BYTES:], why, done.timed_out
+        )
 
 
 def command_scorer(
@@ -292,28 +304,27 @@ def command_scorer(
     files: Mapping[str, bytes | str] | None = None,
     messages: Callable[[Trajectory[Any, Any]], list[Message]] = as_messages,
 ) -> CommandScorer:
-    """Make a scorer of a program, which is started for each episode.
+    """Make a scorer that starts a program for each episode.
 
         scorer = command_scorer(["./grade", "--strict"], timeout_s=10)
         scorer = command_scorer(["python3", "grade.py"], sandbox=Sandbox, files={"grade.py": CODE})
 
-    It reads the episode on stdin and writes its answer on stdout, both JSON. Its variables are
-    PATH, LANG and `environment`, and none of this program's. It is ended, with the processes that
-    it has started, when its time is over or it writes too much; a process that leaves its session
-    goes on, unless it is in a sandbox.
+    The program reads the episode on stdin and writes its response on stdout, both JSON. It inherits
+    no variables but PATH and LANG. It is killed with its process group when it exceeds its time
+    limit or writes too much; a child that leaves the group survives, unless it runs in a sandbox.
 
     Args:
-        command: The program and its arguments; there is no shell.
-        timeout_s: Seconds that it may take.
-        max_bytes: The largest answer that is read.
-        environment: Further variables.
-        sandbox: Makes the place that it runs in, a new one each time: `openenv.sandbox.Sandbox`, or
-            a function that makes one with a policy.
-        files: What is put into the sandbox first, by relative path; it can be run.
-        messages: How an episode is written as a conversation.
+        command: The program and its arguments; no shell is involved.
+        timeout_s: Time limit in seconds.
+        max_bytes: Maximum size of the response.
+        environment: Further environment variables.
+        sandbox: Makes a new sandbox for each run: `openenv.sandbox.Sandbox`, or a function that
+            returns one with a policy.
+        files: Files to write into the sandbox, by relative path; they are executable.
+        messages: Converts an episode to a conversation.
 
     Raises:
-        ValueError: There is no such program; or there are files, and no sandbox to put them in.
+        ValueError: The program does not exist, or there are files but no sandbox.
     """
     return CommandScorer(
         command, timeout_s, max_bytes, environment or {}, sandbox, files or {}, messages
@@ -324,17 +335,17 @@ def command_scorer(
 
 
 def score_stdin(scorer: TrajectoryScorer) -> None:
-    """Be a program that `command_scorer` can run: answer what is asked on stdin, on stdout.
+    """Read a request of `command_scorer` on stdin and write the response to stdout.
 
-    What the scorer prints goes to stderr.
+    Output that the scorer prints goes to stderr.
 
     Args:
-        scorer: What scores; a rubric by `from_rubric`.
+        scorer: The scorer; use `from_rubric` for a rubric.
 
     Raises:
-        ValueError: What came on stdin is no question.
+        ValueError: The data on stdin is no valid request.
     """
     with contextlib.redirect_stdout(sys.stderr):
-        answer = asyncio.run(answered(scorer, sys.stdin.buffer.read()))
+        answer = asyncio.run(answer_request(scorer, sys.stdin.buffer.read()))
     sys.stdout.buffer.write(answer)
     sys.stdout.buffer.flush()

@@ -1,8 +1,7 @@
-"""Episodes as conversations, which most libraries score, and conversations as episodes.
+"""Conversion between episodes and the conversations that most libraries score.
 
-In an episode the agent acts and the environment shows something. In a conversation that is what the
-assistant says, and what the user, or a tool, answers. `as_messages` turns the one into the other;
-every bridge takes a function in place of it, as ``messages=``.
+An action becomes a message of the assistant, an observation a message of the user or of a tool.
+Every bridge accepts a replacement for `as_messages` as ``messages=``.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pydantic import BaseModel, Field
 from openenv.errors import Unscored
 from openenv.rewards.delayed import Trajectory
 from openenv.rewards.external.fields import Fields
-from openenv.rewards.external.scorers import plain
+from openenv.rewards.external.scorers import to_json_value
 from openenv.types import Action, Observation
 
 __all__ = [
@@ -27,8 +26,8 @@ __all__ = [
     "as_text",
     "from_messages",
     "last_text",
-    "row_task",
-    "split",
+    "task_from_row",
+    "split_prompt",
     "task_of",
     "text_of",
 ]
@@ -43,7 +42,7 @@ NOT_SHOWN = ("done", "truncated", "reward", "reward_info", "metadata", "info")
 
 
 class ChatAction(Action):
-    """What the assistant says, where an episode is made of a conversation."""
+    """A message of the assistant, as the action of an episode made from a conversation."""
 
     content: str = Field(default="", description="The text.")
     tool_calls: list[dict[str, Any]] = Field(
@@ -52,7 +51,7 @@ class ChatAction(Action):
 
 
 class ChatObservation(Observation):
-    """What is said before the assistant speaks, or after."""
+    """The messages before or after a message of the assistant."""
 
     messages: list[dict[str, Any]] = Field(
         default_factory=list, description="Those since the assistant last spoke."
@@ -60,7 +59,7 @@ class ChatObservation(Observation):
 
     @property
     def text(self) -> str:
-        """What they say."""
+        """Return the text of all messages, separated by empty lines."""
         return "\n\n".join(filter(None, map(text_of, self.messages)))
 
 
@@ -68,19 +67,19 @@ class ChatObservation(Observation):
 
 
 def as_messages(trajectory: Trajectory[Any, Any]) -> list[Message]:
-    """Write an episode as a conversation.
+    """Convert an episode to a conversation.
 
-    The prompt of the task comes first, where there is one, and then what `reset` showed. Of an
-    action
+    The prompt of the task comes first, if there is one, then the observation of `reset`. An action
+    is converted by its fields:
 
-    - the call of a tool is a message with ``tool_calls``,
-    - ``content`` and ``tool_calls`` are those of the message,
-    - one field of text, with nothing but switches beside it, is what is said,
-    - anything else is said as JSON.
+    - the call of a tool becomes a message with ``tool_calls``,
+    - ``content`` and ``tool_calls`` become those of the message,
+    - a single field of text, with nothing but booleans beside it, becomes the content,
+    - anything else becomes JSON.
 
-    Of an observation ``messages`` are taken as they are, those that were seen before left out; what
-    a tool returned is a message of the role ``tool``; a field ``text`` is what is said, and so is
-    one that is alone; anything else is JSON, without reward and annotations.
+    An observation's ``messages`` are taken as they are, without those seen before; the result of a
+    tool becomes a message of the role ``tool``; a field ``text``, or the only field, becomes the
+    content; anything else becomes JSON, without reward and annotations.
     """
     messages: list[Message] = []
     _add(messages, _prompt(trajectory.task))
@@ -92,10 +91,10 @@ def as_messages(trajectory: Trajectory[Any, Any]) -> list[Message]:
     return messages
 
 
-def split(messages: Sequence[Message]) -> tuple[list[Message], list[Message]]:
-    """Part a conversation into the prompt, before the assistant first speaks, and the completion.
+def split_prompt(messages: Sequence[Message]) -> tuple[list[Message], list[Message]]:
+    """Split a conversation into the prompt, before the assistant first speaks, and the completion.
 
-    What comes after the assistant's last words is in neither.
+    Messages after the assistant's last message are in neither.
     """
     spoken = [at for at, message in enumerate(messages) if message.get("role") == ASSISTANT]
     if not spoken:
@@ -104,16 +103,16 @@ def split(messages: Sequence[Message]) -> tuple[list[Message], list[Message]]:
 
 
 def as_text(messages: Sequence[Message]) -> str:
-    """What the assistant said, as one text: its messages, an empty line between two."""
+    """Join the assistant's messages into a text, separated by empty lines."""
     said = [text_of(message) for message in messages if message.get("role") == ASSISTANT]
     return "\n\n".join(filter(None, said))
 
 
 def last_text(messages: Sequence[Message]) -> str:
-    """What the assistant said last.
+    """Return the text of the assistant's last message.
 
     Raises:
-        Unscored: It said nothing at all.
+        Unscored: There is no message of the assistant.
     """
     for message in reversed(messages):
         if message.get("role") == ASSISTANT:
@@ -122,7 +121,7 @@ def last_text(messages: Sequence[Message]) -> str:
 
 
 def text_of(message: Mapping[str, Any]) -> str:
-    """The text of a message, without its pictures."""
+    """Return the text of a message, without images."""
     content = message.get("content")
     if isinstance(content, list):
         parts = [part.get("text") for part in content if isinstance(part, dict)]
@@ -131,9 +130,9 @@ def text_of(message: Mapping[str, Any]) -> str:
 
 
 def task_of(trajectory: Trajectory[Any, Any]) -> dict[str, Any]:
-    """What is known of the task, by name: its fields, and over them its metadata and its criteria.
+    """Return the task's fields, overlaid by the task's metadata and criteria.
 
-    That is what the columns of a dataset are to those who score by them.
+    These take the part of the columns of a dataset for functions that score by them.
     """
     task = _fields(trajectory.task)
     if task is None:
@@ -143,7 +142,7 @@ def task_of(trajectory: Trajectory[Any, Any]) -> dict[str, Any]:
 
 
 def _add(messages: list[Message], new: list[Message]) -> None:
-    """Append messages; where they repeat all that there are, only what is new."""
+    """Append messages, except for a beginning that repeats the conversation so far."""
     before = [(one.get("role"), one.get("content")) for one in messages]
     again = [(one.get("role"), one.get("content")) for one in new[: len(before)]]
     messages += new[len(before) :] if before and before == again else new
@@ -161,7 +160,7 @@ def _said(action: Any, call: str) -> Message:
         return {"role": ASSISTANT, "content": action}
     fields = _fields(action)
     if fields is None:
-        return {"role": ASSISTANT, "content": json.dumps(plain(action))}
+        return {"role": ASSISTANT, "content": json.dumps(to_json_value(action))}
     if isinstance(fields.get("tool_name"), str) and "arguments" in fields:
         arguments = json.dumps(fields["arguments"] or {})
         function = {"name": fields["tool_name"], "arguments": arguments}
@@ -182,7 +181,7 @@ def _seen(observation: Any, call: str) -> list[Message]:
         return [_user(observation)]
     fields = _fields(observation)
     if fields is None:
-        return [_user(json.dumps(plain(observation)))]
+        return [_user(json.dumps(to_json_value(observation)))]
     messages = _messages(fields.get("messages"))
     if messages is not None:
         return messages
@@ -197,7 +196,7 @@ def _seen(observation: Any, call: str) -> list[Message]:
 
 
 def _text(fields: dict[str, Any]) -> str:
-    """The only field, if it is text; or else all of them as JSON. Nothing, if all are empty."""
+    """Return a single field of text as is, other fields as JSON, and "" without any value."""
     given = {name: value for name, value in fields.items() if value not in (None, "", [], {})}
     alone = [value for value in given.values() if not isinstance(value, bool)]
     if not alone:
@@ -208,7 +207,7 @@ def _text(fields: dict[str, Any]) -> str:
 
 
 def _returned(result: Any, error: Any) -> str:
-    """What a tool gave, as text."""
+    """Return the result of a tool as text."""
     if error is not None:
         return str((_fields(error) or {}).get("message", error))
     content = result.get("content") if isinstance(result, dict) else None
@@ -218,7 +217,7 @@ def _returned(result: Any, error: Any) -> str:
 
 
 def _messages(value: Any) -> list[Message] | None:
-    """Messages as dictionaries; None if it is no list of messages."""
+    """Return messages as dictionaries, or None if the value is no list of messages."""
     if not isinstance(value, list) or not value:
         return [] if value == [] else None
     found = [_fields(one) for one in value]
@@ -232,9 +231,9 @@ def _user(text: str) -> Message:
 
 
 def _fields(value: Any) -> dict[str, Any] | None:
-    """The fields of a model, or of a dictionary, as JSON has them; None if it has none."""
+    """Return the fields of a model or dictionary as JSON values, or None for other values."""
     if isinstance(value, BaseModel | dict) or hasattr(value, "__dataclass_fields__"):
-        found = plain(value)
+        found = to_json_value(value)
         return found if isinstance(found, dict) else None
     return None
 
@@ -245,18 +244,18 @@ def _fields(value: Any) -> dict[str, Any] | None:
 def from_messages(
     prompt: str | Sequence[Any], completion: str | Sequence[Any], *, task: Any = None
 ) -> Trajectory[ChatAction, ChatObservation]:
-    """Make an episode of a conversation.
+    """Convert a conversation to an episode.
 
-    Each message of the assistant is a step; what is said until it speaks again, the observation
-    of that step. The last observation is done.
+    Each message of the assistant is a step; the messages up to the next are that step's
+    observation. The last observation is done.
 
     Args:
-        prompt: What was said before: text, or messages.
-        completion: What the agent brought about, with its first message: likewise.
-        task: The task.
+        prompt: Text or messages before the agent's first message.
+        completion: Text or messages from the agent's first message on.
+        task: The task of the episode.
 
     Raises:
-        Unscored: The assistant said nothing.
+        Unscored: There is no message of the assistant.
     """
     first = ChatObservation(messages=_listed(prompt, "user"))
     steps: list[tuple[ChatAction, ChatObservation]] = []
@@ -282,6 +281,6 @@ def _listed(said: str | Sequence[Any], role: str) -> list[Message]:
     return messages
 
 
-def row_task(prompt: Any, columns: Mapping[str, Any]) -> Fields:
-    """The task that a row of a dataset is: its columns are what it is scored by."""
+def task_from_row(prompt: Any, columns: Mapping[str, Any]) -> Fields:
+    """Return a row of a dataset as a task whose criteria are the columns."""
     return Fields({"prompt": prompt, "criteria": Fields(columns), "metadata": Fields()})

@@ -1,4 +1,4 @@
-"""What was written down as JSON, with its fields as attributes."""
+"""JSON objects with fields that can be read as attributes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ __all__ = ["Fields", "with_fields"]
 
 
 class Fields(dict[str, Any]):
-    """An object of JSON: ``seen["board"]`` is ``seen.board`` too.
+    """A JSON object with fields as attributes too: ``seen["board"]`` is ``seen.board``.
 
-    So a scorer that was written for the models of an environment takes what was recorded of it. A
-    field that is named as a method of `dict` hides that method, as it does in a model; an attribute
-    that is no field is an error, as there.
+    So a scorer that was written for the models of an environment also accepts recorded data. A
+    field with the name of a method of `dict` hides that method, as it does in a model. Reading an
+    attribute that is no field raises AttributeError.
     """
 
     def __getattribute__(self, name: str) -> Any:
@@ -26,7 +26,7 @@ class Fields(dict[str, Any]):
 
 
 def with_fields(value: Any) -> Any:
-    """Give every object within a value of JSON its fields as attributes."""
+    """Convert every object within a JSON value to `Fields`."""
     if isinstance(value, dict):
         return Fields({name: with_fields(inner) for name, inner in dict.items(value)})
     return [with_fields(inner) for inner in value] if isinstance(value, list) else value

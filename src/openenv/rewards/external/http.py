@@ -1,4 +1,4 @@
-"""Scorers that are asked over HTTP; what is asked and answered stands in `wire`."""
+"""Scorers that are asked over HTTP; `wire` defines the request and the response."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from openenv.errors import Unscored
 from openenv.reward import Score
 from openenv.rewards.delayed import Trajectory, TrajectoryScorer
 from openenv.rewards.external.conversation import Message, as_messages
-from openenv.rewards.external.scorers import TEMPORARY_STATUS, Temporary, identity_with
-from openenv.rewards.external.wire import answered, asked, read_answer
+from openenv.rewards.external.scorers import TEMPORARY_STATUS, TemporarilyUnscored, identity_with
+from openenv.rewards.external.wire import answer_request, read_response, write_request
 
 __all__ = ["HTTPScorer", "ScoringApp", "http_scorer", "scoring_app"]
 
@@ -26,7 +26,7 @@ OF_WHO_ASKS = frozenset({"authorization", "cookie", "proxy-authorization", "x-ap
 
 
 class HTTPScorer:
-    """A scorer that is asked over HTTP; see `http_scorer`."""
+    """A scorer that asks a server; made by `http_scorer`."""
 
     def __init__(
         self,
@@ -54,31 +54,34 @@ class HTTPScorer:
         self._messages = messages
 
     async def __call__(self, trajectory: Trajectory[Any, Any]) -> Score:
-        """Ask for a score.
+        """Ask the server to score an episode.
 
         Raises:
-            Temporary: Nobody answered, not in time, or not now.
-            Unscored: The answer is none, or says why there is no score.
+            TemporarilyUnscored: The server did not answer, not in time, or with a status that may
+                pass.
+            Unscored: The response is invalid, or gives a reason for no score.
         """
         import asyncio
 
-        question = asked(trajectory, self._messages)
+        request = write_request(trajectory, self._messages)
         try:
-            answer = await within(self._timeout_s, self._answer(question))
+            answer = await within(self._timeout_s, self._answer(request))
         except asyncio.TimeoutError:
-            raise Temporary(f"{self.name} did not answer within {self._timeout_s:g} s") from None
-        return read_answer(answer, len(trajectory))
+            raise TemporarilyUnscored(
+                f"{self.name} did not answer within {self._timeout_s:g} s"
+            ) from None
+        return read_response(answer, len(trajectory))
 
-    async def _answer(self, question: bytes) -> bytes:
+    async def _answer(self, request: bytes) -> bytes:
         # One client a call: connections belong to one event loop, and this object to none. The time
         # of the whole answer is limited, and not that of each part.
         client = HTTPClient(self._origin, timeout_s=None, ca_file=self._ca_file)
         try:
-            async with client.request("POST", self._path, self._headers, question) as answer:
+            async with client.request("POST", self._path, self._headers, request) as answer:
                 body = await answer.read(self._max_bytes + 1)
         except OSError as error:
             why = f"{self.name} does not answer: {type(error).__name__}"
-            raise Temporary(f"{why}: {error}" if str(error) else why) from error
+            raise TemporarilyUnscored(f"{why}: {error}" if str(error) else why) from error
         finally:
             await client.aclose()
         if len(body) > self._max_bytes:
@@ -88,19 +91,19 @@ class HTTPScorer:
         words = body[:200].decode("utf-8", "replace")
         why = f"{self.name} answered {answer.status}: {words}"
         if answer.status in TEMPORARY_STATUS:
-            raise Temporary(why, _seconds(answer.headers.get("retry-after")))
+            raise TemporarilyUnscored(why, _seconds(answer.headers.get("retry-after")))
         raise Unscored(why)
 
 
 def _says(headers: Mapping[str, str]) -> str:
-    """What headers say but for who asks, which scores do not depend on; a digest, for secrets."""
+    """Return a digest of the headers that may affect a score, which credentials do not."""
     said = sorted((name.lower(), value) for name, value in headers.items())
     kept = [(name, value) for name, value in said if name not in OF_WHO_ASKS]
     return f":{hashlib.sha256(repr(kept).encode()).hexdigest()}" if kept else ""
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """What ``Retry-After`` asks for, where it is a number of seconds."""
+    """Return the seconds of a ``Retry-After`` header, or None for a date."""
     return float(retry_after) if retry_after is not None and retry_after.isdecimal() else None
 
 
@@ -113,23 +116,23 @@ def http_scorer(
     max_bytes: int = MAX_ANSWER_BYTES,
     messages: Callable[[Trajectory[Any, Any]], list[Message]] = as_messages,
 ) -> HTTPScorer:
-    """Make a scorer of an address, to which episodes are POSTed.
+    """Make a scorer that POSTs each episode to a URL.
 
         scorer = bounded(http_scorer("https://grader.example/score"), cache="scores")
 
-    No redirect is followed. Put `bounded` around it, to have it asked again when it is busy.
+    Redirects are not followed. Wrap the scorer in `bounded` to retry when the server is busy.
 
     Args:
         url: The address, ``http`` or ``https``.
-        timeout_s: Seconds for the whole answer.
-        headers: Sent along: a key, say.
-        ca_file: Certificates (PEM) by which the server is told; by default those of
-            OPENENV_CA_FILE, else the system's.
-        max_bytes: The largest answer that is read.
-        messages: How an episode is written as a conversation.
+        timeout_s: Time limit in seconds for the whole response.
+        headers: Headers to send, such as an API key.
+        ca_file: CA certificates (PEM) that verify the server; by default those of OPENENV_CA_FILE,
+            or else the system's.
+        max_bytes: Maximum size of the response.
+        messages: Converts an episode to a conversation.
 
     Raises:
-        ValueError: It is no such address.
+        ValueError: `url` is no http or https address.
     """
     return HTTPScorer(url, timeout_s, headers or {}, ca_file, max_bytes, messages)
 
@@ -142,14 +145,13 @@ Send = Callable[[Any], Awaitable[None]]
 
 
 class ScoringApp:
-    """An ASGI application that scores; see `scoring_app`."""
+    """An ASGI application that scores episodes; made by `scoring_app`."""
 
     def __init__(self, scorer: TrajectoryScorer, max_bytes: int) -> None:
         self._scorer = scorer
         self._max_bytes = max_bytes
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        """Serve one connection, as ASGI has it."""
         if scope["type"] == "lifespan":
             await _live(receive, send)
         elif scope["type"] == "http":
@@ -167,12 +169,12 @@ class ScoringApp:
         if body is None:
             return 413, b"the episode has more than %d bytes" % self._max_bytes, b"text/plain"
         try:
-            return 200, await answered(self._scorer, body), b"application/json"
+            return 200, await answer_request(self._scorer, body), b"application/json"
         except (ValueError, KeyError, TypeError) as error:
-            return 422, f"this is no question: {error}".encode(), b"text/plain"
+            return 422, f"this is no request: {error}".encode(), b"text/plain"
 
     async def _read(self, receive: Receive) -> bytes | None:
-        """The body of a request; None if it is too large."""
+        """Return the body of a request, or None beyond the limit."""
         body, more = bytearray(), True
         while more:
             message = await receive()
@@ -192,15 +194,15 @@ async def _live(receive: Receive, send: Send) -> None:
 
 
 def scoring_app(scorer: TrajectoryScorer, *, max_bytes: int = MAX_QUESTION_BYTES) -> ScoringApp:
-    """Make an ASGI application that scores what is POSTed to it, as `http_scorer` asks.
+    """Make an ASGI application that scores the episodes that an `http_scorer` POSTs.
 
         uvicorn.run(scoring_app(from_rubric(MyRubric)), port=9000)
 
-    Actions, observations and tasks are `Fields`: what JSON had, with its names as attributes. It
-    asks nobody for a key: put it where only those reach it who may.
+    Actions, observations and tasks are `Fields`: JSON objects whose names are attributes too. The
+    application checks no key; restrict access to it yourself.
 
     Args:
-        scorer: What scores; a rubric by `from_rubric`.
-        max_bytes: The largest episode that is taken.
+        scorer: The scorer; use `from_rubric` for a rubric.
+        max_bytes: Maximum size of a request.
     """
     return ScoringApp(scorer, max_bytes)

@@ -1,8 +1,9 @@
-"""Scorers of Inspect AI (https://inspect.aisi.org.uk), and scorers for it.
+"""Bridges to and from the scorers of Inspect AI (https://inspect.aisi.org.uk).
 
-In Inspect a scorer is an ``async`` function of the state of a sample, with its conversation, and of
-a target, the right answer. It gives a score whose value may be a number, a letter (``C`` is 1,
-``P`` 0.5, ``I`` and ``N`` 0), or several of them by name; ``NaN`` is a sample that was not scored.
+In Inspect a scorer is an ``async`` function of a sample's state, with its conversation, and of a
+target, the right answer. It returns a score whose value may be a number, a letter (``C`` is 1,
+``P`` 0.5, ``I`` and ``N`` 0), or several of them by name; ``NaN`` means that the sample was not
+scored.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from openenv.rewards.external.conversation import (
     as_messages,
     from_messages,
     last_text,
-    split,
+    split_prompt,
     task_of,
     text_of,
 )
 from openenv.rewards.external.fields import Fields
-from openenv.rewards.external.scorers import name_of, scored_as
+from openenv.rewards.external.scorers import make_score, name_of
 
 __all__ = ["InspectScorer", "from_inspect", "to_inspect"]
 
@@ -43,10 +44,10 @@ TARGETS = ("target", "answer", "solution")
 
 
 def target_of(trajectory: Trajectory[Any, Any]) -> str | list[str]:
-    """The right answer, or several: what the task calls ``target``, ``answer`` or ``solution``.
+    """Return the right answer: the task's ``target``, ``answer`` or ``solution``.
 
     Raises:
-        Unscored: It has none of these.
+        Unscored: The task has none of these.
     """
     known = task_of(trajectory)
     for name in TARGETS:
@@ -69,7 +70,7 @@ def _library(needed_by: str) -> Any:
 
 
 class InspectScorer:
-    """A scorer of Inspect; see `from_inspect`."""
+    """An Inspect scorer as a trajectory scorer; made by `from_inspect`."""
 
     def __init__(
         self,
@@ -89,8 +90,8 @@ class InspectScorer:
         """Score an episode.
 
         Raises:
-            Unscored: It was not scored, or gave several values and nobody says what becomes of
-                them.
+            Unscored: Inspect did not score it, or returned several values and `combine` is not
+                given.
         """
         target = self._library.scorer.Target(self._target(trajectory))
         state = _state(self._library, self._messages(trajectory), trajectory, target)
@@ -105,14 +106,14 @@ class InspectScorer:
         if isinstance(value, Sequence) and not isinstance(value, str):
             value = {str(at): one for at, one in enumerate(value)}
         if not isinstance(value, Mapping):
-            return scored_as(self._finite(self.name, value, why))
+            return make_score(self._finite(self.name, value, why))
         parts = {name: self._finite(name, one, why) for name, one in value.items()}
         if self._combine is None:
             raise Unscored(
                 f"{self.name} gave several values ({', '.join(parts)}); say what the reward is: "
                 "from_inspect(..., combine=...)"
             )
-        return scored_as(self._combine(parts))
+        return make_score(self._combine(parts))
 
     def _finite(self, name: str, value: Any, why: str) -> float:
         number = math.nan if value is None else _number(name, value)
@@ -122,7 +123,7 @@ class InspectScorer:
 
 
 def _number(name: str, value: Any) -> float:
-    """A value as a number. Inspect's own function makes 0 of what it does not know."""
+    """Convert a value to a number. Inspect's own function turns unknown values into 0."""
     if isinstance(value, str):
         known = GRADES.get(value, WORDS.get(value.lower()))
         if known is not None:
@@ -140,21 +141,21 @@ def from_inspect(
     combine: Callable[[Mapping[str, float]], float] | None = None,
     messages: Callable[[Trajectory[Any, Any]], list[Message]] = as_messages,
 ) -> InspectScorer:
-    """Make a scorer of a scorer of Inspect AI.
+    """Make a trajectory scorer from a scorer of Inspect AI.
 
         from inspect_ai.scorer import match
 
         scorer = from_inspect(match(numeric=True))
 
-    The state that it is given holds the conversation, what the agent said last as the model's
-    output, and the task's criteria and metadata. There is no sandbox: a scorer that looks into one
-    fails, and the episode is unscored.
+    The state holds the conversation, the agent's last message as the model's output, and the task's
+    criteria and metadata. There is no sandbox: a scorer that uses one fails, and the episode is
+    unscored.
 
     Args:
-        scorer: What ``match()`` or ``model_graded_qa(model=...)`` give, say.
-        target: The right answer of an episode's task.
-        combine: Makes one number of several, where the scorer gives several by name.
-        messages: How an episode is written as a conversation.
+        scorer: The scorer, such as ``match()`` or ``model_graded_qa(model=...)``.
+        target: Returns the right answer for an episode.
+        combine: Makes one number of several, for a scorer that returns several by name.
+        messages: Converts an episode to a conversation.
 
     Raises:
         MissingPackage: Inspect AI is not installed.
@@ -165,7 +166,7 @@ def from_inspect(
 def _state(
     library: Any, messages: list[Message], trajectory: Trajectory[Any, Any], target: Any
 ) -> Any:
-    prompt, completion = split(messages)
+    prompt, completion = split_prompt(messages)
     known = task_of(trajectory)
     return library.solver.TaskState(
         model=library.model.ModelName(MODEL),
@@ -181,7 +182,7 @@ def _state(
 
 
 def _chat(library: Any, messages: Sequence[Message]) -> list[Any]:
-    """Messages as Inspect has them."""
+    """Convert messages to Inspect's message classes."""
     return [_typed(library, message) for message in messages]
 
 
@@ -225,19 +226,19 @@ def to_inspect(
     metrics: Sequence[Any] | None = None,
     episode: Callable[..., Trajectory[Any, Any]] = from_messages,
 ) -> Any:
-    """Make a scorer of Inspect AI.
+    """Make a scorer of Inspect AI from a trajectory scorer.
 
         task = Task(dataset=..., solver=generate(), scorer=to_inspect(scorer))
 
     The task of an episode has the sample's ``id``, its input as ``prompt``, its target as
-    ``criteria.target``, and its metadata. What could not be scored is an unscored sample, which the
-    metrics leave out, with why as its explanation.
+    ``criteria.target``, and its metadata. An episode that cannot be scored is an unscored sample,
+    which the metrics leave out, with the reason as its explanation.
 
     Args:
-        scorer: What scores; a rubric by `from_rubric`.
-        name: What Inspect calls it; by default the scorer's name.
+        scorer: The scorer; use `from_rubric` for a rubric.
+        name: Name of the scorer in Inspect; by default the scorer's own name.
         metrics: Inspect's metrics; by default the mean and its standard error.
-        episode: Makes the episode of a prompt, a completion and the keyword ``task``.
+        episode: Makes an episode from a prompt, a completion and the keyword ``task``.
 
     Raises:
         MissingPackage: Inspect AI is not installed.
@@ -262,7 +263,7 @@ def to_inspect(
 
 
 def _identifier(name: str) -> str:
-    """A name that Inspect can register, and a log can show."""
+    """Turn a name into an identifier that Inspect can register and log."""
     return re.sub(r"\W+", "_", name.rpartition(".")[2]).strip("_") or "openenv"
 
 
@@ -270,7 +271,7 @@ async def _scored(
     scorer: TrajectoryScorer, episode: Callable[..., Trajectory[Any, Any]], state: Any, target: Any
 ) -> Score:
     messages = [_plain(one) for one in state.messages]
-    prompt, completion = split(messages)
+    prompt, completion = split_prompt(messages)
     wanted = target.text if len(target) == 1 else list(target)
     given = state.input if isinstance(state.input, str) else [_plain(one) for one in state.input]
     task = Fields(
@@ -287,7 +288,7 @@ async def _scored(
 
 
 def _plain(message: Any) -> Message:
-    """A message of Inspect in the form of chat completions."""
+    """Convert a message of Inspect to the form of chat completions."""
     plain: Message = {"role": message.role, "content": message.text}
     if message.role == "tool":
         plain |= {"tool_call_id": message.tool_call_id, "name": message.function}

@@ -1,11 +1,10 @@
-"""Limits on a scorer: time, attempts, concurrent calls; and a cache of its scores.
+"""Limits on a scorer (time, attempts, concurrent calls) and a cache of scores.
 
 Invariants:
 
 - A call holds one slot of `ScoringSlots` from start to end. A thread cannot be killed, so a call
   that exceeded its time limit keeps its slot until its thread returns; if all slots are held by
-  such
-  calls, waiters fail at once instead of waiting forever.
+  such calls, waiters fail at once instead of waiting forever.
 - With a cache, equal episodes that arrive together are scored once: the first caller leads, the
   others wait for its future (`_running`). If the leader is cancelled, a waiter takes over.
 - Slots and futures are shared by threads and event loops; every change is made under a lock, and
@@ -27,11 +26,11 @@ from typing import Any
 from openenv._internal.backoff import backoff_s
 from openenv.errors import OpenEnvError, Unscored
 from openenv.reward import Score
-from openenv.rewards.delayed import Trajectory, TrajectoryScorer, failed
-from openenv.rewards.external.cache import MemoryCache, ScoreCache, cache_of, key_of
+from openenv.rewards.delayed import Trajectory, TrajectoryScorer, score_of_failure
+from openenv.rewards.external.cache import MemoryCache, ScoreCache, cache_key, open_cache
 from openenv.rewards.external.scorers import (
     TEMPORARY_STATUS,
-    Temporary,
+    TemporarilyUnscored,
     as_score,
     identity_of,
     is_coroutine_function,
@@ -39,7 +38,7 @@ from openenv.rewards.external.scorers import (
     on_thread,
 )
 
-__all__ = ["Bounded", "Slots", "bounded", "is_temporary"]
+__all__ = ["BoundedScorer", "ScoringSlots", "bounded", "is_temporary"]
 
 logger = logging.getLogger(__name__)
 
@@ -54,17 +53,17 @@ LONGEST_CHAIN = 10
 END_GRACE_S = 1.0  # for a coroutine that was cancelled
 
 
-class _Abandoned(Exception):
-    """Raised in waiters when the caller that was scoring for all of them was cancelled."""
+class _ScoringAbandoned(Exception):
+    """An error for waiters: the caller that was scoring for all of them was cancelled."""
 
 
 def is_temporary(error: BaseException) -> bool:
-    """Return whether the same call may succeed if it is repeated after this error.
+    """Return whether a repeated call may succeed after this error.
 
-    True for `Temporary`, a timeout, a refused or broken connection, and an HTTP status that says
-    that a
-    server is busy. The status is read from ``status_code``, as set by the clients of OpenAI and
-    Anthropic and by httpx, or from the ``status`` of an `LLMError`. Causes are searched too.
+    True for `TemporarilyUnscored`, a timeout, a refused or broken connection, and an HTTP status
+    that says that a server is busy. The status is read from ``status_code``, as set by the clients
+    of OpenAI and Anthropic and by httpx, or from the ``status`` of an `LLMError`. Causes are
+    searched too.
     """
     seen: BaseException | None = error
     for _ in range(LONGEST_CHAIN):
@@ -76,14 +75,14 @@ def is_temporary(error: BaseException) -> bool:
         if isinstance(status, int):
             return status in TEMPORARY_STATUS
         if isinstance(seen, Unscored):
-            return isinstance(seen, Temporary)
+            return isinstance(seen, TemporarilyUnscored)
         if isinstance(seen, ConnectionError | TimeoutError | asyncio.TimeoutError):
             return True
         seen = seen.__cause__ or seen.__context__
     return False
 
 
-class Slots:
+class ScoringSlots:
     """A semaphore for calls that is shared by all threads and event loops.
 
     A call that exceeds its time limit keeps its slot until it really ends.
@@ -130,8 +129,7 @@ class Slots:
             self._free += 1
 
     def be_overdue(self) -> None:
-        """Record that a call exceeded its time limit; if all slots are overdue, fail the waiters.
-        """
+        """Record that a call exceeded its time limit; fail all waiters if no slot is left."""
         with self._lock:
             self._overdue += 1
             stuck = []
@@ -152,7 +150,7 @@ class Slots:
         return Unscored(f"{held} held by scoring that is overdue and cannot be ended")
 
 
-class Bounded:
+class BoundedScorer:
     """A scorer with limits; made by `bounded`."""
 
     def __init__(
@@ -160,7 +158,7 @@ class Bounded:
         scorer: TrajectoryScorer,
         timeout_s: float | None,
         retries: int,
-        slots: Slots,
+        slots: ScoringSlots,
         cache: ScoreCache | None,
         identity: str | None,
         retry_on: Callable[[BaseException], bool],
@@ -181,7 +179,7 @@ class Bounded:
 
     @property
     def is_batch(self) -> bool:
-        """Whether the scorer takes several episodes in one call."""
+        """True if the scorer takes several episodes in a call."""
         return hasattr(self.scorer, "score_many")
 
     async def __call__(self, trajectory: Trajectory[Any, Any]) -> Score:
@@ -215,11 +213,11 @@ class Bounded:
         return [score for score in scores if score is not None]
 
     def _key(self, trajectory: Trajectory[Any, Any]) -> str | None:
-        """Return the cache key of an episode, or None if its score is not cached."""
+        """Return the cache key of an episode, or None for an episode that is not cached."""
         if self.cache is None:
             return None
         try:
-            return key_of(self._kept_as, trajectory)
+            return cache_key(self._kept_as, trajectory)
         except Unscored as error:  # which says nothing of whether it can be scored
             logger.warning("a score is not kept: %s", error)
             return None
@@ -247,12 +245,12 @@ class Bounded:
             return self._why(error)
 
     def _why(self, error: Exception) -> Score:
-        return failed(error, f"the scorer {self.name}")
+        return score_of_failure(error, f"the scorer {self.name}")
 
     # ------------------------------------------------------------------ once for all who ask
 
     async def _once(self, key: str, trajectory: Trajectory[Any, Any]) -> Score:
-        """Return the cached score or compute it, once for all concurrent callers."""
+        """Return the cached score, or compute a score that all concurrent callers share."""
         while (found := self._kept(key)) is None:
             with self._lock:
                 running = self._running.get(key)
@@ -264,7 +262,7 @@ class Bounded:
                 return await self._leading(key, trajectory, mine)
             try:
                 return await asyncio.wrap_future(running)
-            except _Abandoned:
+            except _ScoringAbandoned:
                 continue
         return found
 
@@ -279,7 +277,7 @@ class Bounded:
             self._keep(key, score)
         except BaseException as error:
             self._end(key)
-            mine.set_exception(error if isinstance(error, Exception) else _Abandoned())
+            mine.set_exception(error if isinstance(error, Exception) else _ScoringAbandoned())
             raise
         self._end(key)
         mine.set_result(score)
@@ -353,8 +351,7 @@ class Bounded:
         """Wait for work that holds a slot, and release the slot when the work ends.
 
         A coroutine is cancelled when its time is up. A thread cannot be ended: it is left running
-        and holds
-        its slot until it returns.
+        and holds its slot until it returns.
         """
         is_thread = isinstance(work, concurrent.futures.Future)
         waited, is_late = asyncio.wrap_future(work), False
@@ -374,7 +371,7 @@ class Bounded:
         waited.cancel()
         self._leave(work, is_overdue=not work.done())
         if is_late:
-            raise Temporary(f"it was not scored within {self.timeout_s:g} s")
+            raise TemporarilyUnscored(f"it was not scored within {self.timeout_s:g} s")
         raise Unscored("scoring was cancelled")
 
     def _leave(self, work: _Work, *, is_overdue: bool) -> None:
@@ -437,31 +434,26 @@ def bounded(
     cache: ScoreCache | str | os.PathLike[str] | int | None = None,
     identity: str | None = None,
     retry_on: Callable[[BaseException], bool] = is_temporary,
-) -> Bounded:
-    """Limit the time, attempts and concurrency of a scorer, and cache its scores.
+) -> BoundedScorer:
+    """Limit the time, attempts and concurrency of a scorer, and cache the scores.
 
         env.trajectory_scorer = bounded(http_scorer(URL), timeout_s=10, cache="scores")
 
     The result is a scorer too: a coroutine function for any number of threads and event loops. A
-    plain
-    scorer is called on threads, so that it does not block the event loop. An episode that is not
-    scored
-    in time or after the last attempt is `Unscored`, with the reason, and never 0.
+    plain scorer is called on threads, so that it does not block the event loop. An episode that is
+    not scored in time or after the last attempt is `Unscored`, with the reason, and never 0.
 
     Args:
         scorer: The scorer to limit.
         timeout_s: Time limit in seconds for one attempt, without the wait for a slot; None for no
             limit. A coroutine is cancelled; a thread cannot be ended and keeps its slot.
         retries: Number of further attempts after a temporary error. Pauses grow from up to 0.5 s to
-            up
-            to 30 s; a server's ``Retry-After`` is obeyed up to 30 s.
+            up to 30 s; a server's ``Retry-After`` is obeyed up to 30 s.
         concurrency: Maximum number of concurrent calls of this scorer in the process; fewer if its
             ``max_concurrency`` is lower. If all of them exceeded their time limit, further calls
-            are
-            unscored at once.
+            are unscored at once.
         cache: A directory, a number of scores to keep in memory, or a `ScoreCache`. Equal episodes
-            are
-            then scored once, also if they arrive together. Failures are not cached.
+            are then scored once, also if they arrive together. Failures are not cached.
         identity: Text that identifies the scorer in the cache; by default `identity_of` derives it.
             Change it when the scorer starts to score differently: with another model of a judge,
             say.
@@ -476,11 +468,11 @@ def bounded(
     if retries < 0:
         raise ValueError(f"retries must be at least 0, not {retries}")
     identity = identity or identity_of(scorer)
-    kept = cache_of(cache)
+    kept = open_cache(cache)
     if identity is None and kept is not None and not isinstance(kept, MemoryCache):
         raise ValueError(
             f"nobody can tell what identifies the scorer {name_of(scorer)}, by which scores are "
             "kept: give identity=, a text that changes when it scores in another way"
         )
-    slots = Slots(min(concurrency, getattr(scorer, "max_concurrency", concurrency)))
-    return Bounded(scorer, timeout_s, retries, slots, kept, identity, retry_on)
+    slots = ScoringSlots(min(concurrency, getattr(scorer, "max_concurrency", concurrency)))
+    return BoundedScorer(scorer, timeout_s, retries, slots, kept, identity, retry_on)

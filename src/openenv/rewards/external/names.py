@@ -1,4 +1,4 @@
-"""Scorers by name, as commands take them."""
+"""Lookup of scorers and credit assignments by the names that commands take."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from openenv.rewards.credit import TokenCredit, last_token, spread_over_tokens
 from openenv.rewards.delayed import TrajectoryScorer
 from openenv.rewards.rubric import Rubric
 
-__all__ = ["ScorerNameError", "imported", "scorer_named", "token_credit_named"]
+__all__ = ["ScorerNameError", "import_named", "resolve_scorer", "resolve_token_credit"]
 
 
 SCHEMES = ("command", "http", "https", "reasoning_gym")
 
 
 class ScorerNameError(OpenEnvError, ValueError):
-    """A text names no scorer; it says what was expected."""
+    """A text that names no scorer. The message says what was expected."""
 
 
-def scorer_named(name: str) -> TrajectoryScorer:
-    """The scorer that a text names.
+def resolve_scorer(name: str) -> TrajectoryScorer:
+    """Return the scorer that a text names.
 
     Args:
         name: One of
@@ -35,8 +35,8 @@ def scorer_named(name: str) -> TrajectoryScorer:
             - ``reasoning_gym:DATASET``: see `openenv.rewards.external.from_reasoning_gym`.
 
     Raises:
-        ScorerNameError: There is none of that name.
-        MissingPackage: A library that it needs is not installed.
+        ScorerNameError: The text names no scorer.
+        MissingPackage: The scorer needs a library that is not installed.
     """
     from openenv.rewards import external
 
@@ -50,7 +50,7 @@ def scorer_named(name: str) -> TrajectoryScorer:
             return external.from_reasoning_gym(rest)
     except ValueError as error:
         raise ScorerNameError(f"{name!r}: {error}") from error
-    return _as_scorer(name, imported(name))
+    return _as_scorer(name, import_named(name))
 
 
 def _as_scorer(name: str, found: Any) -> TrajectoryScorer:
@@ -70,11 +70,11 @@ def _as_scorer(name: str, found: Any) -> TrajectoryScorer:
     return cast("TrajectoryScorer", found)
 
 
-def token_credit_named(name: str) -> TokenCredit:
-    """The credit assignment to tokens of a name: ``last``, ``spread`` or ``module:function``.
+def resolve_token_credit(name: str) -> TokenCredit:
+    """Return the token credit assignment that ``last``, ``spread`` or ``module:function`` names.
 
     Raises:
-        ScorerNameError: There is none of that name.
+        ScorerNameError: The name is unknown.
     """
     known: dict[str, TokenCredit] = {"last": last_token, "spread": spread_over_tokens}
     if name in known:
@@ -84,17 +84,17 @@ def token_credit_named(name: str) -> TokenCredit:
             f"there is no credit assignment to tokens {name!r}, but {', '.join(known)} and "
             "module:function"
         )
-    found = imported(name)
+    found = import_named(name)
     if not callable(found):
         raise ScorerNameError(f"{name!r} is {type(found).__name__}; expected a function")
     return cast("TokenCredit", found)
 
 
-def imported(name: str) -> Any:
-    """Import what ``module:attribute``, or ``file.py:attribute``, names.
+def import_named(name: str) -> Any:
+    """Import the object that ``module:attribute`` or ``file.py:attribute`` names.
 
     Raises:
-        ScorerNameError: There is no such module, file or attribute.
+        ScorerNameError: The module, file or attribute does not exist.
     """
     place, _, attribute = name.rpartition(":")
     if not place or not attribute:

@@ -1,13 +1,13 @@
-"""Scorers of Reasoning Gym (https://github.com/open-thought/reasoning-gym), and scorers for it.
+"""Bridges to and from Reasoning Gym (https://github.com/open-thought/reasoning-gym).
 
-Its datasets score an answer against the entry that was asked, from 0 to 1.
+A dataset of Reasoning Gym scores an answer against the entry that was asked, from 0 to 1.
 
 Version 0.1.25 scores by evaluating text in eleven datasets: by `eval`, or by SymPy's
-``parse_expr``, which is `eval` too. In nine of them the text is the answer, so that an agent could
-answer with a program, which would run here; in the others it is of the entry, which may come from a
-file. For the nine the guards of the reasoning_gym environment are put in place, which read literals
-and formulas only. Where there are none, or they do not know the dataset, it is refused, unless the
-caller says that it may evaluate.
+``parse_expr``, which uses `eval`. In nine of them the text is the answer, so an agent could answer
+with a program, which would run here; in the other two the text is from the entry, which may come
+from a file. For the nine this module installs the guards of the reasoning_gym environment, which
+accept literals and formulas only. A dataset without a guard is refused unless the caller passes
+``may_evaluate=True``.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from typing import Any
 from openenv._internal.packages import needs
 from openenv.errors import Unscored
 from openenv.reward import Score
-from openenv.rewards.delayed import Trajectory, TrajectoryScorer, failed
+from openenv.rewards.delayed import Trajectory, TrajectoryScorer, score_of_failure
 from openenv.rewards.external.conversation import (
     Message,
     as_messages,
     from_messages,
     last_text,
-    row_task,
+    task_from_row,
     task_of,
 )
 from openenv.rewards.external.fields import with_fields
 from openenv.rewards.external.scorers import (
     identity_with,
-    plain,
+    make_score,
     result_of,
-    scored_as,
-    scored_now,
+    score_now,
+    to_json_value,
 )
 
 __all__ = ["ReasoningGymScorer", "entry_of", "from_reasoning_gym", "to_reasoning_gym"]
@@ -47,21 +47,21 @@ EVALUATING = frozenset({"eval", "exec", "parse_expr", "sympify"})
 
 
 def entry_of(trajectory: Trajectory[Any, Any]) -> dict[str, Any]:
-    """The entry of the dataset that was asked in an episode.
+    """Return the dataset entry that was asked in an episode.
 
-    It is what the task calls ``entry``; or its ``question``, ``answer`` and ``metadata``; or what
-    the reasoning_gym environment shows in the end as ``question``, ``correct_answer`` and
-    ``dataset_metadata``.
+    The entry is the task's ``entry``; or its ``question``, ``answer`` and ``metadata``; or the last
+    observation's ``question``, ``correct_answer`` and ``dataset_metadata``, as the reasoning_gym
+    environment returns them.
 
     Raises:
-        Unscored: There is none of these.
+        Unscored: None of these is present.
     """
     known = task_of(trajectory)
     if isinstance(known.get("entry"), dict):
         return dict(known["entry"])
     if {"question", "answer", "metadata"} <= known.keys():
         return {name: known[name] for name in ("question", "answer", "metadata")}
-    shown = plain(trajectory[-1][1]) if trajectory else None
+    shown = to_json_value(trajectory[-1][1]) if trajectory else None
     if isinstance(shown, dict) and shown.get("dataset_metadata") is not None:
         answer, metadata = shown.get("correct_answer"), shown["dataset_metadata"]
         return {"question": shown.get("question"), "answer": answer, "metadata": metadata}
@@ -69,7 +69,7 @@ def entry_of(trajectory: Trajectory[Any, Any]) -> dict[str, Any]:
 
 
 class ReasoningGymScorer:
-    """A dataset of Reasoning Gym; see `from_reasoning_gym`."""
+    """A dataset of Reasoning Gym as a trajectory scorer; made by `from_reasoning_gym`."""
 
     max_concurrency = 1  # a dataset is nothing that threads may share
 
@@ -96,7 +96,7 @@ class ReasoningGymScorer:
 
         Raises:
             Unscored: There is no entry, or no answer.
-            Exception: What the dataset raises at an answer that it cannot read.
+            Exception: Any error of the dataset on an answer that it cannot read.
         """
         entry = dict(self._entry(trajectory))
         if self._answer is not None:
@@ -104,17 +104,17 @@ class ReasoningGymScorer:
         else:
             answer = last_text(self._messages(trajectory))
         with self._lock:
-            return scored_as(self.dataset.score_answer(answer, entry))
+            return make_score(self.dataset.score_answer(answer, entry))
 
     def score_many(self, trajectories: Sequence[Trajectory[Any, Any]]) -> list[Score]:
-        """Score several episodes, one after the other."""
+        """Score several episodes in turn."""
         return [self._told(one) for one in trajectories]
 
     def _told(self, trajectory: Trajectory[Any, Any]) -> Score:
         try:
             return self(trajectory)
         except Exception as error:
-            return failed(error, self.name)
+            return score_of_failure(error, self.name)
 
 
 def from_reasoning_gym(
@@ -126,23 +126,23 @@ def from_reasoning_gym(
     may_evaluate: bool = False,
     **config: Any,
 ) -> ReasoningGymScorer:
-    """Make a scorer of a dataset of Reasoning Gym.
+    """Make a trajectory scorer from a dataset of Reasoning Gym.
 
         scorer = from_reasoning_gym("leg_counting")
 
     Args:
-        dataset: Its name, or one that was made.
-        entry: The entry that was asked in an episode.
-        answer: The answer that was given; by default what the agent said last.
-        messages: How an episode is written as a conversation.
-        may_evaluate: A dataset that runs what an answer, or an entry, says as Python may do so.
-        **config: Options of the dataset, where it is named.
+        dataset: The name of a dataset, or a dataset.
+        entry: Returns the entry that was asked in an episode.
+        answer: Returns the answer that was given; by default the text of the agent's last message.
+        messages: Converts an episode to a conversation.
+        may_evaluate: Allow a dataset that evaluates the text of an answer or entry as Python.
+        **config: Options of the dataset, if `dataset` is a name.
 
     Raises:
-        MissingPackage: Reasoning Gym is not installed; or the dataset evaluates text, and what
-            guards it is not installed.
-        ValueError: There is no such dataset, it does not take these options, or it evaluates text
-            and is not guarded.
+        MissingPackage: Reasoning Gym is not installed; or the dataset evaluates text, and the
+            guards are not installed.
+        ValueError: The dataset is unknown, does not accept these options, or evaluates text without
+            a guard.
     """
     with needs("from_reasoning_gym"):
         import reasoning_gym  # pyright: ignore[reportMissingImports]
@@ -179,7 +179,7 @@ def _version() -> str:
 
 
 def _parts(dataset: Any) -> Iterator[Any]:
-    """A dataset, and those that a composite one is made of."""
+    """Iterate over a dataset and the datasets inside a composite."""
     yield dataset
     inner = getattr(dataset, "datasets", None)
     for one in inner.values() if isinstance(inner, dict) else ():
@@ -204,7 +204,7 @@ def _check_guarded(dataset: Any) -> None:
 
 
 def _names_used(cls: type) -> set[str]:
-    """The names that scoring an answer comes to, by whatever functions of the library."""
+    """Return all names that scoring an answer uses, through all functions of the library."""
     seen: set[Any] = set()
     names: set[str] = set()
     waiting = [cls.score_answer]  # type: ignore[attr-defined]
@@ -244,23 +244,23 @@ def to_reasoning_gym(
     *,
     episode: Callable[..., Trajectory[Any, Any]] = from_messages,
 ) -> Any:
-    """Make a dataset of Reasoning Gym whose answers are scored by a scorer.
+    """Make a copy of a dataset of Reasoning Gym that scores answers with a trajectory scorer.
 
     The episode has the question as its prompt, the answer as its only step, and the entry as the
-    criteria of its task. Where it cannot be scored, `Unscored` is raised from ``score_answer``.
+    criteria of its task. ``score_answer`` raises `Unscored` if the episode cannot be scored.
 
     Args:
-        dataset: A dataset; it stays as it is.
-        scorer: What scores; a rubric by `from_rubric`.
-        episode: Makes the episode of a prompt, a completion and the keyword ``task``.
+        dataset: A dataset; not modified.
+        scorer: The scorer; use `from_rubric` for a rubric.
+        episode: Makes an episode from a prompt, a completion and the keyword ``task``.
 
     Returns:
-        A dataset that asks the same.
+        A dataset with the same questions.
     """
 
     def score_answer(answer: str | None, entry: dict[str, Any]) -> float:
-        task = row_task(entry["question"], with_fields(dict(entry)))
-        score = result_of(scored_now(scorer, episode(entry["question"], answer or "", task=task)))
+        task = task_from_row(entry["question"], with_fields(dict(entry)))
+        score = result_of(score_now(scorer, episode(entry["question"], answer or "", task=task)))
         if score.value is None:
             raise Unscored("the scorer had nothing to say")
         return float(score.value)

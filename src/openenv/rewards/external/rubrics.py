@@ -1,4 +1,4 @@
-"""Rubrics of OpenEnv as scorers of episodes, and scorers as rubrics."""
+"""Bridges between rubrics, which score steps, and scorers, which score episodes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from openenv.errors import Unscored
 from openenv.reward import Score, adds_up, components_of
 from openenv.rewards.credit import terminal
 from openenv.rewards.delayed import Trajectory, TrajectoryScorer
-from openenv.rewards.external.limits import Slots
-from openenv.rewards.external.scorers import as_score, name_of, on_thread, scored_as
+from openenv.rewards.external.limits import ScoringSlots
+from openenv.rewards.external.scorers import as_score, make_score, name_of, on_thread
 from openenv.rewards.rubric import NO_PARTS, Rubric, is_pending
 from openenv.rewards.trajectory import TrajectoryRubric
 
@@ -22,34 +22,34 @@ AnyRubric = Rubric | Callable[[Any, Any], Any]
 
 
 class RubricScorer:
-    """A rubric as a scorer of episodes; see `from_rubric`."""
+    """A rubric as a trajectory scorer; made by `from_rubric`."""
 
     def __init__(self, rubric: AnyRubric | type[Rubric], name: str) -> None:
         self.rubric = rubric
         self.name = name
         if not isinstance(rubric, type):
             self.max_concurrency = 1  # it knows one episode at a time
-        self._turns = Slots(1)
+        self._turns = ScoringSlots(1)
 
     async def __call__(self, trajectory: Trajectory[Any, Any]) -> Score:
         """Score an episode.
 
         Raises:
             Unscored: The rubric could not score a step.
-            Exception: Whatever it raises.
+            Exception: Any other error of the rubric.
         """
         if isinstance(self.rubric, type):
-            return await _Play(self.rubric(), trajectory).score()
+            return await _Replay(self.rubric(), trajectory).score()
         await self._turns.acquire()
-        play = _Play(self.rubric, trajectory)
+        play = _Replay(self.rubric, trajectory)
         try:
             return await play.score()
         finally:
             play.when_over(self._turns.release)
 
 
-class _Play:
-    """An episode that a rubric is shown again."""
+class _Replay:
+    """A replay of a recorded episode to a rubric."""
 
     def __init__(self, rubric: Any, trajectory: Trajectory[Any, Any]) -> None:
         self.rubric = rubric
@@ -59,7 +59,7 @@ class _Play:
         self._work: Any = None
 
     def when_over(self, then: Callable[[], None]) -> None:
-        """Call `then` once no thread is in the rubric any more."""
+        """Call `then` once no thread is running the rubric any more."""
         if self._work is None:
             then()
         else:
@@ -82,10 +82,10 @@ class _Play:
             return Score()
         value = math.fsum(given)
         parts = self.components if adds_up(value, self.components) else {}
-        return scored_as(value, parts, [reward or 0.0 for reward in self.rewards])
+        return make_score(value, parts, [reward or 0.0 for reward in self.rewards])
 
     async def _of_the_end(self) -> Score:
-        """The score of a rubric that scores the episode as a whole."""
+        """Return the score of a rubric that scores the episode as a whole."""
         is_done = self.trajectory and getattr(self.trajectory[-1][1], "done", False)
         if not is_done:
             value = await self._called(self.rubric.score_trajectory, self.rubric.trajectory)
@@ -93,15 +93,15 @@ class _Play:
         if self.rewards[-1] is None:
             return Score()
         shares = await self._called(self.rubric.compute_step_rewards)
-        return scored_as(self.rewards[-1], components_of(self.rubric), shares)
+        return make_score(self.rewards[-1], components_of(self.rubric), shares)
 
     async def _called(self, function: Callable[..., Any], *arguments: Any) -> Any:
         self._work = on_thread(function, *arguments)
         outcome = await asyncio.wrap_future(self._work)
         return await outcome if is_pending(outcome) else outcome
 
-    def _step_until_pending(self) -> _Pending | None:
-        """Show it one step after the other, up to one that has to be awaited."""
+    def _step_until_pending(self) -> _PendingScore | None:
+        """Score steps until one has to be awaited."""
         while len(self.rewards) < len(self.trajectory):
             action, observation = self.trajectory[len(self.rewards)]
             try:
@@ -109,11 +109,11 @@ class _Play:
             except Unscored as error:
                 raise self._at_step(error) from error
             if is_pending(outcome):
-                return _Pending(outcome)
+                return _PendingScore(outcome)
             self._note(outcome)
         return None
 
-    async def _step(self, pending: _Pending) -> Any:
+    async def _step(self, pending: _PendingScore) -> Any:
         try:
             return await pending.outcome
         except Unscored as error:
@@ -130,25 +130,25 @@ class _Play:
             self.components[name] = self.components.get(name, 0.0) + part
 
 
-class _Pending:
-    """What a step has to await."""
+class _PendingScore:
+    """A step's score that has to be awaited."""
 
     def __init__(self, outcome: Any) -> None:
         self.outcome = outcome
 
 
 def from_rubric(rubric: AnyRubric | type[Rubric], *, name: str | None = None) -> RubricScorer:
-    """Make a scorer of episodes of a rubric, which is shown the episode again, step by step.
+    """Make a trajectory scorer that replays each episode to a rubric, step by step.
 
-    Each step gets what the rubric gives for it, and the episode is worth the sum. One that scores
-    the episode as a whole (`TrajectoryRubric`) gives its score at the end, and the steps what it
-    says; where the episode was cut off, and no observation is done, its `score_trajectory` is
-    asked.
+    Each step gets the rubric's score, and the episode gets their sum. A rubric that scores the
+    episode as a whole (`TrajectoryRubric`) gives its score at the end, and its own rewards of
+    steps; if the episode was cut off, so that no observation is done, its `score_trajectory` is
+    called.
 
     Args:
-        rubric: A rubric, which then scores one episode at a time; a class, of which there is a new
-            one for each episode; or a function of an action and an observation.
-        name: What to call it; by default the name of its class.
+        rubric: A rubric, which then scores one episode at a time; a class, of which each episode
+            gets a new instance; or a function of an action and an observation.
+        name: Name of the scorer; by default the name of the class.
     """
     own = rubric if isinstance(rubric, type) else type(rubric)
     return RubricScorer(
@@ -157,7 +157,7 @@ def from_rubric(rubric: AnyRubric | type[Rubric], *, name: str | None = None) ->
 
 
 class ScorerRubric(Rubric):
-    """A scorer that scores each step as an episode of its own; see `to_rubric`."""
+    """A rubric that scores each step with a trajectory scorer; made by `to_rubric`."""
 
     def __init__(self, scorer: TrajectoryScorer, name: str) -> None:
         super().__init__()
@@ -182,7 +182,7 @@ class ScorerRubric(Rubric):
 
 
 class WholeScorerRubric(TrajectoryRubric):
-    """A scorer that scores the episode at its end; see `to_rubric`."""
+    """A rubric that scores an episode at the end with a scorer; made by `to_rubric`."""
 
     def __init__(self, scorer: TrajectoryScorer, name: str) -> None:
         super().__init__(keep=getattr(scorer, "keep", None))
@@ -210,10 +210,10 @@ class WholeScorerRubric(TrajectoryRubric):
         return self._score.value
 
     def compute_step_rewards(self) -> list[float]:
-        """What the scorer said that each step gets; the last one all of it, if it did not say.
+        """Return the scorer's rewards of steps; without any, give the last step the whole score.
 
         Raises:
-            Unscored: The episode has no score: it goes on, or could not be scored.
+            Unscored: The episode goes on or could not be scored.
         """
         if self._score is None or self._score.value is None:
             raise Unscored("the episode has no score that its steps could share")
@@ -235,15 +235,15 @@ def _known(score: Score) -> Score:
 def to_rubric(
     scorer: TrajectoryScorer, *, whole: bool = False, name: str | None = None
 ) -> ScorerRubric | WholeScorerRubric:
-    """Make a rubric of a scorer, to stand among others: in a `WeightedSum`, say.
+    """Make a rubric from a trajectory scorer, for example as a child of a `WeightedSum`.
 
         rubric = WeightedSum([Correct(), to_rubric(http_scorer(URL))], [0.8, 0.2])
 
     Args:
-        scorer: What scores. If it has to be awaited, so has the rubric.
-        whole: Score the episode at its end, and 0 before that; by default each step is scored as
-            an episode of its own.
-        name: What its component is called; by default the scorer's name.
+        scorer: The scorer. If it has to be awaited, so does the rubric.
+        whole: Score the episode at its end, and 0 before; by default each step is scored as an
+            episode with one step.
+        name: Name of the component; by default the scorer's name.
     """
     name = name or name_of(scorer).rpartition(".")[2]
     return WholeScorerRubric(scorer, name) if whole else ScorerRubric(scorer, name)

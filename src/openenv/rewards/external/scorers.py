@@ -1,12 +1,12 @@
-"""What a scorer is to all bridges, and what may come of it.
+"""Functions that all bridges share: call a scorer, read the result, identify the scorer.
 
-A scorer is a function, plain or ``async def``, of a `Trajectory`: what `openenv.rewards.delayed`
-calls a trajectory scorer. So each goes wherever one is taken: `Environment.trajectory_scorer`, a
-client, a rollout, ``openenv score``. It may have, beside that,
+A scorer is a function, plain or ``async def``, of a `Trajectory`: a trajectory scorer of
+`openenv.rewards.delayed`. So each is accepted by `Environment.trajectory_scorer`, a client, a
+rollout, and ``openenv score``. A scorer may also have
 
-- ``score_many(trajectories)``, plain or ``async def``: a list with one outcome for each, for those
-  who score several at a time;
-- ``identity``: text that is the same as long as it scores the same, by which scores are kept.
+- ``score_many(trajectories)``, plain or ``async def``, which returns one result per episode;
+- ``identity``: text that changes when the scorer starts to score differently; the key of its scores
+  in a cache.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from openenv.rewards.delayed import Trajectory, TrajectoryScorer
 
 __all__ = [
     "TEMPORARY_STATUS",
-    "Temporary",
-    "as_data",
+    "TemporarilyUnscored",
+    "trajectory_to_json",
     "as_score",
-    "canonical",
+    "canonical_json",
     "identity_of",
     "identity_with",
     "is_coroutine_function",
     "name_of",
     "on_thread",
-    "plain",
+    "to_json_value",
     "result_of",
-    "scored_as",
-    "scored_now",
-    "weighted",
+    "make_score",
+    "score_now",
+    "add_weighted",
 ]
 
 T = TypeVar("T")
@@ -53,11 +53,11 @@ MAX_REASON = 500
 TEMPORARY_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 
 
-class Temporary(Unscored):
-    """It could not be scored now, and it is worth to ask again: a server was busy, say.
+class TemporarilyUnscored(Unscored):
+    """A failure to score that may pass, such as a busy server.
 
     Attributes:
-        retry_after_s: Seconds that it asks to wait; None where it does not say.
+        retry_after_s: Seconds that the server asks to wait; None if it does not say.
     """
 
     def __init__(self, message: str, retry_after_s: float | None = None) -> None:
@@ -68,15 +68,15 @@ class Temporary(Unscored):
 # ------------------------------------------------------------------ what comes of it
 
 
-def scored_as(
+def make_score(
     value: float | None,
     components: Mapping[str, float] | None = None,
     step_rewards: Sequence[float] | None = None,
 ) -> Score:
-    """Make a score of numbers that somebody else gave.
+    """Make a score from numbers of another library.
 
     Raises:
-        Unscored: They are not finite, or the components do not add up.
+        Unscored: A number is not finite, or the components do not add up to the value.
     """
     try:
         number = None if value is None else float(value)
@@ -86,14 +86,14 @@ def scored_as(
 
 
 def as_score(outcome: Any, steps: int) -> Score:
-    """Read what a scorer gave: a number, a list of one a step, a `Score`, or None.
+    """Convert a scorer's result to a `Score`: a number, a list with a number per step, or None.
 
     Args:
-        outcome: What it gave.
-        steps: How many steps the episode has.
+        outcome: The result.
+        steps: Number of steps of the episode.
 
     Raises:
-        Unscored: It is none of these, or not finite; or there are more, or fewer, than steps.
+        Unscored: The result is of another type, not finite, or a list of another length.
     """
     if outcome is None:
         return Score()
@@ -103,11 +103,11 @@ def as_score(outcome: Any, steps: int) -> Score:
     if isinstance(outcome, str | bytes | Mapping):
         raise Unscored(f"expected a number, a list or a Score, got {outcome!r:.100}")
     if not isinstance(outcome, Sequence):
-        return scored_as(outcome)
+        return make_score(outcome)
     _check_count(outcome, steps)
-    score = scored_as(0.0, None, outcome)
+    score = make_score(0.0, None, outcome)
     assert score.step_rewards is not None
-    return scored_as(math.fsum(score.step_rewards), None, score.step_rewards)
+    return make_score(math.fsum(score.step_rewards), None, score.step_rewards)
 
 
 def _check_count(shares: Sequence[Any] | None, steps: int) -> None:
@@ -115,10 +115,10 @@ def _check_count(shares: Sequence[Any] | None, steps: int) -> None:
         raise Unscored(f"{len(shares)} rewards for {steps} steps")
 
 
-def weighted(
+def add_weighted(
     parts: Mapping[str, float | None], weights: Mapping[str, float] | None = None
 ) -> Score:
-    """Add up what several scorers gave, each times its weight; those that gave None are left out.
+    """Add up the rewards of several scorers, each times a weight; leave out None.
 
     Raises:
         Unscored: A number is not finite.
@@ -131,20 +131,20 @@ def weighted(
     components = {name: part * weights.get(name, 1.0) for name, part in given.items()}
     if not components:
         return Score()
-    return scored_as(math.fsum(components.values()), components if len(parts) > 1 else None)
+    return make_score(math.fsum(components.values()), components if len(parts) > 1 else None)
 
 
 # ------------------------------------------------------------------ calling it
 
 
 def is_coroutine_function(scorer: Any) -> bool:
-    """Whether calling it gives an awaitable."""
+    """Return whether calling the scorer gives an awaitable."""
     call = getattr(scorer, "__call__", None)  # noqa: B004  # of an instance, the method of its class
     return inspect.iscoroutinefunction(scorer) or inspect.iscoroutinefunction(call)
 
 
 def on_thread(function: Callable[..., T], *arguments: Any) -> concurrent.futures.Future[T]:
-    """Call a function on a thread of its own, which keeps nobody from ending the program."""
+    """Call a function on a new daemon thread, which does not keep the program from exiting."""
     future: concurrent.futures.Future[T] = concurrent.futures.Future()
     future.set_running_or_notify_cancel()
 
@@ -163,10 +163,9 @@ def on_thread(function: Callable[..., T], *arguments: Any) -> concurrent.futures
 
 
 def result_of(outcome: Any) -> Any:
-    """What a call came to, waiting for it here where it is to be awaited.
+    """Return the result of a call, blocking until an awaitable has finished.
 
-    A thread with a running event loop cannot wait for another one: the work is then done on a
-    thread of its own.
+    If this thread has a running event loop, another thread awaits it.
     """
     if not hasattr(outcome, "__await__"):
         return outcome
@@ -182,12 +181,12 @@ def result_of(outcome: Any) -> Any:
         return pool.submit(asyncio.run, awaited()).result()
 
 
-async def scored_now(scorer: TrajectoryScorer, trajectory: Trajectory[Any, Any]) -> Score:
-    """Have a scorer score an episode.
+async def score_now(scorer: TrajectoryScorer, trajectory: Trajectory[Any, Any]) -> Score:
+    """Score an episode and raise if there is no score.
 
     Raises:
-        Unscored: It cannot.
-        Exception: Whatever the scorer raises.
+        Unscored: The scorer could not score the episode.
+        Exception: Any other error of the scorer.
     """
     outcome = scorer(trajectory)
     if isinstance(outcome, Awaitable):
@@ -202,7 +201,7 @@ async def scored_now(scorer: TrajectoryScorer, trajectory: Trajectory[Any, Any])
 
 
 def name_of(scorer: Any) -> str:
-    """What to call it."""
+    """Return the scorer's name, for messages and components."""
     for attribute in ("name", "__qualname__"):
         name = getattr(scorer, attribute, None)
         if isinstance(name, str) and name:
@@ -211,10 +210,10 @@ def name_of(scorer: Any) -> str:
 
 
 def identity_of(scorer: Any) -> str | None:
-    """Text that is the same as long as it scores the same; None where that cannot be told.
+    """Return text that changes when the scorer starts to score differently, or None if unknown.
 
-    That is its ``identity``; of a function of a module, its name and its code. What the function
-    calls is not looked at.
+    The identity is the scorer's ``identity``, or for a function of a module, its name and a digest
+    of its code. Functions that it calls are not considered.
     """
     identity = getattr(scorer, "identity", None)
     if isinstance(identity, str):
@@ -232,9 +231,7 @@ def identity_of(scorer: Any) -> str | None:
 
 
 def identity_with(identity: str, *functions: Callable[..., Any]) -> str | None:
-    """The identity of a scorer that these functions are part of; None where that of one of them
-    cannot be told.
-    """
+    """Extend a scorer's identity by those of functions; return None if any is unknown."""
     told = [identity_of(function) for function in functions]
     return None if None in told else f"{identity}:{','.join(map(str, told))}"
 
@@ -242,13 +239,14 @@ def identity_with(identity: str, *functions: Callable[..., Any]) -> str | None:
 # ------------------------------------------------------------------ an episode as JSON
 
 
-def as_data(trajectory: Trajectory[Any, Any]) -> dict[str, Any]:
-    """An episode as JSON has it, with all that its task is scored by.
+def trajectory_to_json(trajectory: Trajectory[Any, Any]) -> dict[str, Any]:
+    """Convert an episode to JSON values, with all fields of the task that scoring may use.
 
-    Bytes are base64; a number that JSON has not (``NaN``, ``Infinity``) is its name.
+    Bytes become base64; numbers that JSON cannot express (``NaN``, ``Infinity``) become their
+    names.
 
     Raises:
-        Unscored: Something in it cannot be written as JSON.
+        Unscored: The episode contains a value that has no JSON form.
     """
     rewards = [*trajectory.rewards, *[None] * (len(trajectory) - len(trajectory.rewards))]
     steps = [
@@ -256,17 +254,17 @@ def as_data(trajectory: Trajectory[Any, Any]) -> dict[str, Any]:
         for (action, observation), reward in zip(trajectory, rewards, strict=False)
     ]
     return {
-        "task": plain(trajectory.task),
-        "first": plain(trajectory.first),
-        "steps": plain(steps),
+        "task": to_json_value(trajectory.task),
+        "first": to_json_value(trajectory.first),
+        "steps": to_json_value(steps),
     }
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON has it.
+def to_json_value(value: Any) -> Any:
+    """Convert a value to JSON values.
 
     Raises:
-        Unscored: It cannot be written as JSON.
+        Unscored: The value has no JSON form.
     """
     try:
         return to_jsonable_python(
@@ -282,8 +280,8 @@ def _of_array(value: Any) -> Any:
     raise ValueError(f"there is no JSON of {type(value).__name__}")
 
 
-def canonical(data: Any) -> bytes:
-    """Write JSON in the one way in which equal data are equal bytes."""
+def canonical_json(data: Any) -> bytes:
+    """Encode JSON so that equal data give equal bytes."""
     return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode(
         "utf-8", "surrogatepass"
     )

@@ -1,9 +1,9 @@
-"""Reward functions as trainers of TRL take them, and scorers as such functions.
+"""Bridges to and from the reward functions of TRL.
 
 TRL (https://huggingface.co/docs/trl, `GRPOTrainer`) calls a function with a batch, ``f(prompts=...,
-completions=..., **columns)``, and takes a list with a number for each, or None where the function
-has nothing to say of one. Prompts and completions are text, or messages where the dataset is
-conversational; the columns are those of the dataset, as lists. TRL itself is not needed here.
+completions=..., **columns)``, and takes a list with a number for each completion, or None to leave
+a completion out. Prompts and completions are text, or messages if the dataset is conversational;
+the columns are those of the dataset, as lists. TRL itself need not be installed.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from openenv.rewards.external.conversation import (
     as_messages,
     as_text,
     from_messages,
-    row_task,
-    split,
+    split_prompt,
+    task_from_row,
     task_of,
 )
-from openenv.rewards.external.limits import CONCURRENCY, Bounded, bounded
+from openenv.rewards.external.limits import CONCURRENCY, BoundedScorer, bounded
 from openenv.rewards.external.scorers import (
+    add_weighted,
     identity_with,
     is_coroutine_function,
     name_of,
     on_thread,
     result_of,
-    weighted,
 )
 
 __all__ = ["RewardFunctions", "from_trl", "to_trl"]
@@ -46,7 +46,7 @@ OF_TRAINER: dict[str, Any] = {"trainer_state": None, "log_extra": None, "log_met
 
 
 class RewardFunctions:
-    """Reward functions in the manner of TRL, as one scorer; see `from_trl`."""
+    """Reward functions of TRL, combined into a trajectory scorer; made by `from_trl`."""
 
     def __init__(
         self,
@@ -73,20 +73,20 @@ class RewardFunctions:
         )
 
     async def __call__(self, trajectory: Trajectory[Any, Any]) -> Score:
-        """Score one episode.
+        """Score an episode.
 
         Raises:
-            Unscored: A function gave what is no list of one number.
+            Unscored: A function did not return a list with one number.
         """
         (score,) = await self.score_many([trajectory])
         return score
 
     async def score_many(self, trajectories: Sequence[Trajectory[Any, Any]]) -> list[Score]:
-        """Score several episodes, each function in one call.
+        """Score several episodes, with one call of each function.
 
         Raises:
-            Unscored: A function gave what is no list of numbers, or wants a column that there is
-                not.
+            Unscored: A function did not return one number per episode, or needs a column that is
+                missing.
         """
         rows = [self._row(one) for one in trajectories]
         batch = {name: [row.get(name) for row in rows] for name in _names(rows)}
@@ -99,7 +99,7 @@ class RewardFunctions:
         ]
 
     def _row(self, trajectory: Trajectory[Any, Any]) -> dict[str, Any]:
-        prompt, completion = split(self._messages(trajectory))
+        prompt, completion = split_prompt(self._messages(trajectory))
         columns = dict(self._columns(trajectory))
         if self._is_conversational:
             return {**columns, "prompts": prompt, "completions": completion}
@@ -116,7 +116,7 @@ def from_trl(
     columns: Callable[[Trajectory[Any, Any]], Mapping[str, Any]] = task_of,
     messages: Callable[[Trajectory[Any, Any]], list[Message]] = as_messages,
 ) -> RewardFunctions:
-    """Make a scorer of reward functions in the manner of TRL.
+    """Make a trajectory scorer from reward functions of TRL.
 
         def accuracy(completions, answer, **kwargs):
             return [float(said == right) for said, right in zip(completions, answer)]
@@ -124,21 +124,22 @@ def from_trl(
         scorer = from_trl(accuracy)
 
     The functions may be ``async def``; others are called on a thread. Each is called once for all
-    episodes that are scored together. Of several the rewards are added up, each times its weight,
-    and their names are those of the components; one that gives None for an episode has no part in
-    it.
+    episodes that are scored together. The rewards of several functions are added up, each times its
+    weight, and become the components, under the names of the functions. A function that returns
+    None for an episode is left out of that episode's sum.
 
     Args:
         *functions: The functions.
-        weights: A factor for each; by default 1.
-        conversational: They take lists of messages; otherwise text: the prompt, and all that the
-            agent has said.
-        columns: What they take beside, of an episode; by default `task_of`. Where a function has
-            no ``**kwargs``, it is given what it names.
-        messages: How an episode is written as a conversation.
+        weights: One factor per function; 1 by default.
+        conversational: The functions take lists of messages; otherwise they take text: the prompt,
+            and all messages of the agent.
+        columns: Returns further columns for an episode; by default `task_of`. A function without
+            ``**kwargs`` gets only the columns that it names.
+        messages: Converts an episode to a conversation.
 
     Raises:
-        ValueError: There is no function, or two of one name, or not a weight for each.
+        ValueError: There are no functions, two have the same name, or the number of weights
+            differs.
     """
     return RewardFunctions(functions, weights, conversational, columns, messages)
 
@@ -148,14 +149,14 @@ def _name(function: Any) -> str:
 
 
 def _names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The columns of all rows, in the order in which they first appear."""
+    """Return the columns of all rows, in order of first appearance."""
     return list(dict.fromkeys(name for row in rows for name in row))
 
 
 async def _called(
     name: str, function: RewardFunction, batch: dict[str, list[Any]]
 ) -> list[float | None]:
-    """What a function gives for a batch."""
+    """Call a function with a batch and return a reward per completion."""
     import asyncio
 
     arguments = _accepted(name, function, batch)
@@ -180,7 +181,7 @@ def _number(name: str, given: Any) -> float:
 
 
 def _accepted(name: str, function: RewardFunction, batch: dict[str, list[Any]]) -> dict[str, Any]:
-    """The columns that a function takes."""
+    """Return the columns that a function takes."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # it is not written in Python
@@ -198,7 +199,7 @@ def _accepted(name: str, function: RewardFunction, batch: dict[str, list[Any]]) 
 
 def _added(parts: dict[str, float | None], weights: Mapping[str, float]) -> Score:
     try:
-        return weighted(parts, weights)
+        return add_weighted(parts, weights)
     except Unscored as error:
         return Score(unscored=str(error))
 
@@ -212,22 +213,23 @@ def to_trl(
     name: str | None = None,
     episode: Callable[..., Trajectory[Any, Any]] = from_messages,
 ) -> Callable[..., list[float | None]]:
-    """Make a reward function in the manner of TRL of a scorer.
+    """Make a reward function of TRL from a trajectory scorer.
 
         trainer = GRPOTrainer(reward_funcs=to_trl(scorer), ...)
 
-    The columns of the dataset are the criteria of the task (``trajectory.task.criteria``). What
-    could not be scored is None, which TRL leaves out of the sum, and the log says why.
+    The columns of the dataset become the criteria of the task (``trajectory.task.criteria``). An
+    episode that cannot be scored gets None, which TRL leaves out of the sum, and the log has the
+    reason.
 
     Args:
-        scorer: What scores; a rubric by `from_rubric`. The completions of a batch are scored in one
-            call where it takes several, and otherwise 16 at a time; or one after the other, where
-            it is a plain function. `bounded` says otherwise.
-        name: What TRL calls it in its logs; by default the scorer's name.
-        episode: Makes the episode of a prompt, a completion and the keyword ``task``.
+        scorer: The scorer; use `from_rubric` for a rubric. A batch is scored in one call if the
+            scorer takes several episodes, otherwise 16 at a time, or one after the other if it is a
+            plain function. Wrap it in `bounded` to choose other limits.
+        name: Name of the function in TRL's logs; by default the scorer's name.
+        episode: Makes an episode from a prompt, a completion and the keyword ``task``.
     """
 
-    if not isinstance(scorer, Bounded):  # else its limits hold
+    if not isinstance(scorer, BoundedScorer):  # else its limits hold
         many = CONCURRENCY if is_coroutine_function(scorer) else 1
         scorer = bounded(scorer, timeout_s=None, retries=0, concurrency=many)
     limited = scorer
@@ -249,7 +251,7 @@ def to_trl(
 def _rows(
     prompts: Sequence[Any], completions: Sequence[Any], columns: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """What belongs to each completion; what is not there once for each belongs to none."""
+    """Return the prompt, completion and columns of each row; skip columns of another length."""
     count = len(completions)
     lists = {
         name: values
@@ -269,16 +271,18 @@ def _rows(
 def _played(
     episode: Callable[..., Trajectory[Any, Any]], row: dict[str, Any]
 ) -> Trajectory[Any, Any] | Score:
-    """The episode of a row; or why it is none."""
-    task = row_task(row["prompt"], row["columns"])
+    """Make the episode of a row, or an unscored `Score` that gives the reason."""
+    task = task_from_row(row["prompt"], row["columns"])
     try:
         return episode(row["prompt"], row["completion"], task=task)
     except Unscored as error:
         return Score(unscored=str(error))
 
 
-async def _scored(scorer: Bounded, played: Sequence[Trajectory[Any, Any] | Score]) -> list[Score]:
-    """The score of each, those of all episodes asked for together."""
+async def _scored(
+    scorer: BoundedScorer, played: Sequence[Trajectory[Any, Any] | Score]
+) -> list[Score]:
+    """Return the score of each row, with a single call for all episodes."""
     episodes = [one for one in played if not isinstance(one, Score)]
     scores = iter(await scorer.score_many(episodes))
     return [one if isinstance(one, Score) else next(scores) for one in played]

@@ -1,10 +1,10 @@
-"""Rewards and judges of verifiers (0.4), and scorers as rewards of it.
+"""Bridges to and from the rewards and judges of verifiers (0.4).
 
 In verifiers (https://github.com/PrimeIntellect-ai/verifiers) a task has reward functions,
 ``@vf.reward async def correct(self, trace)``, and may have judges plugged in; they score a trace,
-which holds the conversation. A function on its own takes what it names: ``task`` (the task's data)
-and ``trace``; and, as in versions before 0.4, ``prompt``, ``completion``, ``answer``, ``info`` and
-``state``.
+which holds the conversation. A standalone function takes arguments by name: ``task`` (the task's
+data) and ``trace``; and, as in versions before 0.4, ``prompt``, ``completion``, ``answer``,
+``info`` and ``state``.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from openenv.rewards.external.conversation import (
     Message,
     as_messages,
     from_messages,
-    split,
+    split_prompt,
     task_of,
     text_of,
 )
 from openenv.rewards.external.fields import Fields
-from openenv.rewards.external.scorers import name_of, scored_as, scored_now
+from openenv.rewards.external.scorers import make_score, name_of, score_now
 
 __all__ = ["VerifiersScorer", "from_verifiers", "to_verifiers"]
 
@@ -46,7 +46,7 @@ def _library(needed_by: str) -> Any:
 
 
 class VerifiersScorer:
-    """A task, a judge or reward functions of verifiers; see `from_verifiers`."""
+    """A task, judge or reward functions of verifiers as a scorer; see `from_verifiers`."""
 
     def __init__(
         self,
@@ -68,8 +68,8 @@ class VerifiersScorer:
         """Score an episode.
 
         Raises:
-            Unscored: The task has not what the rewards want.
-            Exception: Whatever a reward or a judge raises.
+            Unscored: The task lacks a field that a reward needs.
+            Exception: Any other error of a reward or judge.
         """
         vf = _library("from_verifiers")
         known, messages = self._data(trajectory), self._messages(trajectory)
@@ -83,7 +83,7 @@ class VerifiersScorer:
                 components[name] = reward
         if not components:
             return Score()
-        return scored_as(math.fsum(components.values()), components)
+        return make_score(math.fsum(components.values()), components)
 
 
 def from_verifiers(
@@ -91,25 +91,26 @@ def from_verifiers(
     data: Callable[[Trajectory[Any, Any]], Mapping[str, Any]] = task_of,
     messages: Callable[[Trajectory[Any, Any]], list[Message]] = as_messages,
 ) -> VerifiersScorer:
-    """Make a scorer of what scores in verifiers.
+    """Make a trajectory scorer from a task, judge or reward functions of verifiers.
 
         scorer = from_verifiers(MyTask)                 # all of its rewards, and its judges
         scorer = from_verifiers(vf.ReferenceJudge(config))
         scorer = from_verifiers(exact, length_penalty)  # functions
 
-    The rewards are added up by their weights, as verifiers does, and are the components. There is
-    no runtime when an episode is scored afterwards: what needs one is refused.
+    The rewards are added up by their weights, as in verifiers, and become the components. There is
+    no runtime after an episode, so functions that need one are refused.
 
     Args:
-        *sources: A `vf.Task`, or its class, which is then made of the task's data for each episode;
-            a `vf.Judge`; functions, with the weight that ``@vf.reward(weight=...)`` gave them.
-        data: The fields of the task's data, of an episode; by default `task_of`.
-        messages: How an episode is written as a conversation.
+        *sources: A `vf.Task`, or its class, which is then made from the task's data for each
+            episode; a `vf.Judge`; functions, with the weight that ``@vf.reward(weight=...)`` gave
+            them.
+        data: Returns the fields of the task's data for an episode; by default `task_of`.
+        messages: Converts an episode to a conversation.
 
     Raises:
         MissingPackage: verifiers is not installed.
-        TypeError: Something is none of these.
-        ValueError: It needs a runtime; or nothing was given.
+        TypeError: A source is none of these.
+        ValueError: A source needs a runtime, or there is no source.
     """
     return VerifiersScorer(sources, data, messages)
 
@@ -118,7 +119,7 @@ def from_verifiers(
 
 
 def _check(vf: Any, source: Any) -> None:
-    """Refuse what cannot score a conversation alone."""
+    """Refuse a source that needs more than a conversation."""
     if isinstance(source, vf.Task) or (isinstance(source, type) and issubclass(source, vf.Task)):
         functions = _rewards_of(source)
     elif isinstance(source, vf.Judge):
@@ -135,7 +136,7 @@ def _check(vf: Any, source: Any) -> None:
 
 
 def _rewards_of(task: Any) -> list[Any]:
-    """The decorated rewards of a task, or of its class."""
+    """Return the decorated rewards of a task or task class."""
     cls = task if isinstance(task, type) else type(task)
     found = (getattr(cls, name, None) for name in dir(cls))
     return [one for one in found if callable(one) and getattr(one, "reward", False) is True]
@@ -150,7 +151,7 @@ def _name(vf: Any, source: Any) -> str:
 
 
 def _task(vf: Any, source: Any, known: Mapping[str, Any]) -> Any:
-    """The task that an episode is scored as."""
+    """Return the task that an episode is scored against."""
     if isinstance(source, vf.Task):
         return source
     cls: Any = source if isinstance(source, type) else vf.Task
@@ -180,7 +181,7 @@ async def _rewards(
     messages: list[Message],
     known: Mapping[str, Any],
 ) -> dict[str, float]:
-    """What a source gives: each reward, times its weight, by name."""
+    """Return a source's weighted rewards by name."""
     if isinstance(source, vf.Task | type):
         await task.score(trace)
         missing = [name for name, reward in trace.rewards.items() if reward is None]
@@ -204,8 +205,8 @@ async def _called(
     messages: list[Message],
     known: Mapping[str, Any],
 ) -> Any:
-    """Call a reward function with what it names."""
-    prompt, completion = split(messages)
+    """Call a reward function with the arguments that it names."""
+    prompt, completion = split_prompt(messages)
     available = {"prompt": prompt, "completion": completion, "state": {}, "info": {}, **known}
     available |= {"task": task.data, "trace": trace, "prompt": prompt}
     parameters = inspect.signature(function).parameters.values()
@@ -230,8 +231,8 @@ def _number(name: str, given: Any) -> float:
 
 
 def _trace(vf: Any, task: Any, messages: list[Message]) -> Any:
-    """The trace of an episode, as verifiers would have made it."""
-    prompt, completion = split(messages)
+    """Build the trace that verifiers would have recorded for an episode."""
+    prompt, completion = split_prompt(messages)
     nodes = [
         vf.MessageNode(
             parent=at - 1 if at else None,
@@ -251,7 +252,7 @@ def _trace(vf: Any, task: Any, messages: list[Message]) -> Any:
 
 
 def _typed(vf: Any, message: Message) -> Any:
-    """A message of chat completions as verifiers has it."""
+    """Convert a message of chat completions to a message class of verifiers."""
     role, content = message.get("role"), message.get("content") or ""
     if role == "assistant":
         return vf.AssistantMessage(content=text_of(message), tool_calls=_calls(vf, message))
@@ -282,21 +283,21 @@ def to_verifiers(
     weight: float = 1.0,
     episode: Callable[..., Trajectory[Any, Any]] = from_messages,
 ) -> Callable[..., Any]:
-    """Make a reward of verifiers of a scorer.
+    """Make a reward of verifiers from a trajectory scorer.
 
         class MyTask(vf.Task[MyData]):
             solved = to_verifiers(scorer)
 
-    It may stand in a task, as here, or be named in the configuration of one: ``fn =
+    It may be an attribute of a task, as here, or be named in a configuration: ``fn =
     "my_module:solved"``. The task of an episode has the ``id`` and the ``prompt`` of the task's
-    data, and all of them as criteria. Where it cannot be scored the reward fails, and verifiers
-    records an error and no reward.
+    data, and all of the data as criteria. If the episode cannot be scored the reward raises, and
+    verifiers records an error and no reward.
 
     Args:
-        scorer: What scores; a rubric by `from_rubric`.
-        name: What the reward is called; by default the scorer's name.
-        weight: Its weight.
-        episode: Makes the episode of a prompt, a completion and the keyword ``task``.
+        scorer: The scorer; use `from_rubric` for a rubric.
+        name: Name of the reward; by default the scorer's name.
+        weight: Weight of the reward.
+        episode: Makes an episode from a prompt, a completion and the keyword ``task``.
 
     Raises:
         MissingPackage: verifiers is not installed.
@@ -304,7 +305,7 @@ def to_verifiers(
     vf = _library("to_verifiers")
 
     async def reward(self: Any = None, task: Any = None, trace: Any = None) -> float:
-        found = await scored_now(scorer, _episode(episode, task, trace))
+        found = await score_now(scorer, _episode(episode, task, trace))
         if found.value is None:
             raise Unscored(f"{reward.__name__} had nothing to say")
         return found.value
@@ -326,7 +327,7 @@ def _episode(
 
 
 def _plain(message: Any) -> Message:
-    """A message of verifiers in the form of chat completions."""
+    """Convert a message of verifiers to the form of chat completions."""
     plain: Message = message.model_dump(mode="json", exclude_none=True)
     if plain.get("tool_calls"):
         plain["tool_calls"] = [

@@ -1,21 +1,21 @@
-"""What an HTTP scorer and a command are asked, and what they answer: JSON, the same for both.
+"""The JSON request and response of HTTP scorers and command scorers.
 
-Asked:
+Request:
 
     {"format": "openenv-score", "version": 1,
      "trajectory": {"task": {...} | null, "first": ..., "steps": [{"action", "observation",
                     "reward"}, ...]},
      "messages": [{"role", "content", ...}, ...]}
 
-``task`` has all that the task is scored by, and ``messages`` are the episode as a conversation.
+``task`` has all fields that scoring may use, and ``messages`` are the episode as a conversation.
 
-Answered:
+Response:
 
     {"reward": 0.75, "components": {"correct": 0.5, "short": 0.25}, "step_rewards": [0.25, 0.5]}
     {"reward": null, "unscored": "the tests did not build"}
 
-Only ``reward`` must be there. The components add up to it; of ``step_rewards`` there is one a step.
-A reward that is null, with no reason, says that there is nothing to score.
+Only ``reward`` is required. The components add up to it; ``step_rewards`` has one number per step.
+A null reward without ``unscored`` means that there is nothing to score.
 """
 
 from __future__ import annotations
@@ -39,20 +39,27 @@ from openenv.rewards.delayed import (
 from openenv.rewards.external.conversation import Message
 from openenv.rewards.external.fields import with_fields
 from openenv.rewards.external.scorers import (
-    as_data,
     as_score,
     is_coroutine_function,
+    make_score,
     on_thread,
-    scored_as,
+    trajectory_to_json,
 )
 
-__all__ = ["FORMAT", "FORMAT_VERSION", "answered", "asked", "read_answer", "read_question"]
+__all__ = [
+    "FORMAT",
+    "FORMAT_VERSION",
+    "answer_request",
+    "write_request",
+    "read_response",
+    "read_request",
+]
 
 FORMAT, FORMAT_VERSION = "openenv-score", 1
 
 
-class Answer(BaseModel):
-    """What came back."""
+class ScoreResponse(BaseModel):
+    """The response of a scorer."""
 
     model_config = ConfigDict(extra="ignore", strict=True)  # a later version may say more
 
@@ -62,8 +69,8 @@ class Answer(BaseModel):
     unscored: str | None = None
 
 
-class Question(BaseModel):
-    """What is asked."""
+class ScoreRequest(BaseModel):
+    """The request to score an episode."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -72,31 +79,35 @@ class Question(BaseModel):
     trajectory: dict[str, Any]
 
 
-def asked(
+def write_request(
     trajectory: Trajectory[Any, Any], messages: Callable[[Trajectory[Any, Any]], list[Message]]
 ) -> bytes:
-    """Write down what is asked.
+    """Encode the request to score an episode.
 
     Raises:
         Unscored: The episode cannot be written as JSON.
     """
-    question = {
+    request = {
         "format": FORMAT,
         "version": FORMAT_VERSION,
-        "trajectory": as_data(trajectory),
+        "trajectory": trajectory_to_json(trajectory),
         "messages": messages(trajectory),
     }
-    return json.dumps(question).encode()
+    return json.dumps(request).encode()
 
 
-def read_answer(data: bytes, steps: int) -> Score:
-    """Read what was answered.
+def read_response(data: bytes, steps: int) -> Score:
+    """Decode a response.
+
+    Args:
+        data: The response.
+        steps: Number of steps of the episode.
 
     Raises:
-        Unscored: It says so; or it is no answer.
+        Unscored: The response gives a reason for no score, or is invalid.
     """
     try:
-        answer = Answer.model_validate(from_json(data, allow_inf_nan=False))
+        answer = ScoreResponse.model_validate(from_json(data, allow_inf_nan=False))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "answer"
@@ -105,34 +116,36 @@ def read_answer(data: bytes, steps: int) -> Score:
         raise Unscored(f"the answer is no JSON: {error}: {data[:80]!r}") from error
     if answer.unscored:
         raise Unscored(answer.unscored[:500])
-    score = scored_as(answer.reward, answer.components, answer.step_rewards)
+    score = make_score(answer.reward, answer.components, answer.step_rewards)
     return as_score(score, steps)
 
 
-def read_question(data: bytes) -> Trajectory[Any, Any]:
-    """Read what is asked.
+def read_request(data: bytes) -> Trajectory[Any, Any]:
+    """Decode a request.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The request is invalid.
     """
-    question = Question.model_validate(from_json(data))
-    if question.format != FORMAT or question.version > FORMAT_VERSION:
+    request = ScoreRequest.model_validate(from_json(data))
+    if request.format != FORMAT or request.version > FORMAT_VERSION:
         raise ValueError(
-            f"expected {FORMAT} {FORMAT_VERSION}, got {question.format} {question.version}"
+            f"expected {FORMAT} {FORMAT_VERSION}, got {request.format} {request.version}"
         )
-    found = with_fields(question.trajectory)
+    found = with_fields(request.trajectory)
     steps = [(step["action"], step["observation"]) for step in found["steps"]]
     rewards = [step.get("reward") for step in found["steps"]]
     return Trajectory(steps, first=found.get("first"), rewards=rewards, task=found.get("task"))
 
 
-async def answered(scorer: TrajectoryScorer, data: bytes) -> bytes:
-    """Answer a question by a scorer; one that is no coroutine function is called on a thread.
+async def answer_request(scorer: TrajectoryScorer, data: bytes) -> bytes:
+    """Score the episode of a request and return the response.
+
+    A scorer that is no coroutine function is called on a thread.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The request is invalid.
     """
-    trajectory = read_question(data)
+    trajectory = read_request(data)
     if is_coroutine_function(scorer):
         score = await score_trajectory_async(scorer, trajectory)
     else:

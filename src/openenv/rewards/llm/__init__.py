@@ -1,4 +1,4 @@
-"""Asking language models: one interface for OpenAI's API, those compatible with it, Anthropic's.
+"""Clients of language models: OpenAI's API, compatible servers, and Anthropic's API.
 
     async with OpenAIClient("http://localhost", 8000, "Qwen/Qwen3-4B") as client:
         text = await client.complete("What is 2 + 2?", temperature=0.7, seed=1)

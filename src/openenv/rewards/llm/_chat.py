@@ -1,4 +1,4 @@
-"""What the clients of the two APIs have in common: each asks by the SDK of whoever made the API."""
+"""The base class of the clients that use a provider's SDK."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ Messages = Sequence[Mapping[str, Any]]
 
 
 class ChatClient(LLMClient):
-    """Asks a chat model by an SDK, of which it has one client for each event loop.
+    """A client of a chat model that holds an SDK client per event loop.
 
     Raises:
-        ValueError: `endpoint` is no URL, or `port` no port, or they contradict each other.
+        ValueError: `endpoint` is no URL, `port` no port, or they contradict each other.
     """
 
     def __init__(
@@ -86,14 +86,14 @@ class ChatClient(LLMClient):
             raise self._kind(error)(self._told(_words(error)), status=status) from error
 
     def _with_system(self, messages: Messages) -> list[dict[str, Any]]:
-        """Put the system prompt first, where the conversation has none of its own."""
+        """Put the system prompt first, unless the conversation has a system message."""
         given = [dict(message) for message in messages]
         if self.system_prompt is None or any(is_system(message) for message in given):
             return given
         return [{"role": "system", "content": self.system_prompt}, *given]
 
     def _kind(self, error: Exception) -> type[LLMError]:
-        """Whether there was an answer, as the two SDKs tell alike."""
+        """Return the error class for an error of the SDK, which both SDKs name alike."""
         if isinstance(error, self._sdk.APITimeoutError):
             return LLMTimeout
         return LLMUnreachable if isinstance(error, self._sdk.APIConnectionError) else LLMError
@@ -111,7 +111,7 @@ class ChatClient(LLMClient):
     def _connected(self) -> Any: ...
 
     def _direct(self) -> dict[str, Any]:
-        """Options of the SDK's client for a server that no proxy leads to."""
+        """Return SDK options that bypass proxies, for a server that must not be proxied."""
         mounts = direct_mounts(self.base_url)
         return {"http_client": self._sdk.DefaultAsyncHttpxClient(**mounts)} if mounts else {}
 
@@ -128,30 +128,30 @@ class ChatClient(LLMClient):
 
 
 def _words(error: Any) -> str:
-    """The words of an error of an SDK, with those of its cause, where it says why."""
+    """Return the messages of an SDK's error and of the error's cause."""
     cause = error.__cause__
     return f"{error}" if cause is None else f"{error} ({type(cause).__name__}: {cause})"
 
 
 def is_system(message: Mapping[str, Any]) -> bool:
-    """Whether a message instructs the model for the whole conversation."""
+    """Return whether a message instructs the model for the whole conversation."""
     return message.get("role") in ("system", "developer")
 
 
 def options_of(client: ChatClient, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What goes with a request: the client's own settings, and over them what the call says.
+    """Return the options of a request: the client's settings, overridden by those of the call.
 
-    What is None is left out, for models that do not take it.
+    Options that are None are left out, for models that do not accept them.
     """
     chosen = {"temperature": client.temperature, "max_tokens": client.max_tokens, **options}
     return {name: value for name, value in chosen.items() if value is not None}
 
 
 def tool_of(tool: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
-    """A tool's name, description and schema of its arguments, of either form.
+    """Return a tool's name, description and argument schema, from MCP's or OpenAI's form.
 
     Raises:
-        ValueError: It has no name.
+        ValueError: The tool has no name.
     """
     described = tool.get("function", tool)
     if not described.get("name"):

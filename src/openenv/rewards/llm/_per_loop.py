@@ -1,4 +1,4 @@
-"""What belongs to one event loop, and is made anew in another."""
+"""Objects that exist once per event loop."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 class PerLoop(Generic[T]):
-    """One of its kind for each event loop that is not closed.
+    """A factory that keeps an object for each open event loop.
 
     Args:
-        make: Makes one, in the loop.
+        make: Makes an object; called inside the loop.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
@@ -23,7 +23,7 @@ class PerLoop(Generic[T]):
         self._made: dict[asyncio.AbstractEventLoop, T] = {}
 
     def get(self) -> T:
-        """That of the running loop."""
+        """Return the object of the running loop; make an object if there is none."""
         loop = asyncio.get_running_loop()
         if loop not in self._made:
             self._made = {one: made for one, made in self._made.items() if not one.is_closed()}
@@ -31,5 +31,5 @@ class PerLoop(Generic[T]):
         return self._made[loop]
 
     def pop(self) -> T | None:
-        """That of the running loop, which is forgotten; None where there was none yet."""
+        """Remove and return the object of the running loop, or None."""
         return self._made.pop(asyncio.get_running_loop(), None)

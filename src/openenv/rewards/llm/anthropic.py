@@ -16,26 +16,26 @@ __all__ = ["AnthropicClient"]
 
 
 class AnthropicClient(ChatClient):
-    """Asks a model by Anthropic's API of messages.
+    """A client of a model behind Anthropic's Messages API.
 
-    Conversations are given and continued in the form of OpenAI's API, and translated here. `stop`
-    is that API's ``stop_sequences``. It has no seed.
+    Conversations are given in the form of OpenAI's API and translated. `stop` becomes
+    ``stop_sequences``. The API has no seed.
 
     Args:
         endpoint: The URL of the server.
-        port: Its port; None where the URL says it, or where it is that of the scheme.
-        model: The model's name there.
-        api_key: The key.
-        system_prompt: What every conversation begins with that does not have one of its own.
-        temperature: Of sampling; None leaves it to the server, which some models want.
-        max_tokens: The most that an answer may have.
-        timeout_s: Seconds that the server has for one answer.
-        max_retries: How often the SDK asks again, after a while that grows, where the server
-            cannot be reached, or answers that it has too much to do (429) or has failed (5xx).
+        port: The port; None if the URL has one, or for the scheme's default.
+        model: The model's name on that server.
+        api_key: The API key.
+        system_prompt: System message of every conversation that has none.
+        temperature: Sampling temperature; None for the server's default, which some models require.
+        max_tokens: Maximum number of tokens of an answer.
+        timeout_s: Time limit in seconds for one answer.
+        max_retries: Number of retries by the SDK, with growing pauses, if the server cannot be
+            reached or answers with 429 or 5xx.
 
     Raises:
         MissingPackage: The package ``anthropic`` is not installed.
-        ValueError: `endpoint` is no URL, or `port` none, or they contradict each other.
+        ValueError: `endpoint` is no URL, `port` no port, or they contradict each other.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class AnthropicClient(ChatClient):
 
 
 def _as_usage(usage: Any) -> Usage:
-    """Count the tokens of the prompt that were cached too, which this API tells apart."""
+    """Convert usage and add cached prompt tokens, which Anthropic's API counts separately."""
     read, written = usage.cache_read_input_tokens, usage.cache_creation_input_tokens
     return Usage(usage.input_tokens + (read or 0) + (written or 0), usage.output_tokens)
 
@@ -124,7 +124,7 @@ def _as_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Translate a conversation; what tools have answered in a row is one message."""
+    """Translate a conversation; consecutive tool results become a single message."""
     translated: list[dict[str, Any]] = []
     answering: list[dict[str, Any]] = []
     for message in messages:
@@ -158,7 +158,7 @@ def _as_content(message: Mapping[str, Any]) -> Any:
 
 
 def _as_part(part: Mapping[str, Any]) -> dict[str, Any]:
-    """A part of a message; a picture is at a URL in OpenAI's form, and a block here."""
+    """Translate a part of a message; OpenAI's image URLs become image blocks."""
     if part.get("type") != "image_url":
         return dict(part)
     url = str(part["image_url"]["url"])

@@ -1,4 +1,4 @@
-"""What every client of a language model is, and what it gives back."""
+"""The interface of clients of language models, with responses and errors."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ __all__ = [
 
 
 class LLMError(OpenEnvError, RuntimeError):
-    """A language model gave no answer, or none that can be used; `__cause__` may say more.
+    """A request to a language model without a usable answer; `__cause__` may say more.
 
     Attributes:
-        status: The HTTP status of the server's answer; None where there was no answer.
+        status: The HTTP status of the server's answer; None if there was no answer.
     """
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
@@ -39,19 +39,19 @@ class LLMError(OpenEnvError, RuntimeError):
 
 
 class LLMUnreachable(LLMError, ConnectionError):
-    """The server of a model cannot be reached, or broke the connection."""
+    """A failed connection to the server of a model."""
 
 
 class LLMTimeout(LLMError, TimeoutError):
-    """The server of a model did not answer in time."""
+    """A server of a model that did not answer in time."""
 
 
 class InvalidToolCall(LLMError, ValueError):
-    """A model called a tool with arguments that are no JSON object.
+    """A tool call with arguments that are no JSON object.
 
     Attributes:
         name: The tool.
-        arguments: What the model wrote.
+        arguments: The text that the model wrote.
     """
 
     def __init__(self, name: str, arguments: str) -> None:
@@ -68,9 +68,9 @@ class ToolCall:
     """A model's request to call a tool.
 
     Attributes:
-        id: What the result of the call refers to.
+        id: The id that the result of the call refers to.
         name: The tool.
-        args: Its arguments.
+        args: The arguments.
     """
 
     id: str
@@ -80,28 +80,27 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class Usage:
-    """What an answer has cost, in tokens of the model that gave it."""
+    """The tokens that an answer used, as counted by the answering model."""
 
     prompt_tokens: int
     completion_tokens: int
 
     @property
     def total_tokens(self) -> int:
-        """Both together."""
+        """Return the sum of prompt and completion tokens."""
         return self.prompt_tokens + self.completion_tokens
 
 
 @dataclass
 class LLMResponse:
-    """What a model has answered.
+    """The answer of a language model.
 
     Attributes:
-        content: Its text; empty where it only calls tools.
-        tool_calls: The calls that it asks for, in its order.
-        usage: What it has cost; None where the server did not say. Two answers that differ in
-            nothing else are equal.
-        finish_reason: Why the model stopped, in the words of its API: ``length`` or
-            ``max_tokens`` where it was cut off. None where the server did not say.
+        content: The text; empty if the model only calls tools.
+        tool_calls: The requested calls, in order.
+        usage: The tokens used; None if the server did not say. Ignored by comparison.
+        finish_reason: The reason why the model stopped, in the words of its API: ``length`` or
+            ``max_tokens`` if it was cut off. None if the server did not say.
     """
 
     content: str
@@ -110,7 +109,7 @@ class LLMResponse:
     finish_reason: str | None = field(default=None, compare=False, kw_only=True)
 
     def to_message_dict(self) -> dict[str, Any]:
-        """The answer as a message, in the form of OpenAI's API, to go on with the conversation."""
+        """Return the answer as a message in OpenAI's form, to continue the conversation."""
         message: dict[str, Any] = {"role": "assistant", "content": self.content}
         if self.tool_calls:
             message["tool_calls"] = [_as_call(call) for call in self.tool_calls]
@@ -123,13 +122,13 @@ def _as_call(call: ToolCall) -> dict[str, Any]:
 
 
 class LLMClient(ABC):
-    """Asks one language model, behind one URL. Subclass it for an API that has no client here.
+    """The base class of clients of a language model behind a URL.
 
-    This class connects to nothing, so a subclass that asks no server may give what it likes.
+    Subclass it for an API that has no client here. The class itself opens no connection.
 
     Args:
         endpoint: The URL of the server, http or https, with or without a path.
-        port: Its port; None where the URL says it, or where it is that of the scheme.
+        port: The port; None if the URL has one, or for the scheme's default.
     """
 
     def __init__(self, endpoint: str, port: int | None) -> None:
@@ -138,8 +137,9 @@ class LLMClient(ABC):
 
     @property
     def base_url(self) -> str:
-        """The URL with its port, without a slash at its end; ``endpoint:port`` where they make no
-        URL.
+        """Return the URL with the port and without a trailing slash.
+
+        If endpoint and port make no URL, this is ``endpoint:port``.
         """
         try:
             return url_of(self.endpoint, self.port)
@@ -148,11 +148,11 @@ class LLMClient(ABC):
 
     @abstractmethod
     async def complete(self, prompt: str, **kwargs: Any) -> str:
-        """Ask one question, and give the text of the answer.
+        """Ask a question and return the text of the answer.
 
         Args:
             prompt: The question, as a message of the user.
-            **kwargs: What goes with the request, such as `temperature`, `max_tokens`, `stop`.
+            **kwargs: Options of the request, such as `temperature`, `max_tokens`, `stop`.
 
         Raises:
             LLMError: There is no answer.
@@ -161,23 +161,23 @@ class LLMClient(ABC):
     async def complete_with_tools(
         self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], **kwargs: Any
     ) -> LLMResponse:
-        """Go on with a conversation, in which the model may call tools.
+        """Continue a conversation in which the model may call tools.
 
         Args:
             messages: The conversation, in the form of OpenAI's API.
-            tools: The tools, as MCP lists them (``name``, ``description``, ``inputSchema``), or in
-                the form of OpenAI's API; none, for an answer without.
-            **kwargs: As for `complete`.
+            tools: The tools, as MCP lists them (``name``, ``description``, ``inputSchema``) or in
+                the form of OpenAI's API; empty for an answer without tools.
+            **kwargs: Options of the request, as for `complete`.
 
         Raises:
-            InvalidToolCall: The model called a tool, but not with arguments.
+            InvalidToolCall: The model called a tool with invalid arguments.
             LLMError: There is no answer.
-            NotImplementedError: This client does not know of tools.
+            NotImplementedError: This client does not support tools.
         """
         raise NotImplementedError(f"{type(self).__name__} does not support tool calling")
 
     async def aclose(self) -> None:  # noqa: B027  # one without connections has nothing to do
-        """Close the connections that this event loop has opened. It may be used again after."""
+        """Close the connections opened by this event loop. The client stays usable."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -190,10 +190,11 @@ class LLMClient(ABC):
 
 
 def url_of(endpoint: str, port: int | None) -> str:
-    """Put a URL and a port together.
+    """Join a URL and a port.
 
     Raises:
-        ValueError: `endpoint` is no such URL, or `port` none, or they contradict each other.
+        ValueError: `endpoint` is no http or https URL, `port` no port, or they contradict each
+            other.
     """
     url = _read(endpoint)
     if port is not None and (not isinstance(port, int) or not 1 <= port <= 65535):

@@ -1,4 +1,4 @@
-"""Clients of models by the name of who hosts them."""
+"""Clients of hosted models by the name of the provider."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def create_llm_client(
 
     Args:
         provider: ``openai`` or ``anthropic``.
-        model: The model's name there.
-        api_key: The key.
-        system_prompt: The first message of every conversation that does not have one of its kind.
-        temperature: Of sampling; OpenAI's reasoning models are not given any.
-        max_tokens: The most that an answer may have.
+        model: The model's name.
+        api_key: The API key.
+        system_prompt: System message of every conversation that has none.
+        temperature: Sampling temperature; not sent to OpenAI's reasoning models.
+        max_tokens: Maximum number of tokens of an answer.
 
     Raises:
-        ValueError: There is no such provider.
+        ValueError: The provider is unknown.
         MissingPackage: The provider's package is not installed.
     """
     name = provider.lower()

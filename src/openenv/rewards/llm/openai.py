@@ -1,4 +1,4 @@
-"""A client of OpenAI's API, which vLLM, SGLang, Ollama, llama.cpp and many others speak too."""
+"""A client of OpenAI's API, which vLLM, SGLang, Ollama, llama.cpp and many others provide too."""
 
 from __future__ import annotations
 
@@ -16,29 +16,28 @@ __all__ = ["OpenAIClient"]
 
 
 class OpenAIClient(ChatClient):
-    """Asks a model by OpenAI's API of chat completions.
+    """A client of a model behind OpenAI's Chat Completions API.
 
-    What a call passes beside `temperature`, `max_tokens`, `stop`, `seed` and `timeout_s` goes into
-    the request as it is: ``top_p``, or a server's own, such as ``guided_json``.
+    Options of a call other than `temperature`, `max_tokens`, `stop`, `seed` and `timeout_s` go into
+    the request unchanged: ``top_p``, or a server's own, such as ``guided_json``.
 
     Args:
-        endpoint: The URL of the server. ``/v1`` is added where it has no path.
-        port: Its port; None where the URL says it, or where it is that of the scheme.
-        model: The model's name there.
-        api_key: The key; for a server without keys, none.
-        system_prompt: The first message of every conversation that does not have one of its kind.
-        temperature: Of sampling; None leaves it to the server.
-        max_tokens: The most that an answer may have.
-        use_max_completion_tokens: Whether the model wants that number under the name of
-            ``max_completion_tokens``, and no temperature but what a call itself passes, as
-            OpenAI's reasoning models do.
-        timeout_s: Seconds that the server has for one answer.
-        max_retries: How often the SDK asks again, after a while that grows, where the server
-            cannot be reached, or answers that it has too much to do (429) or has failed (5xx).
+        endpoint: The URL of the server. ``/v1`` is added if it has no path.
+        port: The port; None if the URL has one, or for the scheme's default.
+        model: The model's name on that server.
+        api_key: The API key; None for a server without keys.
+        system_prompt: System message of every conversation that has none.
+        temperature: Sampling temperature; None for the server's default.
+        max_tokens: Maximum number of tokens of an answer.
+        use_max_completion_tokens: Send the maximum as ``max_completion_tokens``, and a temperature
+            only if the call passes one, as OpenAI's reasoning models require.
+        timeout_s: Time limit in seconds for one answer.
+        max_retries: Number of retries by the SDK, with growing pauses, if the server cannot be
+            reached or answers with 429 or 5xx.
 
     Raises:
         MissingPackage: The package ``openai`` is not installed.
-        ValueError: `endpoint` is no URL, or `port` none, or they contradict each other.
+        ValueError: `endpoint` is no URL, `port` no port, or they contradict each other.
     """
 
     def __init__(
