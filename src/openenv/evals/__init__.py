@@ -1,4 +1,9 @@
-"""Evaluation: a policy's success, with intervals, and comparisons of runs."""
+"""Evaluation: a policy's success, with intervals, and comparisons of runs.
+
+Read ``metrics.py`` first: figures from rollouts. ``harness.py`` plays and evaluates, ``results.py``
+stores, ``comparison.py`` compares two runs. Above: the command line and validation. Below:
+`openenv.rollouts`, which plays.
+"""
 
 from __future__ import annotations
 

@@ -16,9 +16,8 @@ from typing import Any
 from pydantic_core import to_json
 
 from openenv.client import background
-from openenv.client.client import EnvClient
 from openenv.errors import ConnectError, OpenEnvError
-from openenv.rollouts.engine import reset_arguments
+from openenv.rollouts.engine import LiveEpisode, reset_arguments
 from openenv.rollouts.episodes import to_json_value
 from openenv.rollouts.jobs import as_task, derived_seed
 from openenv.rollouts.policies.views import visible_fields
@@ -102,9 +101,9 @@ async def _looked_at(env: Any, task: Task | None, seed: int) -> Reproducibility:
 async def _look(sessions: Sessions, task: Task | None, seed: int) -> dict[str, bytes]:
     arguments = {} if task is None else reset_arguments(task, True)
     arguments.setdefault("seed", derived_seed(seed, "" if task is None else task.id))
-    client: EnvClient[Any, Any, Any] = await sessions.open()
+    client = await sessions.open()
     try:
-        first = await client.reset(**arguments)
+        first = await LiveEpisode(client).reset(arguments)
     finally:
         await sessions.close(client)
     shown = visible_fields(first.observation, None)

@@ -1,4 +1,10 @@
-"""Rollouts: episodes of many tasks, many samples of each, played by any policy and recorded."""
+"""Rollouts: episodes of many tasks, many samples of each, played by any policy and recorded.
+
+Read ``engine.py`` first: the one way in which episodes are played. ``episodes.py`` has a policy
+play an episode, ``runs.py`` plays many, and ``episode_sessions.py`` serves the loops of others.
+Above: evals, integrations, capture, validation and the command line. Below: the client, tasks and
+rewards.
+"""
 
 from __future__ import annotations
 

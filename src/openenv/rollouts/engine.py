@@ -3,16 +3,21 @@
 Design notes.
 
 One way into an environment. `LiveEpisode` is the only code of rollouts, evaluation, collecting and
-the trainers' integrations that calls a client's `reset` and `step`. What is above it decides what
-to do next, and when to try again:
+the trainers' integrations that calls a client's `reset` and `step`; views of other libraries
+(`GymnasiumEnv`, `StepEnvSessionAdapter`) drive the client of their user. What is above it decides
+what to do next, and when to try again:
 
     LiveEpisode                        reset, step, deadline, rate limits, worth
       play(session, policy)            a policy decides on each step; a `Rollout` is the record
-        RolloutRunner, CollectRunner   many episodes, several attempts, files
+        RolloutRunner                  many episodes, several attempts, one file
+          collect, play_and_evaluate   what is made of the rollouts
       EpisodeSession                   an agent acts by tools and replies; sessions are replaced
-        TokenRollout, BatchPlayer      replies are tokens
-        converse(session, speaker)     replies are words or calls, of a model behind an API
-        trainers that own the loop     TRL, SkyRL, NeMo Gym, verifiers, Inspect AI
+        TokenRollout, BatchPlayer      replies are tokens: Lightning, TRL, Oumi, verl, torchforge
+        EnvironmentSession             a harness calls tools
+        loops that others own          TRL, SkyRL, NeMo Gym, verifiers, ART, Inspect AI
+
+A harness plays in sessions of its own (`ResourceSession`, which users implement, in threads). A
+`CollectRunner` is a `RolloutRunner` whose source of episodes is such a harness.
 
 Invariants. A `LiveEpisode` is used from one event loop, the one on which its client lives, and by
 one task at a time. A step that was cancelled or that failed leaves the episode in an unknown state:

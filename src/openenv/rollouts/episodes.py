@@ -105,14 +105,14 @@ class EpisodeConfig:
 
 
 async def play(
-    client: Client, job: RolloutJob, terms: EpisodeConfig, press: Callable[[str], None]
+    session: Client, job: RolloutJob, config: EpisodeConfig, press: Callable[[str], None]
 ) -> tuple[Rollout, bool]:
     """Have a policy play an episode.
 
     Args:
-        client: A session; whatever it had is abandoned.
+        session: The session; an episode that is under way there is abandoned.
         job: The rollout to play.
-        terms: Settings of the run.
+        config: Settings of the run.
         press: Called with why, where something asks to be asked less.
 
     Returns:
@@ -121,7 +121,7 @@ async def play(
     Raises:
         AttemptFailed: The attempt has failed.
     """
-    episode = _PolicyEpisode(client, job, terms, press)
+    episode = _PolicyEpisode(session, job, config, press)
     try:
         await episode.run()
     except asyncio.CancelledError:
@@ -133,12 +133,12 @@ async def play(
 
 class _PolicyEpisode:
     def __init__(
-        self, client: Client, job: RolloutJob, terms: EpisodeConfig, press: Callable[[str], None]
+        self, client: Client, job: RolloutJob, config: EpisodeConfig, press: Callable[[str], None]
     ) -> None:
-        self._live = LiveEpisode(client, Deadline(terms.limits.seconds), press)
+        self._live = LiveEpisode(client, Deadline(config.limits.seconds), press)
         self._job = job
-        self._terms = terms
-        self._limits = terms.limits
+        self._config = config
+        self._limits = config.limits
         self.at: Place = "reset"
         self.ends_run = False
         self.rollout = Rollout(
@@ -167,8 +167,8 @@ class _PolicyEpisode:
                 if self._limits.steps is not None and len(self._live.results) >= self._limits.steps:
                     raise LimitReached("steps")
                 result = await self._advance(result)
-                if len(self._live.results) == LONG and self._terms.note_long is not None:
-                    self._terms.note_long()
+                if len(self._live.results) == LONG and self._config.note_long is not None:
+                    self._config.note_long()
             self.rollout.outcome = "truncated" if result.truncated else "done"
         except LimitReached as reached:
             self.rollout.outcome, self.rollout.limit = "limit", reached.limit
@@ -202,13 +202,13 @@ class _PolicyEpisode:
     async def _reset(self) -> StepResult[Any]:
         task, arguments = self._job.task, {}
         if task is not None:
-            arguments = reset_arguments(task, self._terms.scoring.scorer is None)
-        if self._job.seed is not None and self._terms.takes_seed:
+            arguments = reset_arguments(task, self._config.scoring.scorer is None)
+        if self._job.seed is not None and self._config.takes_seed:
             arguments.setdefault("seed", self._job.seed)
         result = await self._live.reset(arguments)
         if "seed" in ignored_arguments(result):
-            self._terms.takes_seed = False
-        if not self._terms.takes_seed:
+            self._config.takes_seed = False
+        if not self._config.takes_seed:
             self.rollout.seed = None
         self._live.check_arguments(ignorable_arguments(task), f"the task {self._job.group.key!r}")
         self._trajectory.first = result.observation
@@ -220,9 +220,9 @@ class _PolicyEpisode:
     async def _begun(self) -> PolicyPlayer:
         self.at = "policy"
         opening = EpisodeOpening(
-            self.rollout.task, self._job.policy_seed, self._job.id, self._terms.interface
+            self.rollout.task, self._job.policy_seed, self._job.id, self._config.interface
         )
-        player = self._terms.policy.begin(opening)
+        player = self._config.policy.begin(opening)
         return await player if inspect.isawaitable(player) else player
 
     async def _advance(self, result: StepResult[Any]) -> StepResult[Any]:
@@ -248,7 +248,7 @@ class _PolicyEpisode:
                 after = await self._live.step(decision.action)
             except Exception as error:
                 said = refusal(error)
-                if said is None or not self._terms.policy.wants_refusals:
+                if said is None or not self._config.policy.wants_refusals:
                     raise
                 refused = self._note_refused(decision, said)
                 continue
@@ -343,7 +343,7 @@ class _PolicyEpisode:
     # ------------------------------------------------------------------ its worth
 
     async def _score(self) -> None:
-        rollout, scoring = self.rollout, self._terms.scoring
+        rollout, scoring = self.rollout, self._config.scoring
         if (spec := self._live.spec) is not None:
             rollout.reward_kind, rollout.reward_range = spec.kind, spec.range
             rollout.reward_unfinished = spec.unfinished

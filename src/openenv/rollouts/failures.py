@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from openenv._internal.backoff import backoff_s
 from openenv._internal.redaction import redact
 from openenv.errors import (
     CapacityError,
@@ -236,10 +237,8 @@ def retry_delay_s(attempts: int, *, is_pressed: bool = False) -> float:
         attempts: The number of attempts that have failed; after none, nothing is waited for.
         is_pressed: Whether the last failure said that less should be asked for.
     """
-    if not attempts:
-        return 0.0
-    first = FIRST_PRESSED_DELAY_S if is_pressed else FIRST_DELAY_S
-    return min(LONGEST_DELAY_S, first * 2.0 ** min(attempts - 1, 10))
+    first_s = FIRST_PRESSED_DELAY_S if is_pressed else FIRST_DELAY_S
+    return backoff_s(attempts, first_s, LONGEST_DELAY_S)
 
 
 @dataclass(frozen=True)

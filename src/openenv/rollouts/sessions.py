@@ -98,7 +98,7 @@ class EpisodeSource(ABC):
 
     @abstractmethod
     async def play(
-        self, session: Any, job: RolloutJob, terms: EpisodeConfig, press: Callable[[str], None]
+        self, session: Any, job: RolloutJob, config: EpisodeConfig, press: Callable[[str], None]
     ) -> tuple[Rollout, bool]:
         """Play an episode in a session; see `openenv.rollouts.episodes.play`.
 
@@ -215,14 +215,14 @@ class Sessions(EpisodeSource):
         return await derive_interface(self._source, client)
 
     async def play(
-        self, session: Client, job: RolloutJob, terms: EpisodeConfig, press: Callable[[str], None]
+        self, session: Client, job: RolloutJob, config: EpisodeConfig, press: Callable[[str], None]
     ) -> tuple[Rollout, bool]:
         """Have the policy of a run play an episode in a session.
 
         Raises:
             AttemptFailed: The attempt came to nothing.
         """
-        return await play(session, job, terms, press)
+        return await play(session, job, config, press)
 
     async def aclose(self) -> None:
         """Close the sessions that are still open, and release shared resources."""

@@ -113,7 +113,7 @@ copyreg.pickle(_EnvironmentType, _reduced)
 
 def _made_elsewhere(environment: Any, options: dict[str, Any]) -> type[RolloutEnvironment]:
     made = environment_factory(environment, **options)
-    made._terms.is_elsewhere = True
+    made._config.is_elsewhere = True
     return made
 
 
@@ -126,13 +126,13 @@ class RolloutEnvironment(metaclass=_EnvironmentType):
 
     sessions: ClassVar[EpisodeSessions]
     meter: ClassVar[Meter]
-    _terms: ClassVar[_FactoryConfig]
+    _config: ClassVar[_FactoryConfig]
 
     def __init__(self) -> None:
         self._session: EpisodeSession | None = None
         self._has_begun = False
-        self._terms.places.add(self)
-        if self._terms.is_elsewhere:
+        self._config.places.add(self)
+        if self._config.is_elsewhere:
             check_worker()
 
     # ------------------------------------------------------------------ of the episode
@@ -168,21 +168,21 @@ class RolloutEnvironment(metaclass=_EnvironmentType):
     def _score(self) -> Score:
         if self._session is None:
             return Score(unscored=NOT_BEGUN)
-        return self._session.score(self._terms.unfinished)
+        return self._session.score(self._config.unfinished)
 
     # ------------------------------------------------------------------ what methods do
 
     def _reset(self, columns: Mapping[str, Any]) -> Content | None:
-        terms = self._terms
-        arguments, may_ignore = episode_arguments(columns, terms.columns)
-        terms.begin(self, columns, arguments)
+        config = self._config
+        arguments, may_ignore = episode_arguments(columns, config.columns)
+        config.begin(self, columns, arguments)
         if self._session is None:
             self.sessions.check_room(
-                len(terms.places)
+                len(config.places)
             )  # TRL makes all of them before the first batch
             self._session = background.run(self.sessions.take())
         elif self._has_begun:
-            terms.streak.ended(self._session.failure)
+            config.streak.ended(self._session.failure)
         self._has_begun = False
         try:
             first = background.run(self._session.reset(may_ignore=may_ignore, **arguments))
@@ -193,12 +193,12 @@ class RolloutEnvironment(metaclass=_EnvironmentType):
         except Exception:
             if self._session.failure is None:
                 raise
-            terms.streak.ended(self._session.failure)
+            config.streak.ended(self._session.failure)
             return None  # its reward is None: the rollout is left out
         self._has_begun = True
         seen = self._session.look_at(first)
         pictures = "".join(one["data"] for one in seen.pictures)
-        terms.beginnings.saw(digest_of(arguments), seen.text + pictures)
+        config.beginnings.saw(digest_of(arguments), seen.text + pictures)
         is_behind_words = bool(seen.text) and _says(columns.get("prompt"))
         return _content(f"\n\n{seen.text}" if is_behind_words else seen.text, seen.pictures)
 
@@ -389,7 +389,7 @@ def environment_factory(
         "sessions": sessions,
         "meter": sessions.meter,
         "_made_of": (environment, options),
-        "_terms": _FactoryConfig(
+        "_config": _FactoryConfig(
             columns, unfinished, failures_in_a_row, seed, beginnings, sessions.name
         ),
         "__doc__": f"A rollout in {sessions.name}.",

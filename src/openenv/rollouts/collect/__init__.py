@@ -1,5 +1,8 @@
 """Collected datasets: episodes of a teacher in a folder that can be resumed and shared.
 
+Both ways of collecting are runs of `openenv.rollouts`: ``environments.py`` has a policy play,
+``runner.py`` a harness. Read ``environments.py`` first. The folder holds:
+
 results.jsonl    an episode a line, as `EpisodeRecord` has it: the dataset
 metadata.json    how it was collected, and how the model acted
 rollouts.jsonl   of environments: the whole rollouts, also those that failed; never uploaded

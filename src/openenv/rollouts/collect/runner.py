@@ -257,7 +257,7 @@ class HarnessEpisodes(EpisodeSource):
         """Do nothing: a session is closed after the episode."""
 
     async def play(
-        self, session: Any, job: RolloutJob, terms: EpisodeConfig, press: Callable[[str], None]
+        self, session: Any, job: RolloutJob, config: EpisodeConfig, press: Callable[[str], None]
     ) -> tuple[Rollout, bool]:
         """Have the harness play an episode in a thread.
 

@@ -1,4 +1,9 @@
-"""Harnesses: programs that bring a model's loop, tools and memory, run in environments."""
+"""Harnesses: programs that bring a model's loop, tools and memory, run in environments.
+
+Read ``sessions.py`` first: what a harness is given. ``loops.py`` has the loops, and
+``environments.py`` gives any environment to a harness. Above: `openenv.capture` and
+`openenv.rollouts.collect`. Below: the episode engine of `openenv.rollouts`.
+"""
 
 from __future__ import annotations
 

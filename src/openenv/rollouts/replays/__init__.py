@@ -1,6 +1,7 @@
 """Recordings of sessions: read and replayed.
 
-A server writes them (``openenv serve --record DIRECTORY``, `openenv.execution.recording`).
+A server writes them (``openenv serve --record DIRECTORY``, `openenv.execution.recording`). Read
+``reading.py`` first.
 """
 
 from openenv.execution.recording import RecordingOptions
