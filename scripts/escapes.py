@@ -47,7 +47,7 @@ INTRODUCTION = """\
 
 # Ways out of a sandbox
 
-The {number} ways out that [`check_sandbox`](../guides/sandboxes.md#a-kind-of-your-own) tries, each
+The {number} ways out that [`check_sandbox`](../guides/sandboxes.md#add-a-kind-of-sandbox) tries, each
 from a fresh sandbox, and how it ended. What counts is looked at from outside: a secret file, a file
 that could be changed, a port, an abstract socket and a process of the machine; and the memory,
 processes, disk, time and output that were taken.

@@ -81,12 +81,15 @@ FINAL_RUN = "RUN useradd --create-home --uid 1000 app"
 
 MUTANTS = [
     Mutant("a misspelt field", "static.manifest", manifest("floor_margin", "flor_margin"), "did"),
-    Mutant("a margin of nothing", "static.manifest", manifest("margin: 0.5", "margin: 0"), "0.1"),
+    Mutant("a floor margin of 0", "static.manifest", manifest("margin: 0.5", "margin: 0"), "0.1"),
     Mutant(
         "a lenient oracle", "static.manifest", manifest("tolerance: 0.0", "tolerance: 0.4"), "most"
     ),
     Mutant(
-        "no section at all", "static.manifest", manifest("validation:", "validatoin:"), "section"
+        "no validation section",
+        "static.manifest",
+        manifest("validation:", "validatoin:"),
+        "section",
     ),
     Mutant(
         "memory in bytes",
@@ -101,7 +104,7 @@ MUTANTS = [
         "memory_mb",
     ),
     Mutant(
-        "kinds of GPU without GPUs",
+        "GPU types without GPUs",
         "static.resource_declaration",
         manifest("disk_mb: 256", "disk_mb: 256, gpu_types: [H200]"),
         "gpus is 0",
@@ -113,13 +116,13 @@ MUTANTS = [
         "cuda",
     ),
     Mutant(
-        "two hours an episode",
+        "episodes of two hours",
         "static.timeout_ceiling",
         manifest("timeout_s: 60", "timeout_s: 7200"),
         "7200",
     ),
     Mutant(
-        "tasks that are not pinned",
+        "unpinned tasks",
         "static.task_distribution_pinning",
         lambda package: (
             manifest("task_api: false", "task_api: true")(package),
@@ -128,24 +131,22 @@ MUTANTS = [
         "missing",
     ),
     Mutant(
-        "a floating data set",
+        "an unpinned dataset",
         "static.task_distribution_pinning",
         manifest("{generator_seed: 7}", "{dataset_version: main}"),
         "main",
     ),
     Mutant(
-        "a data set without its revision",
+        "a dataset without a revision",
         "static.task_distribution_pinning",
         written("server/tasks.py", LOADS),
         "server/tasks.py:2",
     ),
     Mutant("an archive", "static.layout", archived("data.zip"), "zip"),
-    Mutant("an archive by another name", "static.layout", archived("data.bin"), "data.bin"),
+    Mutant("an archive with another extension", "static.layout", archived("data.bin"), "data.bin"),
     Mutant("a secret", "static.layout", written(".env", "KEY=1\n"), ".env"),
     Mutant("a link out of the package", "static.layout", linked_out, "data"),
-    Mutant(
-        "an oracle that is not there", "static.layout", removed("validation/oracle.json"), "oracle"
-    ),
+    Mutant("a missing oracle", "static.layout", removed("validation/oracle.json"), "oracle"),
     Mutant("root", "static.image_hygiene", dockerfile("USER 1000:1000\n", ""), "root"),
     Mutant(
         "a compiler in the image",
@@ -157,7 +158,7 @@ MUTANTS = [
         "gcc",
     ),
     Mutant(
-        "the lists of apt",
+        "apt's package lists",
         "static.image_hygiene",
         dockerfile(FINAL_RUN, f"{FINAL_RUN} && apt-get update && apt-get install -y tini"),
         "lists",
@@ -169,19 +170,19 @@ MUTANTS = [
         "HF_TOKEN",
     ),
     Mutant(
-        "a base that floats",
+        "an unpinned base image",
         "static.image_hygiene",
         dockerfile("\nFROM python:3.12-slim\n", "\nFROM python\n"),
         "python",
     ),
     Mutant(
-        "a script from the net",
+        "a downloaded script",
         "static.image_hygiene",
         dockerfile("RUN python3", "RUN curl -sSf https://x.example/i.sh | sh && python3"),
         "looked at",
     ),
     Mutant(
-        "a file from the net",
+        "a downloaded file",
         "static.image_hygiene",
         dockerfile("COPY . /build", "ADD https://x.example/a /a\nCOPY . /build"),
         "ADD",
@@ -189,7 +190,7 @@ MUTANTS = [
     Mutant("no description", "static.oci_labels", without_description, "description"),
     Mutant("no lock", "static.dependency_pinning", removed("uv.lock"), "httpx"),
     Mutant(
-        "a lock that is out of date",
+        "an outdated lock",
         "static.dependency_pinning",
         lambda package: replace(package, "pyproject.toml", "httpx>=0.28", "requests>=2"),
         "requests",
