@@ -1,4 +1,4 @@
-"""OpenEnv: one socket between whatever trains an agent and whatever the agent acts in.
+"""OpenEnv: a common interface between trainers of agents and environments for agents.
 
 An author writes `reset`, `step` and `state`; a trainer calls them from anywhere. Names are
 imported when they are first used, so that a client pays for a client only.

@@ -381,7 +381,7 @@ def from_base64(value: Mapping[str, Any]) -> np.ndarray:
 
 
 def number_of(value: Any) -> Any:
-    """Give the number that a scalar of NumPy is; Pydantic's serializers take it as `fallback`.
+    """Convert a scalar of NumPy to a number; a `fallback` for Pydantic's serializers.
 
     Raises:
         TypeError: It is none.
@@ -409,7 +409,7 @@ class Kept:
         self._kept: dict[str, Any] = {}
 
     def keep(self, value: Any) -> str:
-        """Keep a value, and give the mark for its place."""
+        """Keep a value, and return the mark for the value's place."""
         mark = f"\0{_TOKEN}{len(self._kept)}\0"
         self._kept[mark] = value
         return mark
@@ -466,12 +466,12 @@ _WRITERS = (_write_lists, _write_base64, _write_text)
 
 @once_per_class
 def holds_arrays(cls: type[BaseModel]) -> bool:
-    """Whether fields of a model, or of the models in it, are declared by `Array` or `Blob`."""
+    """Return whether fields of a model, or of nested models, are declared by `Array` or `Blob`."""
     return _has_writers(cls.__pydantic_core_schema__)
 
 
 def is_written_by_arrays(schema: Mapping[str, Any]) -> bool:
-    """Whether a core schema is the one of an `Array` or a `Blob`."""
+    """Return whether a core schema is that of an `Array` or a `Blob`."""
     return schema.get("serialization", {}).get("function") in _WRITERS
 
 
@@ -537,7 +537,7 @@ def _check_plain(dtype: np.dtype[Any]) -> None:
 
 
 def pack_array(array: np.ndarray) -> bytes:
-    """Write an array as bytes: its dtype (`numpy.dtype.str`), its shape, its elements in C order.
+    """Pack an array: the dtype (`numpy.dtype.str`), the shape, and the elements in C order.
 
     Raises:
         ValueError: Its dtype is no plain data.
@@ -581,8 +581,10 @@ def _channels(array: Any) -> int:
 
 
 def is_pixels(array: Any) -> TypeIs[np.ndarray]:
-    """Whether a value is an array of pixels: uint8, of shape (height, width), which is grey, or
-    (height, width, channels) with 1 (grey), 3 (RGB) or 4 (RGBA) of them; and there are any.
+    """Return whether a value is an array of pixels.
+
+    An array of pixels is uint8 and not empty. The shape is (height, width), which is gray, or
+    (height, width, channels) with 1 (gray), 3 (RGB) or 4 (RGBA) channels.
     """
     return (
         type(array).__module__.partition(".")[0] == "numpy"

@@ -49,15 +49,15 @@ StateT = TypeVar("StateT", bound=State)
 
 
 class Transform(ABC, Generic[ObsT]):
-    """A function from observation to observation, for example one that adds a reward."""
+    """A function from observation to observation, for example to add a reward."""
 
     @abstractmethod
     def __call__(self, observation: ObsT) -> ObsT:
-        """Return the observation to send instead of `observation`; it may be the same object."""
+        """Return the observation to send instead of `observation`, or the same object."""
 
 
 class CompositeTransform(Transform[ObsT]):
-    """Applies several transforms, the first one first."""
+    """A transform that applies several transforms in order."""
 
     def __init__(self, transforms: list[Transform[ObsT]]) -> None:
         self.transforms = transforms
@@ -76,7 +76,7 @@ class NullTransform(Transform[ObsT]):
 
 
 class Environment(ABC, Generic[ActT, ObsT, StateT]):
-    """One world that one agent acts in. Subclass it and write `reset`, `step` and `state`.
+    """A world that an agent acts in; a subclass writes `reset`, `step` and `state`.
 
     One instance serves one session. Its methods are never called concurrently. Those of a
     synchronous environment are all called on one and the same thread, from the constructor to
@@ -133,7 +133,7 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
 
     @abstractmethod
     def reset(self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any) -> ObsT:
-        """Begin a new episode and return its first observation.
+        """Begin a new episode and return the first observation.
 
         Args:
             seed: Makes the episode reproducible: the same seed and the same actions give the
@@ -149,7 +149,7 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
 
     @abstractmethod
     def step(self, action: ActT, timeout_s: float | None = None, **kwargs: Any) -> ObsT:
-        """Carry out one action and return what it led to.
+        """Carry out an action and return the resulting observation.
 
         Args:
             action: An instance of the environment's action model, already validated.
@@ -173,38 +173,38 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
     @property
     @abstractmethod
     def state(self) -> StateT:
-        """Where the episode stands; `step_count` counts the steps since `reset`.
+        """Return the state of the episode; `step_count` counts the steps since `reset`.
 
         Reading it changes nothing. It may be read before the first `reset`.
         """
 
     @cached_property
     def events(self) -> EventQueue:
-        """What happens by itself, between steps; see `openenv.events`. Empty in a static world."""
+        """The queue of events between steps, empty in a static world; see `openenv.events`."""
         return EventQueue()
 
     def on_event(self, event: Event) -> Any:
-        """Take in what happened since the last step. It may be a coroutine method.
+        """Handle an event since the last step. May be a coroutine method.
 
         It is called before the next step (or call of a tool), once for each event in `events` that
         is due by then, and only where it is overridden.
         """
 
     def close(self) -> None:
-        """Release whatever the instance holds. Called once; nothing is called after it."""
+        """Release all resources. Called once, as the last method."""
 
     async def reset_async(
         self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any
     ) -> ObsT:
-        """Do what `reset` does, awaited on the event loop. Override it instead of `reset`."""
+        """Reset on the event loop; an override replaces `reset`."""
         return self.reset(seed=seed, episode_id=episode_id, **kwargs)
 
     async def step_async(self, action: ActT, timeout_s: float | None = None, **kwargs: Any) -> ObsT:
-        """Do what `step` does, awaited on the event loop. Override it instead of `step`."""
+        """Step on the event loop; an override replaces `step`."""
         return self.step(action, timeout_s=timeout_s, **kwargs)
 
     async def close_async(self) -> None:
-        """Do what `close` does, awaited on the event loop. Override it instead of `close`."""
+        """Close on the event loop; an override replaces `close`."""
         self.close()
 
     def get_metadata(self) -> EnvironmentMetadata:
@@ -219,7 +219,7 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
         return observation if transform is None else transform(observation)
 
     def _apply_rubric(self, action: ActT, observation: ObsT) -> float | None:
-        """Score a step by the rubric; 0 without one, and None where it could not be scored.
+        """Score a step by the rubric; 0 without a rubric, None if scoring failed.
 
         What the rubric tells beside the number, its components or why there is none, is noted in
         the observation's metadata; see `scored`.
@@ -256,7 +256,7 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
         return await value if _is_pending(value) else value  # type: ignore[no-any-return]
 
     def _reset_rubric(self) -> None:
-        """Begin an episode of the rubric. What has to be awaited is, before its next score."""
+        """Begin an episode of the rubric; pending resets are awaited before the next score."""
         self._begin_rubric = None
         if self.rubric is None:
             return
@@ -267,7 +267,7 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
             self._begin_rubric = lambda: outcome
 
     async def _reset_rubric_async(self) -> None:
-        """Begin an episode of the rubric: by its `reset_async`, where it has one."""
+        """Begin an episode of the rubric, by `reset_async` if the rubric has that method."""
         self._begin_rubric = None
         if self.rubric is not None:
             reset: Any = getattr(self.rubric, "reset_async", None) or self.rubric.reset
@@ -276,7 +276,7 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
 
 
 class Renders(Protocol):
-    """What an environment may offer beside the contract: to show people where an episode stands.
+    """An optional interface of environments that can be rendered for people.
 
     An environment that has the method need not derive from this class. It may be plain or
     ``async def``, and runs where the other methods do. Clients call it by `EnvClient.render`;
@@ -308,7 +308,7 @@ class Renders(Protocol):
 
 
 class Snapshots(Protocol):
-    """What an environment may offer beside the contract: to store an episode and go back to it.
+    """An optional interface of environments that can store and restore an episode.
 
     An environment that has both methods need not derive from this class. They may be plain or
     ``async def``, and run where its other methods do. Clients call them by `EnvClient.snapshot`,
@@ -327,7 +327,7 @@ class Snapshots(Protocol):
         ...
 
     def restore(self, data: bytes) -> None:
-        """Go on where `snapshot` was taken, by this instance or by another one of the class.
+        """Continue from a snapshot of this instance, or of another instance of the class.
 
         A running episode is abandoned. The same actions lead to the same observations as they
         would have from there. It may be called before the first `reset`.
@@ -341,19 +341,19 @@ class Snapshots(Protocol):
 
 
 def _is_pending(value: Any) -> bool:
-    """Whether something is to be awaited; a number that a rubric gives need not be, if it may."""
+    """Return whether a value must be awaited; a rubric's awaitable number need not be."""
     return hasattr(value, "__await__") and not isinstance(value, float)
 
 
 def _is_reset_later(rubric: Any) -> bool:
-    """Whether the reset of a rubric, apart from those below it, has to be awaited."""
+    """Return whether the reset of a rubric, children left aside, must be awaited."""
     is_later = inspect.iscoroutinefunction(getattr(rubric, "forward", None))
     is_later = is_later and hasattr(rubric, "reset_async")
     return is_later or inspect.iscoroutinefunction(getattr(rubric, "reset", None))
 
 
 def _score_of(rubric: Any, value: Reward, observation: Any) -> Score:
-    """What a rubric tells of its last score; one that is a plain function tells no more than it."""
+    """Return a rubric's last score with details; a plain function has no details."""
     if value is None or isinstance(value, Score):
         return value or Score()
     if not math.isfinite(value):
@@ -367,7 +367,7 @@ def _score_of(rubric: Any, value: Reward, observation: Any) -> Score:
 
 
 def _shares_of(rubric: Any) -> list[float] | None:
-    """What a rubric says that each step of the episode gets; None where it does not say.
+    """Return the rubric's reward for each step of the episode, or None.
 
     Programs of old have rubrics whose method nothing ever called. The reward does not depend on it.
     """
@@ -390,7 +390,7 @@ def _shares_of(rubric: Any) -> list[float] | None:
 
 
 def _noted(observation: Any, score: Score) -> float | None:
-    """Note beside an observation what is known of its reward, which is returned."""
+    """Put the details of a score into an observation's metadata, and return the reward."""
     info, metadata = score.as_info(), getattr(observation, "metadata", None)
     if isinstance(metadata, dict):
         if isinstance(metadata.get(REWARD_INFO), dict):
@@ -404,7 +404,7 @@ Reward = float | Score | None
 
 
 def scored(observation: ObsT, reward: Reward) -> ObsT:
-    """The same observation with a reward, and in its metadata what is known of that.
+    """Return the observation with a reward, and with the reward's details in the metadata.
 
     return scored(observation, Score(0.7, {"correct": 0.5, "format": 0.2}))
     """
@@ -425,18 +425,18 @@ def restart(observation: ObsT) -> ObsT:
 
 
 def transition(observation: ObsT, reward: Reward = None) -> ObsT:
-    """Mark `observation` as one in the middle of an episode."""
+    """Mark `observation` as in the middle of an episode."""
     marked = observation.model_copy(update={"done": False, "truncated": False})
     return scored(marked, reward)
 
 
 def termination(observation: ObsT, reward: Reward = None) -> ObsT:
-    """Mark `observation` as the last one: the task itself is over."""
+    """Mark `observation` as the last: the task itself is over."""
     marked = observation.model_copy(update={"done": True, "truncated": False})
     return scored(marked, reward)
 
 
 def truncation(observation: ObsT, reward: Reward = None) -> ObsT:
-    """Mark `observation` as the last one: a limit outside the task cut the episode off."""
+    """Mark `observation` as the last: a limit outside the task cut the episode off."""
     marked = observation.model_copy(update={"done": True, "truncated": True})
     return scored(marked, reward)

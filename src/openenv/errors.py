@@ -1,4 +1,4 @@
-"""Every error of OpenEnv, in one tree.
+"""All errors of OpenEnv, in a single tree.
 
     OpenEnvError
      +-- raised inside a server
@@ -153,7 +153,7 @@ ErrorList = list[dict[str, Any]]
 
 
 class ErrorCode(str, Enum):
-    """The codes of errors on the wire: those of protocol version 0, and after them ours."""
+    """The codes of errors on the wire: the codes of protocol version 0 first, then ours."""
 
     INVALID_JSON = "INVALID_JSON"
     UNKNOWN_TYPE = "UNKNOWN_TYPE"
@@ -186,12 +186,12 @@ class OpenEnvError(Exception):
         return _made_again, (type(self), self.args), self.__dict__
 
     def details(self) -> dict[str, Any]:
-        """What goes over the wire beside code and message."""
+        """Return the data that goes over the wire beside code and message."""
         return {}
 
 
 def _made_again(cls: type[BaseException], arguments: tuple[Any, ...]) -> BaseException:
-    """Make an error without its constructor, which may take other arguments."""
+    """Make an error without calling the constructor, which may take other arguments."""
     new = OSError.__new__ if issubclass(cls, OSError) else cls.__new__
     error = new(cls, *arguments)
     error.args = arguments  # which an OSError takes from its constructor
@@ -199,7 +199,7 @@ def _made_again(cls: type[BaseException], arguments: tuple[Any, ...]) -> BaseExc
 
 
 def how_it_ended(exit_code: int | None) -> str:
-    """Say how a process ended, from its exit code: that of a signal is negative."""
+    """Describe how a process ended, by the exit code, which is negative for a signal."""
     import signal
 
     if exit_code is None:
@@ -216,7 +216,7 @@ def how_it_ended(exit_code: int | None) -> str:
 
 
 class ConcurrencyConfigurationError(OpenEnvError, ValueError):
-    """More than one session was asked of a class that does not allow it."""
+    """The class does not allow more than one session, and several were requested."""
 
     def __init__(
         self, environment_name: str, max_concurrent_envs: int, message: str | None = None
@@ -250,7 +250,7 @@ class SessionCapacityError(OpenEnvError):
 
 
 class KeySessionsError(SessionCapacityError):
-    """A key has as many sessions open as it may have."""
+    """A key has the maximum number of sessions open."""
 
     def __init__(self, key_name: str, active_sessions: int, max_sessions: int) -> None:
         self.key_name = key_name
@@ -423,7 +423,7 @@ class EncodingError(OpenEnvError, ValueError):
 
 
 class Refused(OpenEnvError, ValueError):
-    """The environment refuses what it was asked, and its text says why, to whoever asked.
+    """The environment refuses a request; the text tells the client why.
 
     An environment raises it where the text is written for the agent or the trainer: an illegal
     move, an unknown task. It is always sent. Of any other exception the peer learns the class and
@@ -456,7 +456,7 @@ class RequestTooLargeError(TooLargeError):
 
 
 class NotSupported(OpenEnvError, NotImplementedError):
-    """What was asked for is optional, and this environment, server or session does not have it.
+    """The environment, the server or the session lacks an optional feature.
 
     Attributes:
         feature: What was asked for, such as ``snapshot``.
@@ -471,7 +471,7 @@ class NotSupported(OpenEnvError, NotImplementedError):
 
 
 class RecordingError(OpenEnvError, ValueError):
-    """A file is no recording, or is damaged before its last line.
+    """A file is no recording, or is damaged before the last line.
 
     Attributes:
         path: The file.
@@ -497,7 +497,7 @@ class NotAuthenticatedError(OpenEnvError):
 
 
 class NotPermittedError(OpenEnvError):
-    """A request's key, or the web page that it comes from, is not let in here."""
+    """The request's key, or the web page that sent the request, has no permission."""
 
 
 class WrongHostError(OpenEnvError):
@@ -505,7 +505,7 @@ class WrongHostError(OpenEnvError):
 
 
 class RateLimitError(OpenEnvError):
-    """A key asks for more than its limits allow.
+    """A key has exceeded a rate limit.
 
     Attributes:
         retry_after_s: Seconds after which it may ask again.
@@ -553,7 +553,7 @@ class SandboxUnavailable(SandboxError):
 
 
 class SandboxEnded(SandboxError):
-    """The sandbox is over, with every process and file in it.
+    """The sandbox has ended, with all processes and files.
 
     Attributes:
         why: Such as that it took too much memory.
@@ -585,7 +585,7 @@ class ConnectError(OpenEnvError, ConnectionError):
 
 
 class AuthenticationError(ConnectError):
-    """The server wants a key and got none, or one that it does not know."""
+    """The server requires a key, and the client sent none or an unknown key."""
 
 
 class ServerGone(ConnectError):
@@ -593,7 +593,7 @@ class ServerGone(ConnectError):
 
 
 class PermissionRefused(ConnectError):
-    """The server knows who asks, and does not let them in there."""
+    """The server knows the client, and denies access."""
 
 
 class SessionLost(OpenEnvError, ConnectionError):
@@ -608,7 +608,7 @@ class ResponseTimeout(OpenEnvError, TimeoutBase):
 
 
 class StepTimeout(ResponseTimeout):
-    """A step took longer than the `timeout_s` that it was given.
+    """A step took longer than the given `timeout_s`.
 
     Attributes:
         timeout_s: What it was given, in seconds.
@@ -728,15 +728,15 @@ class MalformedRequest(ServerError):
 
 
 class ValidationFailed(ServerError):
-    """The request or the action did not fit its model; see `errors`."""
+    """The request or the action did not fit the model; see `errors`."""
 
 
 class ExecutionFailed(ServerError):
-    """The environment raised while it served the request."""
+    """The environment raised an exception during the request."""
 
 
 class ToolFailed(ExecutionFailed):
-    """A tool was called and failed, or could not be called; the text is what it said.
+    """A tool failed or could not be called; the text is the tool's.
 
     Attributes:
         tool_name: The tool.
@@ -765,7 +765,7 @@ class CapacityError(ServerError):
 
 
 class RateLimited(ServerError):
-    """The key in use asks for more than it may. Nothing was carried out; the session goes on."""
+    """The key has exceeded a rate limit. Nothing was carried out; the session goes on."""
 
     @property
     def retry_after_s(self) -> float:
@@ -788,7 +788,7 @@ class SessionBusy(ServerError):
 
 
 class MessageTooLarge(ServerError, ValueError):
-    """What the server would answer, or was sent, is over the limit; sizes are in `data`."""
+    """A request or an answer is over the size limit; sizes are in `data`."""
 
 
 class NotSupportedByServer(ServerError, NotSupported):
@@ -811,7 +811,7 @@ class ProviderError(OpenEnvError, RuntimeError):
 
 
 class ProviderExited(ProviderError):
-    """The environment's process ended before it was ready."""
+    """The environment's process ended before becoming ready."""
 
     def __init__(self, message: str, *, exit_code: int | None, logs: str = "") -> None:
         self.exit_code = exit_code
@@ -826,7 +826,7 @@ class ProviderTimeout(ProviderError, TimeoutError):
 
 
 class Outward(NamedTuple):
-    """The three faces of one error: WebSocket code, HTTP status, JSON-RPC code."""
+    """An error's codes for peers: WebSocket code, HTTP status, JSON-RPC code."""
 
     code: ErrorCode
     http_status: int
@@ -884,8 +884,9 @@ REFUSALS: dict[int, type[ConnectError]] = {
 
 
 def words(error: BaseException) -> str:
-    """The text of an error, or its class where it has none or cannot tell it, such that UTF-8 can
-    carry it (names of files may hold other bytes).
+    """Return an error's text, or the class's name if there is no text, as valid UTF-8.
+
+    Names of files in a text may hold bytes that are no UTF-8.
     """
     try:
         text = str(error)
@@ -896,7 +897,7 @@ def words(error: BaseException) -> str:
 
 
 def refusal(error: BaseException) -> str | None:
-    """What an environment says of an action that it does not take; None for any other error.
+    """Return the environment's reason for refusing an action; None for any other error.
 
     An exception that nobody meant to raise, an incident, is none. A server of version 0 that is not
     ours does not tell them apart: there, whatever the environment raised is one.
@@ -922,7 +923,7 @@ def outward(error: BaseException) -> Outward:
 
 
 def speaks(error: BaseException) -> bool:
-    """Whether the text of an error is written for the peer: its class has a row of its own."""
+    """Return whether an error's text is meant for the peer: the class has a row in `OUTWARD`."""
     return any(cls in OUTWARD and cls is not Exception for cls in type(error).__mro__)
 
 

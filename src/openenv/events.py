@@ -1,4 +1,4 @@
-"""What happens in a world by itself, between the steps of the agent in it.
+"""Events of a dynamic world, which happen between the agent's steps.
 
     class Inbox(Environment[Reply, Mail, State]):
         def reset(self, seed=None, episode_id=None):
@@ -34,13 +34,13 @@ MAX_WAITING = 100_000
 
 
 class Event(BaseModel):
-    """Something that happened by itself.
+    """An event in a world, apart from the agent's actions.
 
     Attributes:
-        kind: What it is.
-        data: What there is to know of it.
-        at: When: steps since the episode began, in simulation; seconds since the environment was
-            made, in production.
+        kind: The kind of event.
+        data: The details.
+        at: The time: in simulation, steps since the episode began; in production, seconds since the
+            environment was made.
     """
 
     kind: str
@@ -49,7 +49,7 @@ class Event(BaseModel):
 
 
 class EventQueue:
-    """Events that wait for the next step.
+    """A queue of events that wait for the next step.
 
     `push` may be called from any thread; all else is for the environment itself.
 
@@ -71,7 +71,7 @@ class EventQueue:
         self._lock = threading.Lock()
 
     def use_real_time(self) -> None:
-        """Have time be that of the clock from now on, which begins anew."""
+        """Switch to real time, in seconds from now."""
         self._is_real, self._began = True, time.monotonic()
 
     @property
@@ -83,7 +83,7 @@ class EventQueue:
         return len(self._scheduled)
 
     def push(self, kind: str, data: dict[str, Any] | None = None) -> None:
-        """Something has happened, outside.
+        """Add an event that has happened outside.
 
         Raises:
             OverflowError: `MAX_WAITING` events wait already, and nobody takes them.
@@ -91,12 +91,12 @@ class EventQueue:
         self._add(Event(kind=kind, data=data or {}, at=self.now))
 
     def schedule(self, kind: str, data: dict[str, Any] | None = None, *, after: float) -> None:
-        """Have something happen later.
+        """Schedule an event.
 
         Args:
-            kind: What.
-            data: What there is to know of it.
-            after: In how many units of time, steps or seconds.
+            kind: The kind of event.
+            data: The details.
+            after: The time from now, in steps or seconds.
 
         Raises:
             ValueError: `after` is negative, or no number.
@@ -112,12 +112,12 @@ class EventQueue:
         per_unit: float,
         data: Callable[[random.Random], dict[str, Any]] | None = None,
     ) -> None:
-        """Have something happen again and again, at random: a Poisson process.
+        """Schedule random arrivals, as a Poisson process.
 
         Args:
-            kind: What.
-            per_unit: How often on average, in a unit of time.
-            data: Draws what there is to know of each one from the given generator.
+            kind: The kind of event.
+            per_unit: The average number of events in a unit of time.
+            data: Draws the details of an event from the given generator.
 
         Raises:
             ValueError: `per_unit` is not positive.
@@ -151,7 +151,7 @@ class EventQueue:
         self._now += units
 
     def due(self) -> list[Event]:
-        """Take what has happened by now, in the order of its times."""
+        """Remove and return the events that have happened, in order of time."""
         taken: list[Event] = []
         now = self.now
         while True:

@@ -1,4 +1,4 @@
-"""What a reward means, and how it is told.
+"""Rewards: meaning, components and transport.
 
 A number alone says neither what it counts nor whether it could be had. Beside the reward of a step
 travels what is known of it (`Score`): its components, by name, which add up to it; or why it could
@@ -36,15 +36,17 @@ RELATIVE, ABSOLUTE = 1e-6, 1e-9
 
 
 def adds_up(value: float, components: Mapping[str, float]) -> bool:
-    """Whether components add up to a reward, but for rounding."""
+    """Return whether components add up to a reward, but for rounding."""
     total = math.fsum(components.values())
     scale = max((abs(part) for part in components.values()), default=0.0)
     return math.isclose(value, total, rel_tol=RELATIVE, abs_tol=max(ABSOLUTE, RELATIVE * scale))
 
 
 def components_of(rubric: Any) -> Mapping[str, float]:
-    """The parts of a rubric's last score, which its method `components` tells; none where that name
-    is another thing's: a list of rubrics, say, in a program of old.
+    """Return the components of a rubric's last score, by the method `components`.
+
+    The result is empty if the rubric uses that name for something else, such as a list of
+    rubrics in an old program.
     """
     method = getattr(type(rubric), "components", None)
     if not callable(method) or "components" in getattr(rubric, "__dict__", {}):
@@ -55,7 +57,7 @@ def components_of(rubric: Any) -> Mapping[str, float]:
 
 @dataclass(frozen=True)
 class RewardSpec:
-    """What the rewards of an environment mean.
+    """The meaning of an environment's rewards.
 
     Attributes:
         kind: What one reward counts, and so what an episode's is:
@@ -94,7 +96,7 @@ class RewardSpec:
         object.__setattr__(self, "components", tuple(self.components))
 
     def as_data(self) -> dict[str, Any]:
-        """The same, as JSON has it."""
+        """Return the specification as JSON."""
         data: dict[str, Any] = {
             "kind": self.kind,
             "range": None if self.range is None else list(self.range),
@@ -120,7 +122,7 @@ class RewardSpec:
     def total(
         self, rewards: Sequence[float | None], unscored: Sequence[str | None] = ()
     ) -> float | None:
-        """What an episode is worth, of the rewards of its steps in their order.
+        """Return the reward of an episode, computed from the rewards of the steps in order.
 
         Args:
             rewards: Of each step; None where it had none.
@@ -142,7 +144,7 @@ class RewardSpec:
 
 @dataclass(frozen=True)
 class Score:
-    """What a step, or an episode, is worth, and how that comes about.
+    """The reward of a step or an episode, with details.
 
     Attributes:
         value: The reward, a finite number; None where there is none.
@@ -188,7 +190,7 @@ class Score:
             )
 
     def as_info(self) -> dict[str, Any]:
-        """What is told beside the reward; empty where there is nothing to tell."""
+        """Return the details beside the reward; empty if there are none."""
         info: dict[str, Any] = {}
         if self.components:
             info["components"] = dict(self.components)

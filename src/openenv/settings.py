@@ -1,4 +1,4 @@
-"""Every environment variable that OpenEnv reads, with its meaning; read nowhere else.
+"""Environment variables of OpenEnv, which are read in this module only.
 
 | variable | meaning | default |
 | --- | --- | --- |
@@ -152,12 +152,12 @@ def _mode_of(mode: ServerMode | str | None, variable: str) -> ServerMode:
 
 
 def server_mode(mode: ServerMode | str | None) -> ServerMode:
-    """The given mode, else that of OPENENV_MODE, else simulation."""
+    """Return the given mode, else OPENENV_MODE, else simulation."""
     return _mode_of(mode, "OPENENV_MODE")
 
 
 def client_mode(mode: str | None) -> str:
-    """The given mode, else that of OPENENV_CLIENT_MODE, else simulation."""
+    """Return the given mode, else OPENENV_CLIENT_MODE, else simulation."""
     return _mode_of(mode, "OPENENV_CLIENT_MODE").value
 
 
@@ -187,22 +187,22 @@ def protocol_version() -> int:
 
 
 def compresses() -> bool:
-    """WebSocket messages are compressed for clients that ask for it (RFC 7692)."""
+    """Return whether WebSocket messages are compressed if a client asks (RFC 7692)."""
     return _truthy("OPENENV_COMPRESS")
 
 
 def cgroup() -> str | None:
-    """The control group in which those of sandboxes are made; None where it was not said."""
+    """Return the control group for sandboxes' control groups, or None."""
     return os.environ.get("OPENENV_CGROUP") or None
 
 
 def recording_directory() -> str | None:
-    """Where a server records its sessions; None where it does not."""
+    """Return the directory for recordings of sessions; None for no recording."""
     return os.environ.get("OPENENV_RECORD") or None
 
 
 def recording_limits() -> tuple[int, int]:
-    """Bytes of one recording's file, and of all recordings.
+    """Return the maximum bytes of a recording's file, and of all recordings.
 
     Raises:
         ValueError: OPENENV_RECORD_FILE_MIB or OPENENV_RECORD_TOTAL_MIB is no positive integer.
@@ -223,12 +223,12 @@ def trusts_remote_code() -> bool:
 
 
 def hub_endpoint() -> str:
-    """The address of the Hub, without a slash at its end."""
+    """Return the address of the Hub, without a trailing slash."""
     return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
 
 def enable_web_interface() -> None:
-    """Have applications of this process, and of those that it starts, serve the web page."""
+    """Make applications of this process and of child processes serve the web page."""
     os.environ["ENABLE_WEB_INTERFACE"] = "true"
 
 
@@ -252,7 +252,7 @@ def limit(name: str) -> float | None:
 
 
 def max_concurrent_envs() -> int | None:
-    """Sessions at once of what is served by its name; None is the default.
+    """Return the maximum number of sessions of a served target; None is the default.
 
     Raises:
         ValueError: MAX_CONCURRENT_ENVS is no whole number, or none above 0.
@@ -264,7 +264,7 @@ def max_concurrent_envs() -> int | None:
 
 
 def queue_timeout_s() -> float:
-    """How long a client waits for a slot, in seconds.
+    """Return the seconds that a client waits for a slot.
 
     Raises:
         ValueError: OPENENV_QUEUE_TIMEOUT_S is no number.
@@ -300,7 +300,7 @@ def log_format() -> str:
 
 
 def debug(wanted: bool | None = None) -> bool:
-    """What is wanted, else OPENENV_DEBUG: clients are sent the text of every exception."""
+    """Return the given value, else OPENENV_DEBUG: clients are sent the text of every exception."""
     return _truthy("OPENENV_DEBUG") if wanted is None else wanted
 
 
@@ -316,7 +316,7 @@ _SECRET_NAMES = re.compile("KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGN
 
 
 def secrets() -> frozenset[str]:
-    """The values of all variables whose names look like those of secrets, hidden ones too.
+    """Return the values of all variables with names of secrets, hidden variables included.
 
     It is the same object as before where nothing has changed.
     """
@@ -344,7 +344,7 @@ def secrets_of(variables: Mapping[str, str]) -> set[str]:
 
 
 def looks_secret(name: str) -> bool:
-    """Whether a variable of this name is likely to hold a secret."""
+    """Return whether a variable of this name probably holds a secret."""
     return _SECRET_NAMES.search(name) is not None
 
 
@@ -357,12 +357,12 @@ def api_key() -> str | None:
 
 
 def api_key_file() -> str | None:
-    """The file in which a server finds its keys."""
+    """Return the file of a server's keys."""
     return _secret("OPENENV_API_KEY_FILE")
 
 
 def public_schema() -> bool:
-    """Whether a server with keys shows its schema to those without one."""
+    """Return whether a server with keys shows the schema to clients without a key."""
     return _truthy("OPENENV_PUBLIC_SCHEMA")
 
 
@@ -372,7 +372,7 @@ def model_key(api: str) -> str | None:
 
 
 def teacher_key(api: str) -> str | None:
-    """The key of a model that plays for a dataset: the API's own, or that of any model."""
+    """Return the key of a teacher model: the API's own key, or the key for any model."""
     return model_key(api) or os.environ.get("API_KEY") or None
 
 
@@ -387,12 +387,12 @@ def capture_admin_key() -> str | None:
 
 
 def use_api_key_file(path: str) -> None:
-    """Have servers of this process, and of those that it starts, use a file of keys."""
+    """Make servers of this process and of child processes use a file of keys."""
     os.environ["OPENENV_API_KEY_FILE"] = os.path.abspath(path)
 
 
 def without_keys(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment variables for a process that gets no key by them."""
+    """Return environment variables without keys, for a child process."""
     return {name: value for name, value in environ.items() if name not in KEY_VARIABLES}
 
 
@@ -412,7 +412,7 @@ def _secret(name: str) -> str | None:
 
 
 def _overwrite(name: str) -> None:
-    """Overwrite a variable where the system shows it; deleting it only removes a pointer to it."""
+    """Overwrite a variable's memory, which the system shows; deletion removes only a pointer."""
     import ctypes
 
     with contextlib.suppress(OSError, AttributeError, TypeError):  # a system without that
@@ -424,7 +424,7 @@ def _overwrite(name: str) -> None:
 
 
 def allowed_origins() -> frozenset[str]:
-    """The origins of web pages, beside a server's own, that may use it."""
+    """Return the origins of foreign web pages that may use a server."""
     return _listed("OPENENV_ALLOWED_ORIGINS")
 
 

@@ -86,7 +86,7 @@ def annotation_of(
 
 
 def to_plain(space: Space[Any], element: Any, *, path: str = "element") -> Any:
-    """An element of a space as the value of its field.
+    """Convert an element of a space to the value of a model's field.
 
     Arrays are cast to the space's dtype where no value changes by it (floating point values may
     lose precision), and may share their memory with the element.
@@ -103,7 +103,7 @@ def to_plain(space: Space[Any], element: Any, *, path: str = "element") -> Any:
 
 
 def from_plain(space: Space[Any], value: Any, *, path: str = "value", strict: bool = True) -> Any:
-    """The value of a field as an element of its space, also where it came as JSON has it.
+    """Convert the value of a field, also a value of JSON, to an element of the space.
 
     Args:
         space: The space.
@@ -121,7 +121,7 @@ def from_plain(space: Space[Any], value: Any, *, path: str = "value", strict: bo
 def space_of(
     schema: Mapping[str, Any], *, path: str = "", without: Iterable[str] = ()
 ) -> Space[Any]:
-    """The space of a JSON schema: of a field, or of a model as ``/schema`` gives it.
+    """Return the space of a JSON schema, of a field or of a model from ``/schema``.
 
     Exact for what `annotation_of` has written. Of other schemas: enumerations and booleans are a
     `Choice`, integers with two bounds a `Discrete`, other numbers a `Box` without axes, strings an
@@ -137,27 +137,27 @@ def space_of(
     Raises:
         ValueError: Nothing fits; the message names the field, and says how to give spaces by hand.
     """
-    return _Reader(schema, path, frozenset(without)).space(schema, path)
+    return _SchemaReader(schema, path, frozenset(without)).space(schema, path)
 
 
 # ------------------------------------------------------------------ what is common to the spaces
 
 
-class _Kind(NamedTuple):
-    """What is known of the spaces of a class."""
+class _SpaceKind(NamedTuple):
+    """The conversions for a class of spaces."""
 
     annotation: Callable[[Any, str], Any]
     to_plain: Callable[[Any, Any, str], Any]
     from_plain: Callable[[Any, Any, str, bool], Any]
 
 
-def _kind_of(space: Space[Any]) -> _Kind:
-    of_class: Callable[[Any], _Kind] = _kind_of_class
+def _kind_of(space: Space[Any]) -> _SpaceKind:
+    of_class: Callable[[Any], _SpaceKind] = _kind_of_class
     return of_class(type(space))
 
 
 @lru_cache(maxsize=256)
-def _kind_of_class(cls: Any) -> _Kind:
+def _kind_of_class(cls: Any) -> _SpaceKind:
     kinds = _kinds()
     for parent in cls.__mro__:
         if parent in kinds:
@@ -169,22 +169,22 @@ def _kind_of_class(cls: Any) -> _Kind:
 
 
 @cache
-def _kinds() -> dict[type, _Kind]:
+def _kinds() -> dict[type, _SpaceKind]:
     arrays = (_array_to_plain, _array_from_plain)
     return {
-        spaces.Box: _Kind(_box_annotation, *arrays),
-        spaces.MultiDiscrete: _Kind(_multi_discrete_annotation, *arrays),
-        spaces.MultiBinary: _Kind(_multi_binary_annotation, *arrays),
-        spaces.Discrete: _Kind(_discrete_annotation, _discrete_to_plain, _discrete_from_plain),
-        _choices.Choice: _Kind(_choice_annotation, _choice_to_plain, _choice_from_plain),
-        spaces.Text: _Kind(_text_annotation, _text_to_plain, _text_from_plain),
-        _choices.AnyText: _Kind(_any_text_annotation, _text_to_plain, _text_from_plain),
-        spaces.Dict: _Kind(_dict_annotation, _dict_to_plain, _dict_from_plain),
-        spaces.Tuple: _Kind(_tuple_annotation, _tuple_to_plain, _tuple_from_plain),
-        spaces.Sequence: _Kind(_sequence_annotation, _sequence_to_plain, _sequence_from_plain),
-        spaces.Graph: _Kind(_graph_annotation, _graph_to_plain, _graph_from_plain),
-        spaces.OneOf: _Kind(_one_of_annotation, _one_of_to_plain, _one_of_from_plain),
-        _choices.AnyOf: _Kind(_any_of_annotation, _any_of_to_plain, _any_of_from_plain),
+        spaces.Box: _SpaceKind(_box_annotation, *arrays),
+        spaces.MultiDiscrete: _SpaceKind(_multi_discrete_annotation, *arrays),
+        spaces.MultiBinary: _SpaceKind(_multi_binary_annotation, *arrays),
+        spaces.Discrete: _SpaceKind(_discrete_annotation, _discrete_to_plain, _discrete_from_plain),
+        _choices.Choice: _SpaceKind(_choice_annotation, _choice_to_plain, _choice_from_plain),
+        spaces.Text: _SpaceKind(_text_annotation, _text_to_plain, _text_from_plain),
+        _choices.AnyText: _SpaceKind(_any_text_annotation, _text_to_plain, _text_from_plain),
+        spaces.Dict: _SpaceKind(_dict_annotation, _dict_to_plain, _dict_from_plain),
+        spaces.Tuple: _SpaceKind(_tuple_annotation, _tuple_to_plain, _tuple_from_plain),
+        spaces.Sequence: _SpaceKind(_sequence_annotation, _sequence_to_plain, _sequence_from_plain),
+        spaces.Graph: _SpaceKind(_graph_annotation, _graph_to_plain, _graph_from_plain),
+        spaces.OneOf: _SpaceKind(_one_of_annotation, _one_of_to_plain, _one_of_from_plain),
+        _choices.AnyOf: _SpaceKind(_any_of_annotation, _any_of_to_plain, _any_of_from_plain),
     }
 
 
@@ -194,7 +194,7 @@ def _misfit(path: str, expected: Any, value: Any, why: str = "") -> ValueError:
 
 
 class _Described:
-    """Annotates a field whose JSON schema says more than its type does."""
+    """An annotation of a field whose JSON schema says more than the type."""
 
     def __init__(self, describe: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         self._describe = describe
@@ -258,7 +258,7 @@ def _array_type(of: Space[Any], bounds: _Bounds, **keywords: Any) -> Any:
 
 
 def _with_bounds(schema: dict[str, Any], bounds: _Bounds) -> dict[str, Any]:
-    """Tell bounds in the standard's words where they are one for all numbers, else by place."""
+    """Add bounds to a schema: standard keywords if equal for all numbers, else by place."""
     depth = len(schema["shape"])
     lows, highs = _flat(bounds.low, depth), _flat(bounds.high, depth)
     item = _innermost(schema, depth)
@@ -426,7 +426,7 @@ def _dict_from_plain(space: spaces.Dict, value: Any, path: str, strict: bool) ->
 def _fields(
     expected: Mapping[str, Any], value: Any, path: str, *, strict: bool
 ) -> Mapping[str, Any]:
-    """The fields of a mapping or a model: these, and where it is strict no others."""
+    """Return the named fields of a mapping or a model; `strict` refuses other fields."""
     fields = dict(value) if isinstance(value, BaseModel) else value
     if not isinstance(fields, Mapping):
         raise _misfit(path, f"an object with {', '.join(expected)}", value)
@@ -581,7 +581,7 @@ def _one_of_to_plain(space: spaces.OneOf[Any], element: Any, path: str) -> dict[
 
 
 def _branch(space: spaces.OneOf[Any], element: Any, path: str) -> tuple[int, Space[Any]]:
-    """Which of its spaces an element says that it is of."""
+    """Return the index of the space that an element names."""
     index, _ = _items(element, path, f"a pair of an index and an element of {space}", 2)
     number = from_plain(spaces.Discrete(len(space.spaces)), index, path=f"{path}[0]")
     return int(number), space.spaces[number]
@@ -619,8 +619,8 @@ def _any_of_from_plain(space: AnyOf, value: Any, path: str, strict: bool) -> Any
 # ------------------------------------------------------------------ reading schemas
 
 
-class _Reader:
-    """Reads schemas that may refer to parts of one root."""
+class _SchemaReader:
+    """A reader of schemas that may refer to parts of a root schema."""
 
     def __init__(self, root: Mapping[str, Any], path: str, without: frozenset[str]) -> None:
         self._root = root
@@ -813,7 +813,7 @@ def _has_one_length(schema: Mapping[str, Any]) -> bool:
 
 
 def _box(lows: Any, highs: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> spaces.Box:
-    """A Box whose limits are numbers or None, one for all or one a place."""
+    """Return a Box with limits that are numbers or None, for all places or for each."""
     least, greatest = _widest(dtype)
     low, is_above = _limits(lows, least, shape, dtype)
     high, is_below = _limits(highs, greatest, shape, dtype)

@@ -1,4 +1,4 @@
-"""The values that cross the boundary between an environment and whatever drives it.
+"""The values that cross the boundary between an environment and a driver.
 
 `Action` goes in; an `Observation` (or a `StepResult` that holds one) comes out; a `State` says
 where the episode stands. All but `StepResult` are Pydantic models, validated on both sides of
@@ -81,7 +81,7 @@ else:
 
 
 class Action(BaseModel):
-    """What an agent does in one step. Subclass it and declare the fields.
+    """An agent's action in a step; subclasses declare the fields.
 
     Unknown fields are refused, so that a misspelt one is an error and not a no-op.
     """
@@ -96,7 +96,7 @@ class Action(BaseModel):
 
 
 class Observation(BaseModel):
-    """What an agent sees after `reset` or `step`. Subclass it and declare the fields.
+    """An agent's observation after `reset` or `step`; subclasses declare the fields.
 
     `done` is true when the episode is over, for whichever reason. `truncated` is true when
     something outside the task ended it (a limit on steps or time), and implies `done`.
@@ -126,13 +126,13 @@ class Observation(BaseModel):
 
 @once_per_class
 def is_observation(cls: type) -> bool:
-    """Whether a class is an `Observation` (asked once a class: `isinstance` is slow for models)."""
+    """Return whether a class is an `Observation`, cached since `isinstance` is slow for models."""
     return issubclass(cls, Observation)
 
 
 @once_per_class
 def declares_truncated(cls: type[BaseModel]) -> bool:
-    """Whether a model has a field `truncated` of its own, which may mean anything."""
+    """Return whether a model declares a field `truncated`, which may mean anything."""
     field = cls.model_fields.get("truncated")
     inherited = Observation.model_fields["truncated"].description
     return field is not None and field.description != inherited
@@ -184,7 +184,7 @@ def set_elapsed_time(state: State, seconds: float | None) -> None:
 
 
 class Private:
-    """Marks a field that whoever drives the environment sees, and the agent in it never does.
+    """A mark for a field that the driver of an environment sees, and the agent never sees.
 
     class SpyState(State):
         secret_word: Annotated[str, Private]
@@ -203,7 +203,7 @@ PRIVATE_MARK = "x-openenv-private"
 
 
 def public_value(value: Any) -> Any:
-    """Write any value as JSON would have it, without the private fields of the models and
+    """Convert any value to JSON, without the private fields of the models and
     dataclasses in it, and with NaN as text: null would be another value. Everything that an agent
     gets passes through here or `public_view`.
 
@@ -217,7 +217,7 @@ def public_value(value: Any) -> Any:
 
 
 def public_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """A JSON schema without the private fields in it, what only they refer to, and examples and
+    """Return a JSON schema without private fields, definitions for those only, and examples and
     defaults in which they may stand.
     """
     if not _has_private(schema):
@@ -264,7 +264,7 @@ _REFERENCE = "#/$defs/"
 
 
 def _referred_to(schema: dict[str, Any]) -> dict[str, Any]:
-    """The definitions of a schema that the rest of it needs."""
+    """Return the definitions that the rest of a schema needs."""
     definitions, needed = schema["$defs"], dict[str, Any]()
     looking: list[Any] = [{key: one for key, one in schema.items() if key != "$defs"}]
     while looking:
@@ -281,7 +281,7 @@ def _referred_to(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def public_view(model: BaseModel, without: Iterable[str] = ()) -> dict[str, Any]:
-    """Write a model as JSON would have it, without its private fields, and without those of the
+    """Convert a model to JSON without the private fields, and without those of the
     models and dataclasses in it.
 
     Args:
@@ -297,7 +297,7 @@ def public_view(model: BaseModel, without: Iterable[str] = ()) -> dict[str, Any]
 
 
 def private_in(value: Any) -> Any:
-    """What an agent must not see of a value, as Pydantic's `exclude`; None is nothing."""
+    """Return the private parts of a value, as Pydantic's `exclude`; None if there are none."""
     if isinstance(value, BaseModel) or (is_dataclass(value) and not isinstance(value, type)):
         hidden, writes_itself = _private_fields(type(value))
         inner = _private_among((n, v) for n, v in _fields_of(value) if n not in hidden)
@@ -334,7 +334,7 @@ def private_fields(cls: type) -> frozenset[str]:
 
 @once_per_class
 def _private_fields(cls: type) -> tuple[frozenset[str], bool]:
-    """The private fields of a class, and whether it writes itself."""
+    """Return the private fields of a class, and whether the class has a serializer."""
     if not issubclass(cls, BaseModel):
         listed = dataclass_fields(cast(Any, cls))
         return frozenset(one.name for one in listed if _is_marked(cls, one)), False
@@ -349,7 +349,7 @@ def _is_private(hint: Any) -> bool:
 
 
 def _is_marked(cls: type, field: DataclassField[Any]) -> bool:
-    """Whether the annotation of a dataclass's field is marked as private.
+    """Return whether the annotation of a dataclass's field is marked as private.
 
     What it names may be imported for type checkers only. An annotation that cannot be read, and
     speaks of `Private`, is taken for private.
@@ -369,14 +369,14 @@ def _is_marked(cls: type, field: DataclassField[Any]) -> bool:
 
 
 class _Names(ChainMap[str, Any]):
-    """The names that an annotation may use; one that is imported for type checkers only is Any."""
+    """The names for an annotation; a name that only type checkers import is Any."""
 
     def __missing__(self, name: str) -> Any:
         return getattr(builtins, name, _Unknown())
 
 
 class _Unknown:
-    """Stands for what only type checkers import, whatever an annotation makes of it."""
+    """A stand-in for a name that only type checkers import, in any expression."""
 
     def __getattr__(self, name: str) -> _Unknown:
         if name.startswith("__"):
@@ -409,7 +409,7 @@ class EnvironmentMetadata(BaseModel):
 
 
 class CodeExecResult(BaseModel):
-    """What running a piece of code printed, and how it ended: 0 is success."""
+    """The output of a piece of code, and the exit code: 0 is success."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -420,7 +420,7 @@ class CodeExecResult(BaseModel):
 
 @dataclass
 class StepResult(Generic[ObsT]):
-    """One transition as the driver of an environment sees it.
+    """A transition, as the driver of an environment sees a step.
 
     The order of the first four fields is fixed by existing code.
 
@@ -444,17 +444,17 @@ class StepResult(Generic[ObsT]):
 
     @property
     def components(self) -> dict[str, float]:
-        """The parts of the reward by name, which add up to it; empty where it has none."""
+        """The components of the reward by name, which add up to the reward; may be empty."""
         return dict((self.reward_info or {}).get("components") or {})
 
     @property
     def unscored(self) -> str | None:
-        """Why the step could not be scored; None where it could, or nobody says."""
+        """The reason why the step could not be scored, or None."""
         return (self.reward_info or {}).get("unscored")
 
     @property
     def step_rewards(self) -> list[float] | None:
-        """The share of each step, where the episode was scored as a whole at its end."""
+        """The reward of each step if the episode was scored as a whole at the end, or None."""
         return (self.reward_info or {}).get("step_rewards")
 
     @property
@@ -464,7 +464,7 @@ class StepResult(Generic[ObsT]):
 
 
 class Message(TypedDict):
-    """One turn of a conversation, as chat templates take it."""
+    """A turn of a conversation, in the form that chat templates take."""
 
     role: str
     content: str

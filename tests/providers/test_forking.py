@@ -40,7 +40,7 @@ def none_of_others() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def fork_server() -> Iterator[_children._ForkServer]:
+def fork_server() -> Iterator[_children.ForkServerHandle]:
     """The fork server of this program, there from the first server on."""
     _children._is_first = False
     with ProcessProvider("echo_env"):
@@ -120,7 +120,7 @@ def test_what_the_interpreter_reads_at_its_start_is_not_ignored(
 
 
 def test_the_fork_server_is_single_threaded_and_holds_nobodys_descriptors(
-    fork_server: _children._ForkServer,
+    fork_server: _children.ForkServerHandle,
 ) -> None:
     place = Path(f"/proc/{fork_server._process.pid}")
     assert len(list((place / "task").iterdir())) == 1
@@ -142,7 +142,7 @@ def descriptors(place: Path) -> list[str]:
 
 
 def test_a_crash_of_one_leaves_the_fork_server_and_the_others_alone(
-    fork_server: _children._ForkServer,
+    fork_server: _children.ForkServerHandle,
 ) -> None:
     with ProcessProvider(PROBE) as other:
         provider = ProcessProvider(PROBE)
@@ -159,7 +159,7 @@ def test_a_crash_of_one_leaves_the_fork_server_and_the_others_alone(
 
 
 def test_a_fork_server_that_is_killed_is_replaced_and_its_servers_go_on(
-    fork_server: _children._ForkServer,
+    fork_server: _children.ForkServerHandle,
 ) -> None:
     with ProcessProvider(PROBE) as orphan:
         pid = orphan.pid
@@ -180,7 +180,7 @@ def test_a_fork_server_that_is_killed_is_replaced_and_its_servers_go_on(
 
 @pytest.mark.extended("starts several fork servers")
 def test_a_program_that_changes_back_and_forth_has_one_fork_server_for_each(
-    fork_server: _children._ForkServer, monkeypatch: pytest.MonkeyPatch
+    fork_server: _children.ForkServerHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = None
     for _ in range(2):

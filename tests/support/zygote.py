@@ -33,7 +33,7 @@ from typing import Any
 import openenv
 from openenv._internal import children as _children
 from openenv._internal import forkserver as _forkserver
-from openenv._internal.forkserver import Request
+from openenv._internal.forkserver import ForkRequest
 
 __all__ = ["PythonProcess", "run_python"]
 
@@ -106,7 +106,7 @@ class Zygote:
         assert threads == 1, f"the zygote has {threads} threads, so it cannot be forked safely"
         atexit.register(self._close, os.getpid())
 
-    def fork(self, request: Request, streams: Sequence[int]) -> _children.Forked:
+    def fork(self, request: ForkRequest, streams: Sequence[int]) -> _children.Forked:
         """Fork a process whose standard streams are these descriptors."""
         told, report = os.pipe()
         try:
@@ -175,7 +175,7 @@ class PythonProcess(subprocess.Popen[Any]):
             return
         pipes = arguments[PIPES]
         streams = [pipes[0], pipes[3], pipes[5]]
-        request = Request(
+        request = ForkRequest(
             "support.zygote:become",
             command[1:],
             {**environ, "OPENENV_ZYGOTE_PATH": OWN_PATH},

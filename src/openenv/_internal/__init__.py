@@ -1,4 +1,4 @@
-"""What several packages share and no user imports: no promise is made for anything in here.
+"""Private helpers of several packages; nothing in here is part of the public interface.
 
 Read `addresses` for what a text names, `net.http` for every HTTP request that we make, and
 `lazy` for how packages load on first use.

@@ -1,4 +1,4 @@
-"""Addresses of servers, as people paste them: one place that reads them.
+"""Parsing of server addresses that people paste.
 
 A server prints several addresses (of its page, its WebSocket, its MCP endpoint), and a browser
 adds a query and a fragment. All of them mean the server, so each is reduced to its base URL.
@@ -31,13 +31,13 @@ _HOST_AND_PORT = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+):\d+(/.*)?", re.IGNORECAS
 
 
 def is_address(text: str) -> bool:
-    """Whether a text is the address of a server: a URL, or ``host:port`` without a scheme."""
+    """Return whether a text is the address of a server: a URL, or ``host:port``."""
     text = text.strip()
     return URL.match(text) is not None or _HOST_AND_PORT.fullmatch(text) is not None
 
 
 def is_hub_address(text: str) -> bool:
-    """Whether a text is an address of the Hub: huggingface.co, or the host in HF_ENDPOINT."""
+    """Return whether a text is an address of the Hub: huggingface.co, or HF_ENDPOINT's host."""
     return f"{without_scheme(text)}/".startswith(tuple(hub_hosts()))
 
 
@@ -52,12 +52,12 @@ def hub_hosts() -> list[str]:
 
 
 def without_scheme(text: str) -> str:
-    """Return an address of HTTP without its scheme, and without slashes at its end."""
+    """Return an address of HTTP without the scheme and trailing slashes."""
     return re.sub(r"^https?://", "", text.strip()).rstrip("/")
 
 
 def server_root(address: str) -> str:
-    """Return a server's base URL, with the scheme of the address, if it has one.
+    """Return a server's base URL; the scheme stays, or stays absent.
 
     Spaces around it, slashes at its end, one of `PAGES`, a query and a fragment are left out:
     ``ws://localhost:8000/ws``, ``ws://localhost:8000/`` and ``ws://localhost:8000/web/?theme=dark``

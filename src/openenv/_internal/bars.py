@@ -1,4 +1,4 @@
-"""Bars on stderr, in one display for a whole program: two would write over each other."""
+"""Progress bars on stderr, in a single display: two displays would overwrite each other."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["Tell", "bar"]
 
 
 class Tell(Protocol):
-    """Says how far it has come."""
+    """A callback that reports progress."""
 
     def __call__(self, done: int, total: int | None, detail: str) -> object:
-        """Show `done` of `total` units, None where nobody knows, and what there is to read."""
+        """Show `done` of `total` units (None if unknown), with a text beside the bar."""
 
 
 class _Screen:
-    """The display: there while there are bars."""
+    """The shared display, which exists while there are bars."""
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
@@ -67,9 +67,9 @@ _screen = _Screen()
 
 
 def bar(what: str) -> contextlib.AbstractContextManager[Tell]:
-    """Show a bar for as long as the ``with`` statement lasts; it stays to be read.
+    """Show a bar during the ``with`` statement, and leave the finished bar on the screen.
 
     Args:
-        what: What takes so long.
+        what: The label of the bar.
     """
     return _screen.bar(what)

@@ -1,7 +1,7 @@
-"""Processes that a program starts: forked from one that has imported already what they need.
+"""ChildProcess processes, forked from a process that has already imported what the children need.
 
-That is so on Linux, for this interpreter, and where the process would begin as the fork server
-has begun; any other is started as ever.
+Forking needs Linux, this interpreter, and a child that would start with the same environment and
+user as the fork server. Any other child is started by `subprocess`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from openenv._internal.backoff import backoff_s
-from openenv._internal.forkserver import CODE, Request, receive, send
+from openenv._internal.forkserver import CODE, ForkRequest, receive, send
 from openenv.settings import without_keys
 
 __all__ = [
-    "Child",
+    "ChildProcess",
     "absolute_path",
     "calm_garbage_collector",
     "fork",
@@ -53,8 +53,8 @@ UNKNOWN = 255  # the exit code of one whose end nobody saw, as in multiprocessin
 LIMITS = sorted({getattr(resource, n) for n in dir(resource) if n.startswith("RLIMIT_")})
 
 
-class Child(Protocol):
-    """A child process; what `subprocess.Popen` has of it."""
+class ChildProcess(Protocol):
+    """A child process, with the part of the interface of `subprocess.Popen` that is used."""
 
     @property
     def pid(self) -> int:
@@ -62,37 +62,37 @@ class Child(Protocol):
         ...
 
     def poll(self) -> int | None:
-        """How it ended; None while it runs."""
+        """Return the exit code; None while the process runs."""
         ...
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end.
+        """Wait for the end, and return the exit code.
 
         Raises:
-            subprocess.TimeoutExpired: It took longer.
+            subprocess.TimeoutExpired: The process runs on after `timeout` seconds.
         """
         ...
 
     def terminate(self) -> None:
-        """Ask it to end. Nothing happens if it has ended."""
+        """Send SIGTERM, unless the process has ended."""
 
     def kill(self) -> None:
-        """End it at once. Nothing happens if it has ended."""
+        """Send SIGKILL, unless the process has ended."""
 
 
-def run_module(module: str, *, stdin: int, outlives_s: float) -> Child:
-    """Run ``python -m module``, which has a function `main`, in a process group of its own.
+def run_module(module: str, *, stdin: int, outlives_s: float) -> ChildProcess:
+    """Run ``python -m module`` in a new process group; the module has a function `main`.
 
     Args:
-        module: Its name.
-        stdin: Its standard input.
-        outlives_s: Seconds that it may outlive this program, where that can be enforced.
+        module: The module's name.
+        stdin: The file descriptor of the standard input.
+        outlives_s: Seconds that the process may outlive this program, if that can be enforced.
 
     Raises:
-        OSError: It could not be started.
+        OSError: The process could not be started.
     """
     environ = without_keys(os.environ)
-    request = Request(f"{module}:main", [], environ, os.getcwd(), outlives_s=outlives_s)
+    request = ForkRequest(f"{module}:main", [], environ, os.getcwd(), outlives_s=outlives_s)
     # Two processes with one standard input would each read half of what it says.
     forked = fork(request, (stdin, 1, 2), may_repeat=False)
     if forked is not None:
@@ -101,8 +101,8 @@ def run_module(module: str, *, stdin: int, outlives_s: float) -> Child:
     return subprocess.Popen(command, stdin=stdin, env=environ, start_new_session=True)  # nosec B603  # our own module
 
 
-def wait_for_all(child: Child) -> int:
-    """Wait for the end of a process of `run_module`, and end what is left of its group."""
+def wait_for_all(child: ChildProcess) -> int:
+    """Wait for the end of a process of `run_module`, and kill the rest of the process group."""
     if isinstance(child, subprocess.Popen):
         # While the process has not been waited for, its id is nobody else's.
         with contextlib.suppress(OSError, AttributeError):  # macOS has it since Python 3.13
@@ -112,15 +112,17 @@ def wait_for_all(child: Child) -> int:
 
 
 def absolute_path(environ: Mapping[str, str]) -> str:
-    """PYTHONPATH, such that it does not depend on the current directory; empty if there is none."""
+    """Return PYTHONPATH with absolute entries; empty if PYTHONPATH is not set."""
     entries = environ.get("PYTHONPATH", "")
     return os.pathsep.join(map(os.path.abspath, entries.split(os.pathsep))) if entries else ""
 
 
 def calm_garbage_collector() -> None:
-    """Look for cycles less often: a full search stops every session, by 100 ms where there are
-    many. What is loaded by now stays for good, and need not be searched. What a session
-    leaves in cycles, some 70 objects of its connection and its sandbox, waits for 70 others.
+    """Make the garbage collector search for cycles less often.
+
+    A full search stops every session, for 100 ms if there are many. Objects that are loaded by now
+    stay for good and are not searched. A session leaves some 70 objects of a connection and a
+    sandbox in cycles, which wait for those of 70 other sessions.
     """
     gc.collect()
     gc.freeze()
@@ -128,8 +130,10 @@ def calm_garbage_collector() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Have glibc keep what is freed instead of returning it to the system at once: frames of 100 kB
-    come and go thousands of times a second, and fresh pages cost more than all else about them.
+    """Make glibc keep freed memory instead of returning memory to the system at once.
+
+    Frames of 100 kB come and go thousands of times a second, and fresh pages cost more than
+    everything else about them.
     """
     import ctypes
 
@@ -143,9 +147,9 @@ def keep_freed_memory() -> None:
 
 
 class Forked:
-    """A process that the fork server has made, which is its parent.
+    """A child of the fork server.
 
-    It is named by a descriptor, so that no signal ever meets another process of the same id.
+    A pidfd names the process, so that no signal ever reaches another process of the same id.
     """
 
     def __init__(self, pid: int, process: int, report: int) -> None:
@@ -179,7 +183,7 @@ class Forked:
         return UNKNOWN if _ready(self._process, 0) else None
 
     def _overlooked(self) -> int | None:
-        """How it ended, where the fork server does not say so: it may be stopped itself."""
+        """Look at the end of a process that the fork server has not reported."""
         if not _ready(self._process, 0):
             return None
         now = time.monotonic()
@@ -225,14 +229,14 @@ def _close(*descriptors: int) -> None:
 
 
 class ForkServerLost(OSError):
-    """The fork server did not answer a request, which it may have carried out."""
+    """The fork server did not answer a request, and may have carried out the request."""
 
 
-class _ForkServer:
-    """The fork server of this program, as the program sees it.
+class ForkServerHandle:
+    """The program's handle of the fork server.
 
     Raises:
-        OSError: It could not be started.
+        OSError: The fork server could not be started.
     """
 
     def __init__(self) -> None:
@@ -254,10 +258,10 @@ class _ForkServer:
         self.is_ready = False
 
     def get_ready(self) -> None:
-        """Wait until it has imported everything.
+        """Wait until the fork server has imported everything.
 
         Raises:
-            OSError: It did not start.
+            OSError: The fork server did not start.
         """
         if self.is_ready:
             return
@@ -272,12 +276,12 @@ class _ForkServer:
         self._link.settimeout(FORK_TIMEOUT_S)
         self.is_ready = True
 
-    def fork(self, request: Request, streams: Sequence[int]) -> Forked:
+    def fork(self, request: ForkRequest, streams: Sequence[int]) -> Forked:
         """Fork a process.
 
         Raises:
-            ForkServerLost: The fork server went away with the request.
-            OSError: It could not be forked, or the fork server was gone before.
+            ForkServerLost: The fork server ended after the request was sent.
+            OSError: The process could not be forked, or the fork server was gone before.
         """
         told, report = os.pipe()
         try:
@@ -306,12 +310,12 @@ class _ForkServer:
         return pid, given
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the fork server. The children run on."""
         self._process.kill()
         self.close()
 
     def close(self) -> None:
-        """Have it end."""
+        """Close the connection, which ends the fork server."""
         self._link.close()
         try:
             self._process.wait(1.0)
@@ -319,14 +323,14 @@ class _ForkServer:
             self._process.returncode = 0
 
     def abandon(self) -> None:
-        """Let go of it in a forked child: it is the parent's."""
+        """Forget the fork server in a forked child, since the parent owns the fork server."""
         self._link.close()
         self._process.returncode = 0
 
 
 _turn = threading.Lock()
-_server: _ForkServer | None = None
-_retired: list[_ForkServer] = []
+_server: ForkServerHandle | None = None
+_retired: list[ForkServerHandle] = []
 _is_first = True
 _is_hopeless = not hasattr(os, "pidfd_open")
 _failures = 0  # fork servers in a row that did not start
@@ -334,27 +338,28 @@ _next_at = 0.0  # none is started before
 
 
 def fork(
-    request: Request,
+    request: ForkRequest,
     streams: Sequence[int],
     *,
     is_first_worth_it: bool = True,
     may_repeat: bool = True,
-) -> Child | None:
-    """Fork a process, with these descriptors as its standard streams.
+) -> ChildProcess | None:
+    """Fork a process with the given standard streams.
 
     Args:
-        request: What it is to be.
-        streams: Its standard input, output and error.
-        is_first_worth_it: Start the fork server for the first process too. Otherwise only the
-            second is taken to be one of many: a fork server costs as much as a server.
-        may_repeat: Two processes do no harm, should the fork server go away with the request, and
-            have made one already.
+        request: The process to fork.
+        streams: The descriptors of standard input, output and error.
+        is_first_worth_it: Start the fork server for the first process too. Otherwise the second
+            process starts the fork server, which costs as much as a server.
+        may_repeat: Send the request again if the fork server ends after receiving the request, and
+            may have forked a process already.
 
     Returns:
-        None where that cannot be, or where the process would not be as a new one.
+        The process; None if no fork server can run here, or if a forked process would differ from
+        a new one.
 
     Raises:
-        ForkServerLost: The fork server went away with a request that must not be repeated.
+        ForkServerLost: The fork server ended after a request that must not be repeated.
     """
     global _server, _is_hopeless, _is_first, _failures
     with _turn:
@@ -400,19 +405,19 @@ def fork(
 
 
 class _Hopeless(OSError):
-    """No fork server can be had here."""
+    """No fork server can run on this system."""
 
 
-def _started() -> _ForkServer:
+def _started() -> ForkServerHandle:
     try:
         os.close(os.pidfd_open(os.getpid()))  # which a kernel, or a sandbox, may not have
     except OSError as error:
         raise _Hopeless(f"no pidfd_open: {error}") from error
-    return _ForkServer()
+    return ForkServerHandle()
 
 
 def _pause(error: OSError) -> None:
-    """Start no fork server for a while, since one has just failed to start."""
+    """Start no fork server for a while, after a failed start."""
     global _failures, _next_at
     _failures += 1
     pause_s = backoff_s(_failures, FIRST_PAUSE_S, LONGEST_PAUSE_S)
@@ -425,12 +430,12 @@ def _pause(error: OSError) -> None:
     )
 
 
-def _fits(server: _ForkServer, request: Request) -> bool:
+def _fits(server: ForkServerHandle, request: ForkRequest) -> bool:
     return server.executable == sys.executable and server.begins_as == _begins_as(request.environ)
 
 
 def _begins_as(environ: Mapping[str, str]) -> Any:
-    """What a process has from its parent, and of `environ`, before its program begins."""
+    """Return the inherited state that matters before a program begins: variables, user, umask."""
     variables = {k: v for k, v in environ.items() if k.startswith(STARTUP_VARIABLES)}
     variables["PYTHONPATH"] = absolute_path(environ)
     return (
@@ -450,7 +455,7 @@ def _drop() -> None:
         server.close()
 
 
-def _take_all() -> list[_ForkServer]:
+def _take_all() -> list[ForkServerHandle]:
     global _server
     servers = [*_retired, *([_server] if _server is not None else ())]
     _server = None

@@ -20,7 +20,7 @@ PRINTABLE = "".join(map(chr, range(32, 127)))
 
 
 class Choice(spaces.Discrete[Any]):
-    """A choice among values: its element ``start + i`` stands for the i-th of them.
+    """A choice among values; the element ``start + i`` stands for value ``i``.
 
     Args:
         values: What stands in the model's field: text, numbers, booleans or None.
@@ -48,20 +48,20 @@ class Choice(spaces.Discrete[Any]):
 
     @property
     def is_of_its_elements(self) -> bool:
-        """Each element stands for itself, so that the names are all that a `Discrete` has not."""
+        """Return whether each element stands for itself, so that only the names are new."""
         first = int(self.start)
         elements = range(first, first + len(self.values))
         return all(type(v) is int and v == e for v, e in zip(self.values, elements, strict=True))
 
     def value_of(self, element: int) -> Any:
-        """The value that an element stands for; IndexError where there is none."""
+        """Return the value that an element stands for; IndexError if there is none."""
         place = int(element) - int(self.start)
         if not 0 <= place < len(self.values):
             raise IndexError(place)
         return self.values[place]
 
     def element_of(self, value: Any) -> Any:
-        """The element that stands for a value; KeyError where there is none."""
+        """Return the element that stands for a value; KeyError if there is none."""
         return self.dtype.type(int(self.start) + self._places[_key(value)])
 
     def __repr__(self) -> str:
@@ -80,7 +80,7 @@ def _key(value: Any) -> tuple[bool, Any]:
 
 
 class AnyText(spaces.Text):
-    """Text of any characters, where `gymnasium.spaces.Text` has a given set of them.
+    """Text of any characters; `gymnasium.spaces.Text` has a fixed set of characters.
 
     Args:
         max_length: Most characters; None for any number.
@@ -107,7 +107,7 @@ class AnyText(spaces.Text):
         return "".join(self.np_random.choice(self.character_list, size=length))
 
     def contains(self, x: Any) -> bool:
-        """Whether it is text of such a length."""
+        """Return whether a value is text whose length is within the limits."""
         return isinstance(x, str) and self.min_length <= len(x) <= self.max_length
 
     def __repr__(self) -> str:
@@ -119,7 +119,7 @@ class AnyText(spaces.Text):
 
 
 class AnyOf(spaces.OneOf):  # type: ignore[type-arg]  # before Gymnasium 1.3 it takes none
-    """A union whose values stand in the field as they are, without saying of which space they are.
+    """A union whose values do not name the space that each value belongs to.
 
     A value belongs to the first space that it fits. That of an optional field has a `Choice` of
     nothing but None.

@@ -1,4 +1,4 @@
-"""Asking people before code runs that they have not named themselves."""
+"""Questions to the user before code runs that the user did not name."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["agrees", "is_at_terminal"]
 
 
 def is_at_terminal() -> bool:
-    """Whether somebody is there to be asked."""
+    """Return whether standard input is a terminal, so that the user can be asked."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 
 def agrees(what: str, question: str) -> bool:
-    """Say what would happen, and ask; only ``y`` and ``yes`` are agreement."""
+    """Describe an action and ask the user; return True for ``y`` and ``yes`` only."""
     sys.stderr.write(f"{printable(what)}\n{printable(question)} [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")

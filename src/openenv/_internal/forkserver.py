@@ -1,9 +1,9 @@
-"""A clean process that has imported what every server needs, and forks servers off itself.
+"""The fork server: a clean process that has imported what every server needs.
 
 Importing takes ten times as long as all the rest of starting a server. So a program that starts
 servers, or worker processes, starts one of these first. It is single-threaded, loads no
 environment, holds nobody's descriptors, and ends when the program does. A fork becomes what
-``python -m`` would have made of it; see `Request`. The program's side is
+``python -m`` would have made of it; see `ForkRequest`. The program's side is
 `openenv._internal.children`.
 
 `multiprocessing.forkserver` is the same idea, for functions of the program itself: its children
@@ -32,7 +32,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-__all__ = ["CODE", "HEAD", "Request", "main", "read_exactly", "receive", "send"]
+__all__ = ["CODE", "HEAD", "ForkRequest", "main", "read_exactly", "receive", "send"]
 
 # What servers and workers import before they look at an environment, and what they do alike.
 PRELOADED: tuple[str, ...] = ("openenv.client", "openenv.execution.worker", "uvloop", "yaml")
@@ -43,20 +43,20 @@ STREAMS = 3
 
 
 @dataclass
-class Request:
-    """A process to be.
+class ForkRequest:
+    """A process to fork.
 
     Attributes:
-        entry: What it calls, as ``module:function``; what that returns is its exit code.
-        arguments: What follows the program's name in `sys.argv`.
-        environ: Its environment variables.
-        directory: Where it runs.
-        watch: A program, and its arguments, that it runs first, with its standard input; its
-            process id is appended. It reads nothing itself then.
-        outlives_s: Seconds that it, and what it has started, may outlive the program; None leaves
-            that to `watch`.
-        limits: Its limits, as arguments of `resource.setrlimit`.
-        processors: Those that it may run on.
+        entry: The function to call, as ``module:function``, which returns the exit code.
+        arguments: The arguments after the program's name in `sys.argv`.
+        environ: The environment variables.
+        directory: The working directory.
+        watch: A program and arguments to run first, with the process's standard input; the process
+            id is appended. The process itself then reads nothing.
+        outlives_s: Seconds that the process group may outlive the program; None leaves that to
+            `watch`.
+        limits: The resource limits, as arguments of `resource.setrlimit`.
+        processors: The processors that the process may run on.
     """
 
     entry: str
@@ -70,14 +70,14 @@ class Request:
 
 
 def send(link: socket.socket, message: Any, descriptors: Sequence[int] = ()) -> None:
-    """Send a message, and descriptors with it."""
+    """Send a message with file descriptors."""
     data = pickle.dumps(message)
     socket.send_fds(link, [HEAD.pack(len(data))], list(descriptors))
     link.sendall(data)
 
 
 def receive(link: socket.socket, most: int) -> tuple[Any, list[int]]:
-    """Receive a message, and `most` descriptors with it.
+    """Receive a message with up to `most` file descriptors.
 
     Raises:
         EOFError: The other end is gone.
@@ -108,8 +108,8 @@ def read_exactly(link: socket.socket, size: int) -> bytes:
 
 
 @dataclass
-class _Child:
-    """A process that was forked, until it has ended."""
+class _ForkedChild:
+    """A forked process that has not ended."""
 
     pid: int
     report: int  # where its exit code is written
@@ -125,11 +125,11 @@ class ForkServer:
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
-        self._children: dict[int, _Child] = {}  # by the descriptor that tells of their end
+        self._children: dict[int, _ForkedChild] = {}  # by the descriptor that tells of their end
         self._poll = select.poll()
 
     def serve(self) -> Callable[[], int] | None:
-        """Serve until the program has ended; in a forked process, give what it is to do."""
+        """Serve until the program ends; in a forked process, return the function to run."""
         self._poll.register(self._link, select.POLLIN)
         while True:
             for descriptor, _ in self._poll.poll():
@@ -144,7 +144,7 @@ class ForkServer:
                 if self._fork(request, given) == 0:
                     return lambda: _become(request, given[:STREAMS])
 
-    def _fork(self, request: Request, given: list[int]) -> int:
+    def _fork(self, request: ForkRequest, given: list[int]) -> int:
         *streams, report = given
         try:
             pid = os.fork()
@@ -159,7 +159,7 @@ class ForkServer:
         for descriptor in streams:
             os.close(descriptor)
         watched = os.pidfd_open(pid)
-        self._children[watched] = _Child(pid, report, request.outlives_s)
+        self._children[watched] = _ForkedChild(pid, report, request.outlives_s)
         self._poll.register(watched, select.POLLIN)
         send(self._link, pid, [watched])
         return pid
@@ -176,7 +176,7 @@ class ForkServer:
         os.close(watched)
 
     def _outlive(self) -> None:
-        """See to it that those end which nobody else watches."""
+        """End the children that have no `watch` when `outlives_s` is over."""
         self._poll.unregister(self._link)
         began = time.monotonic()
         while watched := {w: c for w, c in self._children.items() if c.outlives_s is not None}:
@@ -213,8 +213,8 @@ def main() -> int:
 # ------------------------------------------------------------------ in the fork
 
 
-def _become(request: Request, streams: list[int]) -> int:
-    """Go on as the process that was asked for, and give its exit code."""
+def _become(request: ForkRequest, streams: list[int]) -> int:
+    """Become the requested process, and return the exit code."""
     os.setsid()
     for limit in request.limits:
         resource.setrlimit(*limit)
@@ -249,7 +249,7 @@ def _become(request: Request, streams: list[int]) -> int:
 
 
 def _stream(number: int, old: Any) -> TextIO:
-    """Open a standard stream as the interpreter does when it starts."""
+    """Open a standard stream as the interpreter does at startup."""
     is_buffered = not os.environ.get("PYTHONUNBUFFERED")
     raw = io.FileIO(number, "w" if number else "r", closefd=False)
     raw.name = old.name

@@ -17,7 +17,7 @@ class Fragments:
         max_bytes: How long a message may be; None for no limit.
 
     Attributes:
-        is_open: A message has begun that has not ended.
+        is_open: Whether a message has begun and not ended.
     """
 
     MAX_FRAGMENTS = 100_000  # of one message: empty ones would cost memory without an end
@@ -34,10 +34,10 @@ class Fragments:
     def add(
         self, kind: WSMsgType, payload: bytes, is_last: bool
     ) -> tuple[WSMsgType, bytearray] | None:
-        """Take the next data frame; gives the message's kind and bytes with its last one.
+        """Add the next data frame; return the message's kind and bytes after the last frame.
 
         Raises:
-            WSProtocolError: It does not follow what came before, or the message is too long.
+            WSProtocolError: The frame is out of order, or the message is too long.
         """
         if (kind is CONTINUATION) is not bool(self._parts):
             raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "fragments are out of order")

@@ -1,4 +1,4 @@
-"""Facts about classes: what they put for a generic base's parameters, and caching by class."""
+"""Type arguments of classes, members of unions, and caches keyed by class."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ T = TypeVar("T")
 
 
 def once_per_class(function: Callable[P, T]) -> Callable[P, T]:
-    """Remember what `function` answers for a class (and whatever else it is given); the least
-    recently used is forgotten.
-    """
+    """Cache the results of a function of a class, for the 1,024 most recently used arguments."""
     return cast("Callable[P, T]", functools.lru_cache(maxsize=1024)(function))
 
 
@@ -57,7 +55,7 @@ def _substituted(argument: Any, put: dict[Any, Any]) -> Any:
 
 
 def members(annotation: Any) -> tuple[Any, ...]:
-    """The types of a union, ``Annotated`` or not; a type that is none is its only member."""
+    """Return the types of a union, ``Annotated`` or not; of another type, a tuple of that type."""
     if get_origin(annotation) is Annotated:
         return members(get_args(annotation)[0])
     if get_origin(annotation) in (Union, type(int | str)):

@@ -49,7 +49,7 @@ def import_attribute(name: str, *, files: bool = False) -> Any:
 
 
 def import_named(place: str, *, files: bool = False) -> ModuleType:
-    """Import a module by its name, or a Python file by its path if `files`.
+    """Import a module by name, or a Python file by path if `files`.
 
     An import that fails within the module raises what it raises there.
 

@@ -1,4 +1,4 @@
-"""Incidents: exceptions that nobody meant to raise, as the log and the peer know them.
+"""Incidents: unintended exceptions, with an id for the log and the peer.
 
 The log has the traceback, under an id. The peer gets the id and the name of the class; the text,
 which may hold anything, only from a server that runs with ``debug``. An error whose class has a row
@@ -26,7 +26,15 @@ from openenv.errors import (
     words,
 )
 
-__all__ = ["Incident", "error_data", "incident_of", "is_incident", "log_incident", "note", "told"]
+__all__ = [
+    "Incident",
+    "error_data",
+    "incident_of",
+    "is_incident",
+    "log_incident",
+    "note",
+    "describe_error",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -36,13 +44,13 @@ SEE_LOG = "the server's log has the details (or start it with --debug)"
 
 
 class Incident(NamedTuple):
-    """One exception that nobody meant to raise.
+    """An unintended exception.
 
     Attributes:
-        id: Under which the log has it.
-        type: The name of its class.
-        what: What happened, without its text: ``KeyError in step``.
-        text: Its text, without secrets.
+        id: The id of the log entry.
+        type: The name of the exception's class.
+        what: A description without the exception's text: ``KeyError in step``.
+        text: The exception's text, without secrets.
     """
 
     id: str
@@ -52,13 +60,13 @@ class Incident(NamedTuple):
 
 
 def incident_of(error: BaseException) -> Incident | None:
-    """The incident that `error` is known as; None before it is noted."""
+    """Return the incident of an exception; None before `note`."""
     incident: Incident | None = error.__dict__.get(_ATTRIBUTE)
     return incident
 
 
 def note(error: BaseException, incident: Incident) -> None:
-    """Note on `error` which incident it is."""
+    """Attach an incident to an exception."""
     error.__dict__[_ATTRIBUTE] = incident  # which a frozen class has too
 
 
@@ -70,10 +78,10 @@ def log_incident(
     level: int = logging.ERROR,
     about: Mapping[str, Any] | None = None,
 ) -> Incident:
-    """Give an exception an id, and log its traceback under it.
+    """Make an incident of an exception, and log the traceback under the incident's id.
 
     Args:
-        error: The exception; it is an incident of its own even if it was raised before.
+        error: The exception, which becomes a new incident even if raised before.
         where: The method that raised it.
         log: Where to.
         level: How loudly.
@@ -91,7 +99,7 @@ def log_incident(
 
 
 def _name(error: BaseException) -> str:
-    """The class of what was raised, also where it had to be wrapped."""
+    """Return the name of the raised class, also if the exception is wrapped."""
     cause = error.__cause__
     is_wrapped = not isinstance(cause, Exception) or isinstance(cause, StopIteration)
     if cause is not None and (is_wrapped or isinstance(error, EnvironmentFactoryError)):
@@ -123,14 +131,14 @@ def _log(
 
 
 def is_incident(error: BaseException) -> bool:
-    """Whether nobody meant an exception to be raised: its text is not written for the peer."""
+    """Return whether an exception is unintended, so that the text is not for the peer."""
     if isinstance(error, EnvironmentFactoryError):
         return error.__cause__ is None or is_incident(error.__cause__)
     return not speaks(error)
 
 
-def told(error: BaseException, *, debug: bool = False) -> str:
-    """What the peer is told of an error, in words. An incident that is not logged yet is so now."""
+def describe_error(error: BaseException, *, debug: bool = False) -> str:
+    """Return the text about an error for the peer; log the incident first if needed."""
     if not is_incident(error):
         cause = error.__cause__ if isinstance(error, EnvironmentFactoryError) else None
         if cause is None:
@@ -145,14 +153,14 @@ def told(error: BaseException, *, debug: bool = False) -> str:
 
 
 def error_data(error: BaseException, *, debug: bool = False) -> dict[str, Any]:
-    """What an error frame says of an error; the table in `openenv.errors` decides its code.
+    """Return the ``data`` of an error frame; the table in `openenv.errors` decides the code.
 
     Args:
-        error: What was raised.
-        debug: Say also what the text of an incident is.
+        error: The exception.
+        debug: Include the text of an incident.
     """
     data: dict[str, Any] = {
-        "message": told(error, debug=debug),
+        "message": describe_error(error, debug=debug),
         "code": outward(error).code.value,
     }
     if isinstance(error, OpenEnvError) and speaks(error):

@@ -1,4 +1,4 @@
-"""Reading JSON that somebody else has written: a peer, a model, a file."""
+"""Reading of JSON from peers, models and files."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ __all__ = ["read_json"]
 
 
 def read_json(text: str | bytes | bytearray) -> Any:
-    """Read JSON as `json.loads` does, which takes NaN and half a pair of surrogates.
+    """Parse JSON as `json.loads` does, which accepts NaN and lone surrogates.
 
     Raises:
-        ValueError: It is none, or is nested too deeply; for the latter `json` raises what nobody
-            thinks of.
+        ValueError: The text is no JSON, or is nested too deeply, for which `json` raises
+            `RecursionError`.
     """
     try:
         return json.loads(text)

@@ -77,7 +77,7 @@ def _imports_of(code: CodeType) -> Iterator[tuple[str, str, str]]:
 
 
 def lazy_module(name: str) -> Any:
-    """Return a stand-in for a module that is imported when an attribute of it is first read.
+    """Return a stand-in for a module, which is imported when an attribute is first read.
 
     It is what ``lazy import`` will be in Python 3.15 (PEP 810).
     """

@@ -1,4 +1,4 @@
-"""Logs for machines: one JSON object a line, which says whose request was being served.
+"""Log formatters; as JSON, an entry names the session and the request.
 
 What an environment logs in `reset` or `step` carries the session and the number of the request as
 well: its session stands in a context variable, and is asked when an entry is written, so that a
@@ -25,10 +25,10 @@ ACCESS = ("client", "method", "path", "http_version", "status")
 
 
 class Caller(Protocol):
-    """On whose behalf code runs."""
+    """The session or connection that code runs for."""
 
     def log_fields(self) -> dict[str, Any]:
-        """What a log entry says of it."""
+        """Return the fields of a log entry that identify the caller."""
         ...
 
 
@@ -36,16 +36,16 @@ CALLER: ContextVar[Caller | None] = ContextVar("openenv_caller", default=None)
 
 
 class RedactingFormatter(logging.Formatter):
-    """Writes an entry's words, and its traceback below; without secrets."""
+    """A formatter of plain text that removes secrets."""
 
     def format(self, record: logging.LogRecord) -> str:
         return redact(super().format(record))
 
 
 class JSONFormatter(logging.Formatter):
-    """Writes an entry as one line: a JSON object, without secrets.
+    """A formatter that writes an entry as a line of JSON, without secrets.
 
-    It has ``time`` (RFC 3339, in UTC), ``level``, ``logger``, ``message``, and where they are known
+    The object has ``time`` (RFC 3339, in UTC), ``level``, ``logger``, ``message``, and if known
     ``session_id``, ``environment``, ``request`` (the method), ``request_id``, ``incident``,
     ``exception`` (the traceback), and of requests by HTTP ``client``, ``method``, ``path``,
     ``http_version`` and ``status``.
@@ -71,11 +71,10 @@ class JSONFormatter(logging.Formatter):
 
 
 def set_up_logs() -> None:
-    """Have what is logged in this process written to stderr.
+    """Write the log of this process to stderr.
 
-    As text it is what Python writes by itself, warnings and errors, unless the program has seen to
-    that. As JSON it is also what is said at the server's log level, and whatever the program has
-    set up writes JSON too.
+    As text, warnings and errors are written, unless the program has set up logging. As JSON,
+    entries from the server's log level on are written, and handlers of the program write JSON too.
     """
     root = logging.getLogger()
     if log_format() == "json":

@@ -1,4 +1,4 @@
-"""The event loop of a thread or a process that is ours alone."""
+"""Event loops for our own threads and processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["new_event_loop"]
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """A loop of uvloop's, which takes half the time, where that runs on this system."""
+    """Return a new event loop, of uvloop if installed, which takes half the time."""
     try:
         import uvloop
     except ImportError:

@@ -1,4 +1,4 @@
-"""Telling whether a class has its own version of a method."""
+"""Detection of overridden methods."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ __all__ = ["overrides_method"]
 
 
 def overrides_method(method: Callable[..., Any], base_method: Callable[..., Any]) -> bool:
-    """Say whether `method` (bound to an instance, or of a class) is another than `base_method`."""
+    """Return whether `method`, bound or not, differs from `base_method`."""
     return getattr(method, "__func__", method) is not getattr(base_method, "__func__", base_method)

@@ -1,4 +1,4 @@
-"""Reads models from what a peer has sent, and writes them so that a peer can read them.
+"""Reading and writing of models for a peer.
 
 Pydantic's own round trip is not enough between two programs:
 
@@ -12,7 +12,7 @@ Pydantic's own round trip is not enough between two programs:
 - Two models of a union may fit the same fields. Then the field `ACTION_TYPE` says which is meant.
 
 All this is found out once a class, from its core schema. A class that needs none of it costs what
-Pydantic's validator costs: `Reader.read` is that validator.
+Pydantic's validator costs: `ValueReader.read` is that validator.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from openenv.errors import EncodingError, InvalidActionError
 
 __all__ = [
     "ACTION_TYPE",
-    "Reader",
+    "ValueReader",
     "check_distinct",
     "kinds_to_name",
     "like_fields",
@@ -59,7 +59,7 @@ def _core_schema(annotation: Any) -> Schema:
 
 
 def _nodes(schema: Any) -> Iterator[Schema]:
-    """Walk through a core schema; where it is recursive it refers to its definitions."""
+    """Yield all nodes of a core schema; recursive schemas refer to definitions."""
     waiting = [schema]
     while waiting:
         one = waiting.pop()
@@ -79,7 +79,7 @@ def _definitions(schema: Schema) -> dict[str, Schema]:
     return found
 
 
-class _Field(NamedTuple):
+class _ModelField(NamedTuple):
     name: str
     schema: Schema
     accepted: tuple[str, ...]  # keys that its validator looks for, beside its name
@@ -90,7 +90,7 @@ class _Shape(NamedTuple):
     """The fields of a model, a dataclass or a typed dictionary."""
 
     title: str
-    fields: tuple[_Field, ...]
+    fields: tuple[_ModelField, ...]
     computed: frozenset[str]
 
     @property
@@ -104,7 +104,7 @@ class _Shape(NamedTuple):
 
     @property
     def constants(self) -> dict[str, list[Any]]:
-        """The values of those fields that have one of a few."""
+        """Return the allowed values of fields with literal types."""
         found = ((one.name, _literals(one.schema)) for one in self.fields)
         return {name: values for name, values in found if values}
 
@@ -116,7 +116,7 @@ def _literals(schema: Schema) -> list[Any]:
 
 
 def _shape(node: Schema) -> _Shape | None:
-    """The shape of a node that lists fields; None if it does not."""
+    """Return the shape of a node that lists fields; None for another node."""
     kind = node["type"]
     if kind in ("model-fields", "typed-dict"):
         listed = [(name, one) for name, one in node["fields"].items()]
@@ -133,7 +133,7 @@ def _shape(node: Schema) -> _Shape | None:
         if name
     }
     fields = tuple(
-        _Field(
+        _ModelField(
             name,
             one["schema"],
             tuple(_aliases(one.get("validation_alias"))),
@@ -145,7 +145,7 @@ def _shape(node: Schema) -> _Shape | None:
 
 
 def _aliases(alias: Any) -> Iterator[str]:
-    """The keys of an alias; a path into lists or objects is none."""
+    """Yield the keys of an alias; a path into lists or objects has no key."""
     if isinstance(alias, str):
         yield alias
     elif isinstance(alias, list):
@@ -188,7 +188,7 @@ _INNER = {
 
 
 class _Walk:
-    """Builds a function that changes data along a core schema.
+    """A builder of a function that changes data along a core schema.
 
     Args:
         root: The schema.
@@ -286,7 +286,7 @@ class _Walk:
         return change_union
 
     def shapes_of(self, union: Schema) -> list[_Shape]:
-        """The shapes of a union's models."""
+        """Return the shapes of a union's models."""
         listed = (one[0] if isinstance(one, tuple) else one for one in union["choices"])
         return [shape for one in listed if (shape := self._shape_of(one)) is not None]
 
@@ -307,7 +307,7 @@ _ANY: Schema = {"type": "any"}
 def _fitting(
     shaped: Sequence[tuple[_Shape, Change | None]], value: Mapping[str, Any]
 ) -> tuple[_Shape, Change | None] | None:
-    """The shape of an object: one that has its keys as fields, or else as computed fields too."""
+    """Return the shape whose fields, or computed fields, include the keys of an object."""
     for also_computed in (False, True):
         for shape, change in shaped:
             known = shape.known | shape.computed if also_computed else shape.known
@@ -358,7 +358,7 @@ def _of_tuple(inner: Sequence[Change | None], variadic: int | None) -> Change | 
 
 
 def _as_input(shape: _Shape) -> Change | None:
-    """Turn the keys that a serializer has written into those that a validator takes."""
+    """Map the keys that a serializer writes to the keys that a validator takes."""
     accepted = {key for one in shape.fields for key in (one.name, *one.accepted)}
     drop = shape.computed - accepted
     names = {one.serialized: one.name for one in shape.fields if one.serialized not in accepted}
@@ -378,7 +378,7 @@ def _as_input(shape: _Shape) -> Change | None:
 
 
 def _as_value(schema: Schema) -> Change | None:
-    """Turn what a serializer has written into what the validator of a type takes."""
+    """Map the values that a serializer writes to the values that a validator takes."""
     if schema["type"] == "json":  # which takes the text, and is written as what that holds
         return lambda value: value if isinstance(value, str) else to_json(value).decode()
     if schema["type"] != "literal":
@@ -391,8 +391,8 @@ def _as_value(schema: Schema) -> Change | None:
     return lambda value: written.get(to_json(value, fallback=repr), value)
 
 
-class Reader:
-    """Reads the values of a type from what a peer has sent.
+class ValueReader:
+    """A reader of values of a type that a peer has sent.
 
     Args:
         annotation: The type: a model, or a union of several.
@@ -431,7 +431,7 @@ class Reader:
         return self.adapter.validator.validate_json(text, **self._keys)
 
     def fits(self, value: Any, *, strict: bool) -> bool:
-        """Whether a value can be read; with `strict`, without any number made of a text, say."""
+        """Return whether a value can be read; `strict` forbids conversions of types."""
         if self._change is not None:
             value = self._change(value)
         text = to_json(_jsonable(value), inf_nan_mode="constants", fallback=str)
@@ -449,7 +449,7 @@ def _counts_in_json_only(node: Schema) -> bool:
 
 
 def _jsonable(value: Any) -> Any:
-    """The same value with its arrays and bytes as JSON has them."""
+    """Return a value with arrays and bytes in the form of JSON."""
     if isinstance(value, dict):
         return {key: _jsonable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -462,10 +462,10 @@ def _jsonable(value: Any) -> Any:
 
 
 @once_per_class
-def reader_of(annotation: Any) -> Reader | UnionReader:
-    """The reader of a type; of a union, one that tells its models apart."""
+def reader_of(annotation: Any) -> ValueReader | UnionReader:
+    """Return the reader of a type; a union's reader distinguishes the models."""
     listed = _models_of(annotation)
-    return UnionReader(annotation, listed) if len(listed) > 1 else Reader(annotation)
+    return UnionReader(annotation, listed) if len(listed) > 1 else ValueReader(annotation)
 
 
 def _models_of(annotation: Any) -> tuple[type[BaseModel], ...]:
@@ -477,8 +477,8 @@ def _models_of(annotation: Any) -> tuple[type[BaseModel], ...]:
 # ------------------------------------------------------------------ which model of a union
 
 
-class UnionReader(Reader):
-    """Reads values of a union of models.
+class UnionReader(ValueReader):
+    """A reader of values of a union of models.
 
     Args:
         annotation: The union.
@@ -487,7 +487,7 @@ class UnionReader(Reader):
 
     def __init__(self, annotation: Any, listed: Sequence[type[BaseModel]]) -> None:
         super().__init__(annotation)
-        self._readers = {model: Reader(model) for model in listed}
+        self._readers = {model: ValueReader(model) for model in listed}
         self._named = {model.__name__: model for model in listed}
         self._rivals = {
             one: [other for other in listed if other is not one and _take_the_same(one, other)]
@@ -518,38 +518,38 @@ class UnionReader(Reader):
 
 
 def _take_the_same(one: type[BaseModel], other: type[BaseModel]) -> bool:
-    """Whether there may be fields that both models take."""
+    """Return whether some fields fit both models."""
     first, second = _fields_taken(one), _fields_taken(other)
     return first is None or second is None or _overlap(first, second)
 
 
-class _Taken(NamedTuple):
+class _FieldNames(NamedTuple):
     known: frozenset[str]
     needed: frozenset[str]
 
 
-def _overlap(one: _Taken | _Shape, other: _Taken | _Shape) -> bool:
-    """Whether the fields that one needs are known to the other, and the other way round."""
+def _overlap(one: _FieldNames | _Shape, other: _FieldNames | _Shape) -> bool:
+    """Return whether each side knows the fields that the other side needs."""
     return one.needed <= other.known and other.needed <= one.known
 
 
-def _fields_taken(model: type[BaseModel]) -> _Taken | None:
-    """The fields that a model takes and needs; None where it takes any."""
+def _fields_taken(model: type[BaseModel]) -> _FieldNames | None:
+    """Return the fields that a model takes and needs; None if the model takes any field."""
     if model.model_config.get("extra") != "forbid":
         return None
     fields = model.model_fields
-    return _Taken(
+    return _FieldNames(
         frozenset(fields), frozenset(name for name, one in fields.items() if one.is_required())
     )
 
 
 def _are_told_apart(one: type[BaseModel], other: type[BaseModel]) -> bool:
-    """Whether a field with constant values tells two models apart."""
+    """Return whether a field with constant values distinguishes two models."""
     return _differ(_constants(one), _constants(other))
 
 
 def _differ(first: Mapping[str, list[Any]], second: Mapping[str, list[Any]]) -> bool:
-    """Whether a field has constant values in both, and none of them in common."""
+    """Return whether a field has constant values on both sides, and no value in common."""
     return any(
         not set(map(repr, first[name])) & set(map(repr, second[name]))
         for name in first.keys() & second.keys()
@@ -566,8 +566,9 @@ def _constants(model: type[BaseModel]) -> dict[str, list[Any]]:
 
 @once_per_class
 def named_kinds(annotation: Any) -> dict[type[BaseModel], str]:
-    """The models of a union whose name has to be sent with them, since another takes the same
-    fields, and none of these says which it is.
+    """Return the models of a union that are sent by name, with the names.
+
+    Another model of the union takes the same fields, and no field distinguishes the two.
     """
     listed = _models_of(annotation)
     return {
@@ -581,15 +582,15 @@ def named_kinds(annotation: Any) -> dict[type[BaseModel], str]:
 
 
 def kinds_to_name(annotation: Any) -> list[str]:
-    """The names of `named_kinds`."""
+    """Return the names of `named_kinds`."""
     return list(named_kinds(annotation).values())
 
 
 def check_distinct(annotation: Any) -> None:
-    """See that the models of a union have different names where these have to tell them apart.
+    """Check that models of a union that are sent by name have different names.
 
     Raises:
-        TypeError: Two are called the same.
+        TypeError: Two models have the same name.
     """
     names = kinds_to_name(annotation)
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -602,9 +603,7 @@ def check_distinct(annotation: Any) -> None:
 
 
 def misread_as(annotation: Any, action: BaseModel, fields: Mapping[str, Any]) -> str | None:
-    """The name of the model as which a server without `ACTION_TYPE` would read an action; None if
-    it would read it as what it is.
-    """
+    """Return the model as which a server without `ACTION_TYPE` would misread an action, or None."""
     try:
         found = TypeAdapter(annotation).validate_python(dict(fields))
     except ValidationError:
@@ -643,8 +642,9 @@ def _ambiguous(fitting: Sequence[type[BaseModel]], value: Any) -> InvalidActionE
 
 
 def like_fields(annotation: Any) -> list[str]:
-    """The fields, anywhere in a type, that may be of one of several models which nothing tells
-    apart: Pydantic reads each as the first of them. Each as words.
+    """Return descriptions of fields whose union has models that nothing distinguishes.
+
+    Pydantic reads each such field as the first model.
     """
     return [
         f"{field}, of {' or '.join(names)}"
@@ -669,7 +669,7 @@ def _like_fields(model: type[BaseModel]) -> dict[str, list[str]]:
 
 
 def _alike(shapes: Sequence[_Shape]) -> list[str]:
-    """The names of shapes that take the same fields as another one."""
+    """Return the names of shapes that take the same fields as another shape."""
     return [
         one.title
         for one in shapes
@@ -686,7 +686,7 @@ def _alike(shapes: Sequence[_Shape]) -> list[str]:
 
 
 def _as_sent(shape: _Shape) -> Change | None:
-    """Turn the names of fields into the keys that any server's validator takes."""
+    """Map the names of fields to the keys that any server's validator takes."""
     keys = {
         one.name: one.accepted[0]
         for one in shape.fields
@@ -721,11 +721,11 @@ def _unmasked(schema: Schema) -> Change | None:
 
 
 class Writer(NamedTuple):
-    """How the actions of a model are written.
+    """A writer of a model's actions.
 
     Attributes:
-        options: What `model_dump` is given.
-        change: Changes the dictionary that it gives; None where nothing is to be changed.
+        options: The arguments of `model_dump`.
+        change: Changes the dumped dictionary; None if there is nothing to change.
     """
 
     options: dict[str, Any]
@@ -734,7 +734,7 @@ class Writer(NamedTuple):
 
 @once_per_class
 def writer_of(model: type[BaseModel]) -> Writer:
-    """How the actions of a model are written, so that its validator takes them."""
+    """Return the writer of a model's actions in the form that the validator takes."""
     schema = _core_schema(model)
     change = _Walk(schema, _as_sent, _unmasked).change
     needs = change is not None or any(
@@ -749,8 +749,10 @@ def writer_of(model: type[BaseModel]) -> Writer:
 
 
 def wire_schema(annotation: Any, mode: Literal["validation", "serialization"]) -> dict[str, Any]:
-    """The JSON schema of what is on the wire: actions as they are validated, by alias, with the
-    names of models that need them; observations and states as they are written.
+    """Return the JSON schema of values on the wire.
+
+    Actions are described as validated, by alias, with the names of models that need names;
+    observations and states are described as written.
     """
     if mode == "validation":
         return _with_kinds(TypeAdapter(annotation).json_schema(), named_kinds(annotation))
@@ -763,7 +765,7 @@ def wire_schema(annotation: Any, mode: Literal["validation", "serialization"]) -
 
 
 def _with_null(schema: Any) -> Any:
-    """A schema in which fields whose default is null may be null."""
+    """Return a schema in which fields with the default null may be null."""
     if isinstance(schema, list):
         return [_with_null(one) for one in schema]
     if not isinstance(schema, dict):
@@ -805,7 +807,7 @@ def _with_kinds(schema: dict[str, Any], kinds: Mapping[Any, str]) -> dict[str, A
 def _in_order(
     listed: Sequence[Schema], kinds: Mapping[Any, str], definitions: Mapping[str, Any]
 ) -> list[str | None]:
-    """The name of each variant's model, where it has to be named."""
+    """Return the name of each variant's model, or None if no name is sent."""
     titles = {
         str(model.model_config.get("title") or model.__name__): kinds[model] for model in kinds
     }

@@ -1,4 +1,4 @@
-"""What is needed beside this package, and the commands that install it."""
+"""Optional packages, and commands that install missing packages."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ COMMANDS = {
 
 
 class MissingPackage(OpenEnvError, ModuleNotFoundError):
-    """A package that is not installed is needed; the text says the command that installs it."""
+    """An optional package is missing; the text names the command to install the package."""
 
 
 @contextmanager
 def needs(needed_by: str, command: str | None = None) -> Iterator[None]:
-    """Say of imports in the block which command installs what is not there.
+    """Add the command that installs a missing package to errors of imports in the block.
 
     Args:
-        needed_by: Who imports it, for the message.
-        command: What installs it; by default the one that is known for the package.
+        needed_by: The feature that imports the package, for the message.
+        command: The command that installs the package; by default that of `COMMANDS`.
 
     Raises:
-        MissingPackage: It is not installed.
+        MissingPackage: The package is not installed.
     """
     try:
         yield
@@ -57,15 +57,15 @@ def needs(needed_by: str, command: str | None = None) -> Iterator[None]:
 
 
 def check_installed(needed_by: str, packages: Iterable[str], command: str) -> None:
-    """Refuse work that would end at an import, before it begins. Nothing is imported for it.
+    """Check that packages are installed; nothing is imported.
 
     Args:
-        needed_by: Who imports them, for the message.
+        needed_by: The feature that imports the packages, for the message.
         packages: The names that are imported.
-        command: What installs them.
+        command: The command that installs the packages.
 
     Raises:
-        MissingPackage: One of them is not installed.
+        MissingPackage: A package is not installed.
     """
     for package in packages:
         with needs(needed_by, command):

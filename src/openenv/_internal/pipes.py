@@ -1,4 +1,4 @@
-"""Programs that are spoken to by their standard streams, from an event loop.
+"""Programs with pipes for the standard streams, driven from an event loop.
 
 `PipedProcess` owns a program: it has a process group of its own, its last lines on standard error
 are kept, and it is killed with the whole group when this program ends. Its id is not given free
@@ -32,7 +32,7 @@ _running: weakref.WeakSet[PipedProcess] = weakref.WeakSet()
 
 
 class PipedProcess:
-    """A program in a process group of its own, with a pipe for each of its standard streams.
+    """A program in a new process group, with a pipe for each standard stream.
 
     It is used from one event loop at a time, and may be spawned again after `kill`.
 
@@ -95,7 +95,7 @@ class PipedProcess:
                 os.killpg(self._process.pid, by)
 
     async def _ends_within(self, seconds: float) -> bool:
-        """Wait for the end for so many seconds; return whether it came."""
+        """Wait for the end for so many seconds; return whether the program ended."""
         deadline = time.monotonic() + seconds
         while self.is_running():
             if time.monotonic() > deadline:
@@ -104,7 +104,7 @@ class PipedProcess:
         return True
 
     def kill(self) -> None:
-        """End the program at once, and all that it has started in its group. Safe to repeat."""
+        """Kill the program and the whole group. Safe to repeat."""
         process = self._process
         if process is None:
             return
@@ -117,14 +117,14 @@ class PipedProcess:
         _running.discard(self)
 
     def kill_if_ours(self) -> None:
-        """End the program, unless this process was forked from the one that started it."""
+        """Kill the program, unless another process has started the program and forked this one."""
         if self._maker == os.getpid():
             self.kill()
 
     # ------------------------------------------------------------------ its standard error
 
     async def _listen(self, stderr: asyncio.StreamReader) -> None:
-        """Keep the last lines of standard error, until its end."""
+        """Keep the last lines of standard error, until the stream ends."""
         tail = b""
         while chunk := await stderr.read(CHUNK_BYTES):
             *lines, tail = (tail + chunk).split(b"\n")
@@ -154,7 +154,7 @@ def _kill_all() -> None:
 
 
 def _code_of(process: subprocess.Popen[bytes]) -> int | None:
-    """Return the exit code without waiting for the process, whose id so stays its own."""
+    """Return the exit code without reaping the process, so that no other takes the id."""
     try:
         how = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

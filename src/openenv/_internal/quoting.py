@@ -1,4 +1,4 @@
-"""Quoting what a peer sent: in errors that go back to it, in logs, on a terminal.
+"""Bounded quotes of a peer's data, for errors, logs and terminals.
 
 What is quoted is bounded, and is only what the peer itself wrote: of an object that this process
 made, such as an array, its kind is named, never its content or its `repr`.
@@ -30,19 +30,17 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u20
 
 
 def shortened(text: str, limit: int = MAX_QUOTED) -> str:
-    """The text, or its first `limit` characters and how many there were."""
+    """Return the text, or the first `limit` characters and the length."""
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
 
 
 def printable(text: str) -> str:
-    r"""The text with its control characters as escapes: ``\x1b`` stands for ESC."""
+    r"""Return the text with control characters as escapes: ``\x1b`` stands for ESC."""
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def quoted(value: Any, limit: int = MAX_QUOTED) -> Any:
-    """The value as JSON can carry it; one that takes more than `limit` characters as a text that
-    begins like it.
-    """
+    """Return a value of JSON; a value of over `limit` characters becomes a cut text."""
     copy = _Copy(limit)
     made = copy.of(value, 0)
     if copy.left >= 0:
@@ -53,13 +51,13 @@ def quoted(value: Any, limit: int = MAX_QUOTED) -> Any:
 
 
 class _Copy:
-    """Copies a value until `left` characters are written."""
+    """A copier of values that stops after `left` characters."""
 
     def __init__(self, limit: int) -> None:
         self.left = limit
 
     def of(self, value: Any, depth: int) -> Any:
-        """A copy, which breaks off where nothing is left."""
+        """Return a copy, cut where no characters are left."""
         kind = type(value)
         if value is None or kind is bool:
             self.left -= 5
@@ -114,7 +112,7 @@ def _kind_of(value: Any) -> str:
 
 
 def problem(kind: str, message: str, value: Any) -> dict[str, Any]:
-    """An error in the form of Pydantic's, of the whole value."""
+    """Return an error about a whole value, in the form of Pydantic's errors."""
     return {"type": kind, "loc": [], "msg": message, "input": quoted(value)}
 
 
@@ -125,9 +123,9 @@ class _HasErrors(Protocol):
 
 
 def error_list(error: _HasErrors) -> list[dict[str, Any]]:
-    """Pydantic's errors as JSON values: ``type``, ``loc``, ``msg``, ``input``, ``ctx``, ``url``.
+    """Return Pydantic's errors as JSON: ``type``, ``loc``, ``msg``, ``input``, ``ctx``, ``url``.
 
-    Of more than `MAX_ERRORS` the first ones are told, and how many there are.
+    If there are more than `MAX_ERRORS`, the first errors and the count of the others.
     """
     count, errors = _first_errors(error)
     shown = [_told(one) for one in errors]
@@ -137,10 +135,10 @@ def error_list(error: _HasErrors) -> list[dict[str, Any]]:
 
 
 def _first_errors(error: _HasErrors) -> tuple[int, list[dict[str, Any]]]:
-    """How many there are, and the first ones.
+    """Return the number of errors, and the first errors.
 
-    Pydantic makes all of them at once. Where they are many, that takes less as JSON, of which the
-    beginning is read; it tells no `input` then.
+    Pydantic makes all errors at once. If there are many, JSON takes less memory, and only the
+    beginning is parsed; those errors have no `input`.
     """
     from pydantic_core import ValidationError  # which a command need not load
 

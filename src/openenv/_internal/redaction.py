@@ -1,4 +1,4 @@
-"""Keeping secrets out of what leaves a process: messages to peers, logs, words for an operator.
+"""Removal of secrets from messages, logs and output.
 
 A secret is the value of an environment variable whose name looks like one (see
 `openenv.settings.secrets`), or what was registered as one. Where it stands in a text, ``***``
@@ -36,23 +36,23 @@ _USER_INFO = re.compile(r"(\w://[^\s:/@]*:|\bhttps?://(?=[^\s:/@]{8}))[^\s:/@][^
 
 
 def register_secret(value: str) -> None:
-    """Have `value` hidden from now on; one of fewer than 8 characters would hide too much."""
+    """Hide `value` from now on, unless shorter than 8 characters, which would hide too much."""
     if len(value) >= MIN_SECRET_CHARACTERS:
         _registered.add(value)
 
 
 def register_secrets_of(variables: Mapping[str, str]) -> None:
-    """Have the secrets among the environment variables of another process hidden from now on."""
+    """Hide the secrets among the environment variables of another process from now on."""
     _registered.update(secrets_of(variables))
 
 
 def holds_secret(text: str) -> bool:
-    """Whether a secret stands in a text; what only looks like credentials is none."""
+    """Return whether a text contains a known secret; text that looks like credentials is none."""
     return any(written in text for written in _written())
 
 
 def _written() -> tuple[str, ...]:
-    """The secrets, longest first, in each way in which they are looked for."""
+    """Return the secrets, longest first, in each encoding that is searched for."""
     global _last
     known = secrets(), len(_registered)  # of which none is ever taken out
     if _last is None or _last[0] is not known[0] or _last[1] != known[1]:
@@ -66,7 +66,7 @@ _last: tuple[frozenset[str], int, tuple[str, ...]] | None = None
 
 
 def redact(text: str) -> str:
-    """The text without the secrets in it."""
+    """Return the text without secrets."""
     return _hidden_in(text, _written())
 
 
@@ -81,7 +81,7 @@ def _hidden_in(text: str, secrets_as_written: tuple[str, ...]) -> str:
 
 
 def redacted(value: Any) -> Any:
-    """A value of JSON without the secrets in its texts."""
+    """Return a JSON value without secrets in texts."""
     written = _written()
 
     def hidden_in(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Keeps files of an environment's directory from taking the place of packages that this one needs.
+"""Protection of our libraries against files of the same name in an environment's directory.
 
 A directory that is served, played or run in comes first on `sys.path`, so that its own modules are
 found. A `rich.py` or a `websockets/` in it would then be imported wherever this package, or one
@@ -25,13 +25,13 @@ INSTALLED = ("site-packages", "dist-packages")
 
 
 def keep_libraries() -> None:
-    """Have the libraries of this package found before what directories put in front of them."""
-    if not any(isinstance(finder, _Keeper) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Keeper())
+    """Find the libraries of this package before modules of the same name in other directories."""
+    if not any(isinstance(finder, _LibraryFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _LibraryFinder())
 
 
-class _Keeper:
-    """Finds the libraries that this package needs, where a directory has the same names."""
+class _LibraryFinder:
+    """An import finder for the libraries of this package, if a directory has the same names."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -43,7 +43,7 @@ class _Keeper:
 
 
 def _is_in_front(name: str) -> bool:
-    """Whether a directory where nothing is installed has a module of this name."""
+    """Return whether a directory without installed packages has a module of this name."""
     for entry in sys.path:
         if not _is_installed(entry):
             place = os.path.join(entry, name)
@@ -60,8 +60,9 @@ def _is_installed(entry: str) -> bool:
 
 @cache
 def _libraries() -> frozenset[str]:
-    """The names by which what this package needs is imported. What only an extra needs is not
-    among them: a `datasets/` of an environment is its own.
+    """Return the import names of required packages.
+
+    Packages of extras are not among them: a `datasets/` of an environment is the environment's.
     """
     import re
     from importlib.metadata import Distribution, PackageNotFoundError, distribution

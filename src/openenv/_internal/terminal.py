@@ -1,4 +1,4 @@
-"""The terminal, to which what others say must be text and nothing else."""
+"""Consoles that print foreign text without control sequences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["console"]
 
 
 def console(**options: Any) -> Console:
-    """A console of Rich's that shows the control characters of texts as escapes.
+    """Return a console of Rich that shows control characters as escapes.
 
     The names, descriptions and errors of servers, packages and files are printed in many places. A
     terminal would obey an escape sequence in one: change its title, its colours, what is on it. Nor
@@ -32,7 +32,7 @@ def console(**options: Any) -> Console:
 
 
 def _wrap(text: Text, width: int) -> Text:
-    """Break the lines of a text between words, so that they fit a width; a longer word is whole."""
+    """Break the lines of a text between words to fit a width; longer words stay whole."""
     from rich.text import Text
 
     lines: list[Text] = []
@@ -52,13 +52,13 @@ def _wrap(text: Text, width: int) -> Text:
 
 
 def _indent(line: str, most: int) -> int:
-    """Return the column at which a line goes on: that of the last column of text in it."""
+    """Return the column of a continued line: the start of the last column of text."""
     gaps = [gap.end() for gap in re.finditer(r"^\s+|\s{2,}", line)]
     return max((end for end in gaps if end <= most), default=0)
 
 
 def _breaks(line: str, width: int, indent: int) -> list[int]:
-    """Return the offsets at which a line is to be divided."""
+    """Return the offsets at which a line is divided."""
     from rich.cells import cell_len
 
     column, offsets = 0, []
@@ -77,7 +77,7 @@ def _class() -> type[Console]:
     from rich.text import Text
 
     class SafeConsole(Console):
-        """Beside Rich's own sequences, which it adds here, no other comes through."""
+        """A console that lets no control sequences through but Rich's own."""
 
         def print(self, *objects: Any, soft_wrap: bool | None = None, **options: Any) -> None:
             if soft_wrap is None:

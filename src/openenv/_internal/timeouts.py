@@ -1,4 +1,4 @@
-"""A limit to how long something is awaited, such that a cancellation is never lost.
+"""Timeouts that never lose a cancellation.
 
 `asyncio.wait_for` loses one, before Python 3.12, that comes just as what it awaits has ended.
 """
@@ -26,18 +26,18 @@ else:  # asyncio.TimeoutError became the builtin one in 3.11
     import asyncio
 
     class TimeoutBase(TimeoutError, asyncio.TimeoutError):
-        """What every timeout of ours is, whichever name it is caught by."""
+        """The base of our timeouts, caught by either name."""
 
 
 class Expired(TimeoutBase):
-    """The time of `within` was up. A timeout that its work raises by itself is none of these."""
+    """The time of `within` was up; never a timeout that the awaited work raised by itself."""
 
 
 async def within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
-    """Await `work`, for so many seconds at most; None is for ever.
+    """Await `work` for at most so many seconds; None is without a limit.
 
     Raises:
-        Expired: It took longer, and has been cancelled.
+        Expired: The work took longer, and was cancelled.
     """
     if sys.version_info >= (3, 11):
         try:

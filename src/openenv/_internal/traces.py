@@ -1,4 +1,4 @@
-"""Traces by OpenTelemetry: a client's call, the server's part of it, and the environment's within.
+"""OpenTelemetry spans of a client's call, the server's request and the environment's call.
 
 A call that a client traces carries its span along, as W3C's ``traceparent``: in requests of
 protocol version 1, and in the header of that name over HTTP. What carries none is not traced by a
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def tracer() -> Any:
-    """What makes spans in this process; None where calls are not traced.
+    """Return the tracer of this process; None if calls are not traced.
 
     Raises:
         ModuleNotFoundError: OPENENV_OTEL asks for it, and OpenTelemetry is not installed.
@@ -66,7 +66,7 @@ def _context(trace: str) -> Any:
 
 
 def _current() -> str:
-    """The current span, as it is passed on; empty where there is none."""
+    """Return the current span's ``traceparent``; empty if there is none."""
     from opentelemetry.trace import get_current_span
 
     return _written(get_current_span())
@@ -82,7 +82,7 @@ def _fail(span: Any, error: BaseException) -> None:
 
 
 async def traced(tracer: Any, name: str, call: Callable[[str], Awaitable[T]]) -> T:
-    """Have `call` made within a span; it gets the span to pass on."""
+    """Await `call` within a span, with the ``traceparent`` to send as the argument."""
     from opentelemetry.trace import SpanKind
 
     with _span(tracer, name, None, SpanKind.CLIENT) as span:
@@ -91,7 +91,7 @@ async def traced(tracer: Any, name: str, call: Callable[[str], Awaitable[T]]) ->
 
 @contextmanager
 def _span(tracer: Any, name: str, context: Any, kind: Any) -> Iterator[Any]:
-    """A span that is the current one, and tells of an exception by its class alone."""
+    """Make a span current; an exception is recorded by class only."""
     with tracer.start_as_current_span(
         name, context, kind, record_exception=False, set_status_on_exception=False
     ) as span:
@@ -106,9 +106,9 @@ def _span(tracer: Any, name: str, context: Any, kind: Any) -> Iterator[Any]:
 
 
 def begin_serving(name: str, trace: str, attributes: Mapping[str, Any]) -> tuple[Any, str]:
-    """Begin the span of a request that came with `trace`: the span, and how it is passed on.
+    """Begin the span of a request; return the span and the ``traceparent`` to pass on.
 
-    They are None and empty where this process does not trace.
+    They are None and empty if this process does not trace.
     """
     makes_spans = tracer()
     if makes_spans is None:
@@ -120,7 +120,7 @@ def begin_serving(name: str, trace: str, attributes: Mapping[str, Any]) -> tuple
 
 
 def end_serving(span: Any, error: BaseException | None) -> None:
-    """End it, with what came of the request."""
+    """End a request's span, with the error if any."""
     if error is not None:
         from openenv._internal.incidents import incident_of
 
@@ -133,9 +133,9 @@ def end_serving(span: Any, error: BaseException | None) -> None:
 
 @contextmanager
 def serving(name: str, trace: str | None, attributes: Mapping[str, Any]) -> Iterator[str]:
-    """Do both around a block, which gets the span to pass on; nothing where nobody traces.
+    """Trace a block that serves a request; give the ``traceparent`` to pass on.
 
-    Where what has called it traces HTTP requests itself, it is a part of that.
+    If the caller traces HTTP requests, the span is a part of the caller's.
     """
     outer = (_current() or trace) if tracer() is not None else None
     span, written = begin_serving(name, outer, attributes) if outer else (None, "")
@@ -154,7 +154,7 @@ def serving(name: str, trace: str | None, attributes: Mapping[str, Any]) -> Iter
 
 
 def inside(trace: str, name: str, serve: Callable[..., Any], *arguments: Any) -> Any:
-    """Call an environment within a span; where that is a coroutine, it ends with the coroutine."""
+    """Call an environment within a span, which ends with the call or the returned coroutine."""
     makes_spans = tracer()
     if makes_spans is None:
         return serve(*arguments)

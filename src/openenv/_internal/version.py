@@ -1,4 +1,4 @@
-"""The version, which stands in `pyproject.toml` alone."""
+"""The version, which is written in `pyproject.toml` only."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["version"]
 
 
 def version() -> str:
-    """The version that is installed; ``0.0.0`` where these are sources that are not."""
+    """Return the installed version; ``0.0.0`` for sources that are not installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -1,7 +1,7 @@
-"""Reading YAML that somebody else has written; what was made to hurt is refused.
+"""Reading of untrusted YAML.
 
-What aliases blow up, contains itself or is nested too deeply is refused before anything is made of
-it.
+A document that aliases blow up, that contains itself or is nested too deeply is refused before any
+value is constructed.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ MAX_DEPTH = 50
 
 
 class UnreadableYAML(ValueError):
-    """A text is no YAML, or none that is read.
+    """A text is no YAML, or is refused.
 
     Attributes:
-        why: What is wrong.
-        line: Of the text, from 0.
-        column: Of the line, in characters, from 0.
+        why: The reason.
+        line: The line of the text, from 0.
+        column: The character of the line, from 0.
     """
 
     def __init__(self, why: str, line: int = 0, column: int = 0) -> None:
@@ -34,10 +34,10 @@ class UnreadableYAML(ValueError):
 
 
 def read_yaml(text: str) -> tuple[Any, Any]:
-    """Read one document: what it holds, and the same as nodes of PyYAML, which know their places.
+    """Read a document; return the value, and PyYAML's root node, which has positions.
 
     Raises:
-        UnreadableYAML: It is no YAML, or was made to hurt.
+        UnreadableYAML: The text is no YAML, or is refused.
     """
     import yaml
 
@@ -70,8 +70,9 @@ def read_yaml(text: str) -> tuple[Any, Any]:
 
 @cache
 def _loader() -> Any:
-    """PyYAML's loader, but for brackets in brackets, the time of which grows with the square of
-    their depth: they end where they are too deep.
+    """Return PyYAML's safe loader with a limit to nested brackets.
+
+    The time for nested brackets grows with the square of the depth.
     """
     import yaml
 
@@ -85,7 +86,7 @@ def _loader() -> Any:
 
 
 def _check_size(root: Any) -> None:
-    """Refuse what would be endless, or enormous, once every alias is followed."""
+    """Refuse a document that is endless or enormous once aliases are followed."""
     sizes: dict[int, int] = {}
 
     def size(node: Any, above: tuple[int, ...]) -> int:
@@ -111,5 +112,5 @@ def _children(node: Any) -> Iterator[Any]:
 
 
 def pairs_of(node: Any) -> list[tuple[Any, Any]]:
-    """The nodes of the keys and values of a mapping; none of anything else."""
+    """Return the nodes of a mapping's keys and values; an empty list for another node."""
     return node.value if node.id == "mapping" else []

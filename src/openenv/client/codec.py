@@ -17,7 +17,7 @@ from pydantic_core import PydanticSerializationError
 from openenv._internal.generics import members, once_per_class, type_arguments
 from openenv._internal.models import (
     ACTION_TYPE,
-    Reader,
+    ValueReader,
     like_fields,
     misread_as,
     named_kinds,
@@ -83,8 +83,8 @@ def _models(cls: Client) -> Models:
         actions,
         observation if is_model else None,
         state if isinstance(state, type) and issubclass(state, BaseModel) else None,
-        Reader(cast(Any, observation)).read if is_model else None,
-        {name: Reader(model).read for model, name in named_kinds(observation).items()},
+        ValueReader(cast(Any, observation)).read if is_model else None,
+        {name: ValueReader(model).read for model, name in named_kinds(observation).items()},
         all("metadata" in getattr(m, "model_fields", ()) for m in _members(observation)),
     )
 

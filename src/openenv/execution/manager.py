@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field, model_validator
 
-from openenv._internal.incidents import told
+from openenv._internal.incidents import describe_error
 from openenv.errors import (
     ConcurrencyConfigurationError,
     EnvironmentFactoryError,
@@ -276,7 +276,7 @@ class SessionManager:
         """What is wrong with a server that goes on, in words for an operator."""
         error = self.last_factory_error
         if error is not None:
-            return told(error, debug=self.debug)
+            return describe_error(error, debug=self.debug)
         troubles = []
         if self._overdue:
             troubles.append(f"{len(self._overdue)} slots are held by calls that do not come back")

@@ -21,7 +21,7 @@ import time
 from typing import Any, ClassVar
 
 from openenv._internal.backoff import backoff_s
-from openenv._internal.children import Child, run_module, wait_for_all
+from openenv._internal.children import ChildProcess, run_module, wait_for_all
 from openenv.errors import EnvironmentCrashed, EnvironmentFactoryError, how_it_ended, words
 from openenv.execution.commands import CloseEnvironment, Encode, OpenEnvironment
 from openenv.execution.executors import Executor, ExecutorCall, Executors
@@ -115,7 +115,7 @@ class WorkerProcess:
         self.asked_at: float | None = None
         self._workers = workers
         self._loop = asyncio.get_running_loop()
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
         self._connecting: asyncio.Task[Any] | None = None
         self._is_lost = self._is_stopped = self._is_killed = False
         self._ended: asyncio.Future[int | None] = self._loop.create_future()

@@ -25,7 +25,7 @@ from pydantic import BaseModel, PydanticUserError, ValidationError
 from pydantic_core import from_json, to_json
 
 from openenv._internal.generics import members, once_per_class
-from openenv._internal.incidents import told
+from openenv._internal.incidents import describe_error
 from openenv._internal.models import ACTION_TYPE, named_kinds, reader_of, wire_schema
 from openenv._internal.quoting import error_list
 from openenv.arrays import Blob
@@ -33,7 +33,7 @@ from openenv.errors import InvalidActionError, InvalidReturnError
 from openenv.execution.commands import CallMethod, Command, Step
 from openenv.execution.spec import CALL_TOOL, LIST_TOOLS, EnvironmentSpec
 from openenv.protocol.messages import Transition
-from openenv.tools.results import block_of, failure, image_block, result_of
+from openenv.tools.results import build_failure, from_dump, image_block, to_block
 from openenv.tools.types import (
     RESERVED_TOOL_NAMES,
     CallToolAction,
@@ -176,9 +176,9 @@ def read_call(value: Any) -> Reply:
 def _of_observation(observation: CallToolObservation, reply: Reply) -> Reply:
     reply.observation = observation.model_dump(mode="json", exclude={"reward", "done", "truncated"})
     if observation.error is not None and observation.result is None:
-        reply.result = failure(observation.error.message)
+        reply.result = build_failure(observation.error.message)
     else:
-        reply.result = result_of(reply.observation["result"])
+        reply.result = from_dump(reply.observation["result"])
     return reply
 
 
@@ -236,7 +236,7 @@ def _picture(observation: BaseModel, name: str) -> dict[str, Any] | None:
         media_type = blob.media_type or ""
         is_picture = bool(value) and media_type.startswith("image/")
         return image_block(value, media_type) if is_picture else None
-    return block_of(value)
+    return to_block(value)
 
 
 # ------------------------------------------------------------------ actions as tools
@@ -426,5 +426,7 @@ async def list_tools(
             found: list[dict[str, Any]] = await session.handle(command, encode=read_list)
             return found
     except Exception as error:
-        logger.warning("/schema lists no tools, since they could not be listed: %s", told(error))
+        logger.warning(
+            "/schema lists no tools, since they could not be listed: %s", describe_error(error)
+        )
         return None

@@ -29,8 +29,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from openenv._internal.children import Child, absolute_path, fork
-from openenv._internal.forkserver import Request
+from openenv._internal.children import ChildProcess, absolute_path, fork
+from openenv._internal.forkserver import ForkRequest
 from openenv._internal.net.peers import is_loopback
 from openenv._internal.redaction import redact, register_secret, register_secrets_of
 from openenv.errors import ProviderError, ProviderExited
@@ -152,11 +152,11 @@ class ServerProcess:
 
     def _start(
         self, command: list[str], environ: Mapping[str, str], watched: int, log: int
-    ) -> Child:
+    ) -> ChildProcess:
         directory = str(self.directory)
         if command[:3] == [sys.executable, "-m", SERVER]:
             watch = ["sh", "-c", _WATCH, "openenv", directory]
-            request = Request(f"{SERVER}:main", command[3:], environ, directory, watch)
+            request = ForkRequest(f"{SERVER}:main", command[3:], environ, directory, watch)
             forked = fork(request, (watched, log, log), is_first_worth_it=False)
             if forked is not None:
                 return forked
@@ -337,7 +337,7 @@ def _environment(scratch: Path, env_vars: Mapping[str, str]) -> dict[str, str]:
 _lifelines: set[int] = set()
 
 
-def _abandon(process: Child, lifeline: int) -> None:
+def _abandon(process: ChildProcess, lifeline: int) -> None:
     """Let go of a server: its watcher then ends it, politely first."""
     if lifeline in _lifelines:
         _lifelines.discard(lifeline)

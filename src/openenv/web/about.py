@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.errors import PydanticUserError
 
 from openenv._internal.generics import members
-from openenv._internal.incidents import told
+from openenv._internal.incidents import describe_error
 from openenv._internal.models import wire_schema
 from openenv.execution.manager import SessionManager
 from openenv.execution.spec import EnvironmentSpec
@@ -116,7 +116,7 @@ async def _describe_environment(manager: SessionManager) -> EnvironmentMetadata:
         async with manager.throwaway() as session:
             described = await session.metadata()
     except Exception as error:
-        logger.warning("the page does not describe the environment: %s", told(error))
+        logger.warning("the page does not describe the environment: %s", describe_error(error))
         described = EnvironmentMetadata(name=manager.spec.name, description="")
     cls = manager.spec.environment_class
     if cls is not None and described.name == cls.__name__:  # it has no name of its own

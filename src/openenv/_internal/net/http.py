@@ -1,4 +1,4 @@
-"""HTTP clients: the one module that opens HTTP connections.
+"""HTTP clients: only this module opens HTTP connections.
 
 `ask` and `open_answer` block, for commands and for code on threads. `HTTPClient` is for asyncio,
 and reads answers as they come. Both halves keep the same rules:
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urljoin, urlsplit
 
 from openenv._internal.lazy import lazy_module
-from openenv._internal.net.proxies import Proxy, proxy_for
+from openenv._internal.net.proxies import OutgoingProxy, proxy_for
 from openenv._internal.net.sockets import open_stream
 from openenv._internal.net.tls import client_context
 
@@ -69,14 +69,14 @@ FAILURES = (OSError, ValueError)
 
 
 class NoAnswerError(ConnectionError):
-    """The server could not be reached, does not speak HTTP, or its connection broke."""
+    """The server could not be reached or does not speak HTTP, or the connection broke."""
 
 
 # ------------------------------------------------------------------ blocking
 
 
 class HTTPAnswer(NamedTuple):
-    """A status, and a body as far as it was read."""
+    """A status, and the part of the body that was read."""
 
     status: int
     body: bytes
@@ -157,7 +157,7 @@ def open_answer(
     timeout_s: float | None,
     ca_file: str | None = None,
 ) -> BlockingAnswer:
-    """Send a request as `ask` does, and return the answer with its body unread.
+    """Send a request as `ask` does, and return the answer before reading the body.
 
     `timeout_s` limits each wait, and not all of them. Raises what `ask` raises.
     """
@@ -180,9 +180,9 @@ def open_answer(
 
 
 def _failure(
-    error: OSError | HTTPException, proxy: Proxy | None, timeout_s: float | None
+    error: OSError | HTTPException, proxy: OutgoingProxy | None, timeout_s: float | None
 ) -> OSError:
-    """Return the error to raise: that below urllib's, or one that names the proxy."""
+    """Return the error below urllib's error, or an error that names the proxy."""
     is_connecting = isinstance(error, urllib.error.URLError)
     why = error.reason if isinstance(error, urllib.error.URLError) else error
     if proxy is not None:
@@ -199,7 +199,7 @@ def _failure(
 
 
 def _handlers(
-    scheme: str, proxy: Proxy | None, ca_file: str | None
+    scheme: str, proxy: OutgoingProxy | None, ca_file: str | None
 ) -> list[urllib.request.BaseHandler]:
     handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
     is_socks = proxy is not None and proxy.is_socks
@@ -222,7 +222,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 class _SocksHandler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
     """Opens every connection through a SOCKS proxy, which urllib cannot."""
 
-    def __init__(self, proxy: Proxy, context: ssl.SSLContext | None) -> None:
+    def __init__(self, proxy: OutgoingProxy, context: ssl.SSLContext | None) -> None:
         super().__init__()
         self._proxy = proxy
         self._tls = context
@@ -268,7 +268,7 @@ class _HTTPConnection:
 
 @dataclass
 class StreamedAnswer:
-    """A status, headers by their names in lower case, and a body that comes in parts.
+    """A status, headers by lower-case name, and a body that comes in parts.
 
     Each part has to come within the time that the client was given.
     """
@@ -280,7 +280,7 @@ class StreamedAnswer:
     is_read: bool = False
 
     async def parts(self) -> AsyncGenerator[bytes, None]:
-        """Give the body in parts, as they come.
+        """Yield the parts of the body as they come.
 
         Raises:
             NoAnswerError: The connection broke before its end.
@@ -400,7 +400,7 @@ class HTTPClient:
         return self._prefix + path
 
     def _redirected(self, method: str, target: str, answer: StreamedAnswer) -> str | None:
-        """Return the target that a redirect names, if it stays within the origin."""
+        """Return the target of a redirect within the origin; None otherwise."""
         followed = REDIRECTS if method == "GET" else REPEATING_REDIRECTS
         place = answer.headers.get("location")
         if answer.status not in followed or place is None:

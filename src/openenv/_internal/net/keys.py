@@ -1,6 +1,4 @@
-"""What a key may be, and the keys of servers that this program has started: its clients find them
-by themselves.
-"""
+"""API keys: the allowed form, and the keys of servers that this program has started."""
 
 from __future__ import annotations
 
@@ -15,10 +13,10 @@ _of_servers: dict[str, str | None] = {}
 
 
 def checked_key(key: str) -> str:
-    """The key, once it is seen that a header can carry it.
+    """Return the key if a header can carry the key.
 
     Raises:
-        ValueError: None can; the text does not quote it.
+        ValueError: No header can carry the key, which the text does not quote.
     """
     if not key or not key.isascii() or not key.isprintable() or " " in key:
         raise ValueError("a key is printable ASCII without spaces, since a header carries it")
@@ -26,28 +24,26 @@ def checked_key(key: str) -> str:
 
 
 def note_key(base_url: str, key: str | None) -> None:
-    """Note the key of a server; None is one that wants none, and is to be sent none."""
+    """Remember the key of a server; None for a server without keys, which is sent none."""
     _of_servers[_place(base_url)] = key
 
 
 def forget_key(base_url: str) -> None:
-    """Forget a server that has been stopped: another may take its port."""
+    """Forget the key of a stopped server; another server may take the port."""
     _of_servers.pop(_place(base_url), None)
 
 
 def key_for(url: str) -> str | None:
-    """The key to send to a server: its own where this program has started it, otherwise that of
-    OPENENV_API_KEY.
-    """
+    """Return the key for a server: as remembered by `note_key`, otherwise OPENENV_API_KEY."""
     place = _place(url)
     return _of_servers[place] if place in _of_servers else api_key()
 
 
 def key_headers(key: str | None, headers: Mapping[str, str]) -> dict[str, str]:
-    """The header that carries a key beside `headers`, of which a gateway may need one.
+    """Return the header for a key that `headers`, such as a gateway's, leave free.
 
     Raises:
-        ValueError: No header can carry it.
+        ValueError: No header can carry the key.
     """
     given = {name.lower() for name in headers}
     if key is None or {"authorization", "x-api-key"} <= given:

@@ -1,8 +1,7 @@
-"""Who is at the other end: whether it may be another machine, and noticing one that is gone without
-a word, such as a host without power.
+"""Peers of connections: loopback addresses, and detection of dead peers by TCP keep-alive.
 
-To that the operating systems at both ends see, whatever the programs do meanwhile: a policy that
-thinks for minutes answers no WebSocket ping, but its system answers for it.
+The operating systems at both ends answer keep-alives, whatever the programs do: a policy that
+thinks for minutes answers no WebSocket ping.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ PROBES = 3
 
 @functools.lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a server that listens on `host`."""
+    """Return whether only this machine reaches a server that listens on `host`."""
     from ipaddress import ip_address  # clients ask for it only now and then
 
     try:
@@ -30,10 +29,10 @@ def is_loopback(host: str) -> bool:
 
 
 def ends(client: Any, server: Any) -> list[str] | None:
-    """Write the addresses and ports of a connection's ends the way both do; None if it has none.
+    """Return the addresses and ports of a connection's two ends; None if there are none.
 
-    Both are needed to tell that nothing is in between: a proxy may happen to have the client's
-    port for its own connection.
+    Both ends are compared to detect a proxy in between, which may happen to use the client's port
+    for a connection of its own.
     """
     pairs = (client, server)
     if not all(isinstance(pair, tuple | list) and len(pair) > 1 for pair in pairs):
@@ -42,11 +41,11 @@ def ends(client: Any, server: Any) -> list[str] | None:
 
 
 def notice_dead_peer(transport: Any, within_s: float) -> None:
-    """Have a connection break if its peer's system has not answered for about so many seconds.
+    """Break a connection if the peer's system has not answered for about `within_s` seconds.
 
     Args:
-        transport: Of asyncio or uvloop; one that is no TCP connection is left as it is.
-        within_s: 0 has no connection broken.
+        transport: A transport of asyncio or uvloop; nothing is done unless it is TCP.
+        within_s: Seconds; 0 turns detection off.
     """
     connection = transport.get_extra_info("socket")
     if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):

@@ -1,7 +1,7 @@
-"""Which proxy leads to an address: the one place that decides it.
+"""The choice of a proxy for an address.
 
-Everything of this package that opens an HTTP or a WebSocket connection asks `proxy_for`, so that a
-server that one command reaches is reached by all of them.
+All code that opens an HTTP or a WebSocket connection calls `proxy_for`, so that a server that one
+command reaches is reached by all commands.
 
 * An address of this machine (``localhost``, a name below it, 127.0.0.0/8, ``::1``, and ``0.0.0.0``
   and ``::``, by which servers tell that they listen everywhere) is reached directly, always. No
@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 __all__ = [
-    "Proxy",
+    "OutgoingProxy",
     "connect_through",
     "direct_mounts",
     "is_from_environment",
@@ -54,13 +54,13 @@ SCHEMES = {
 }
 
 
-class Proxy(NamedTuple):
-    """A proxy, and why it is used.
+class OutgoingProxy(NamedTuple):
+    """A proxy, with the reason for using the proxy.
 
     Attributes:
-        url: Its address, with its password; the scheme is http, https, socks4 or socks5.
-        variable: The variable of the environment that names it, or ``the system's settings``.
-        host: The host that it is used for.
+        url: The address, with a password; the scheme is http, https, socks4 or socks5.
+        variable: The environment variable that names the proxy, or ``the system's settings``.
+        host: The host that the proxy is used for.
     """
 
     url: str
@@ -68,31 +68,31 @@ class Proxy(NamedTuple):
     host: str
 
     def __str__(self) -> str:
-        """Name it, without its password."""
+        """Name the proxy, without the password."""
         parts = urlsplit(self.url)
         place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         return f"the proxy {place} ({self.variable})"
 
     @property
     def hint(self) -> str:
-        """How to do without it."""
+        """A sentence that says how to connect without the proxy."""
         return f"to connect to {self.host} without a proxy, set NO_PROXY={self.host}"
 
     @property
     def is_socks(self) -> bool:
-        """It speaks SOCKS, and not HTTP."""
+        """Whether the proxy speaks SOCKS instead of HTTP."""
         return self.url.startswith("socks")
 
     def describe(self, why: object) -> str:
-        """Say that nothing came through this proxy, why, and how to do without it."""
+        """Return an error text: the proxy failed, why, and how to connect without the proxy."""
         return f"no answer through {self}: {why}; {self.hint}"
 
 
-def proxy_for(url: str) -> Proxy | None:
+def proxy_for(url: str) -> OutgoingProxy | None:
     """Return the proxy for an address of http, https, ws or wss; None to connect directly.
 
     Raises:
-        ValueError: The variable for it names no proxy that can be used.
+        ValueError: The variable names no usable proxy.
     """
     from urllib.request import getproxies
 
@@ -105,11 +105,11 @@ def proxy_for(url: str) -> Proxy | None:
     if kind is None or _is_exempt(host, parts.port or PORTS[scheme], known):
         return None
     variable = _variable(kind)
-    return Proxy(_checked(known[kind], variable), variable, host)
+    return OutgoingProxy(_checked(known[kind], variable), variable, host)
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether a connection to a host, by name or address, ends on this machine."""
+    """Return whether a connection to a host, by name or address, ends on this machine."""
     host = host.lower().rstrip(".")
     if host == "localhost" or host.endswith(".localhost"):  # RFC 6761
         return True
@@ -118,7 +118,7 @@ def is_this_machine(host: str) -> bool:
 
 
 def is_from_environment(url: str | None) -> bool:
-    """Whether a proxy's address stands in the environment or in the system's settings."""
+    """Return whether a proxy's address comes from the environment or the system's settings."""
     from urllib.request import getproxies
 
     return url in getproxies().values()
@@ -137,11 +137,13 @@ def direct_mounts(url: str) -> dict[str, Any]:
     return {"mounts": dict.fromkeys(("all://", "http://", "https://"))}
 
 
-async def connect_through(proxy: Proxy, host: str, port: int, timeout_s: float) -> socket.socket:
+async def connect_through(
+    proxy: OutgoingProxy, host: str, port: int, timeout_s: float
+) -> socket.socket:
     """Return a socket that a proxy has connected to a host, for asyncio.
 
     Raises:
-        OSError: It has not; the text names the proxy, and how to do without it.
+        OSError: The proxy failed; the text names the proxy, and how to connect without it.
     """
     from python_socks import ProxyError
     from python_socks.async_.asyncio import Proxy as Connector
@@ -206,7 +208,7 @@ def _is_exempt(host: str, port: int, known: Mapping[str, str]) -> bool:
 
 
 def _fits(entry: str, host: str, port: int) -> bool:
-    """Whether an entry of NO_PROXY means a host."""
+    """Return whether an entry of NO_PROXY matches a host."""
     if entry == "*":
         return True
     name, of_port = _parted(entry.lower())
@@ -221,7 +223,7 @@ def _fits(entry: str, host: str, port: int) -> bool:
 
 
 def _parted(entry: str) -> tuple[str, int | None]:
-    """A host, or a network, and the port that is named with it."""
+    """Split an entry of NO_PROXY into a host or a network, and a port."""
     bracketed = re.fullmatch(r"\[([^\]]*)\](?::(\d+))?", entry)
     if bracketed is not None:
         return bracketed[1], int(bracketed[2]) if bracketed[2] else None
@@ -239,7 +241,7 @@ def _is_within(ip: IPv4Address | IPv6Address, network: str) -> bool:
 
 
 def _address(host: str) -> IPv4Address | IPv6Address | None:
-    """The address that a host is, in any way in which the system takes one."""
+    """Return the IP address that a host is written as, in any form that the system takes."""
     try:
         ip = ip_address(host)
     except ValueError:

@@ -1,4 +1,4 @@
-"""TCP connections on asyncio, through the proxy that leads to an address if there is one."""
+"""TCP connections on asyncio, through the address's proxy if there is one."""
 
 from __future__ import annotations
 

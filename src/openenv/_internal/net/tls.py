@@ -1,4 +1,4 @@
-"""How clients tell that a server is the one that it says it is."""
+"""TLS contexts of clients."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ CERTIFICATE_HINT = (
 
 
 def client_context(ca_file: str | None = None) -> ssl.SSLContext:
-    """What a client's TLS connections are made with; hosts' names are always checked.
+    """Return the TLS context for a client's connections, which checks the host's name.
 
     Args:
-        ca_file: Certificates of the authorities that are trusted (PEM); by default those of
-            OPENENV_CA_FILE, else the system's.
+        ca_file: The certificates of trusted authorities (PEM); by default OPENENV_CA_FILE, or the
+            system's.
 
     Raises:
         ValueError: The file cannot be read, or holds no certificates.
@@ -42,7 +42,7 @@ def client_context(ca_file: str | None = None) -> ssl.SSLContext:
 
 @functools.lru_cache(maxsize=16)
 def _context(ca_file: str | None, version: Any) -> ssl.SSLContext:
-    """A context takes 10 ms to make, so it is kept as long as `version` stays what it is."""
+    """Make a context, which takes 10 ms, once for each `version` of a file."""
     import ssl
 
     return ssl.create_default_context(cafile=ca_file)

@@ -1,1 +1,1 @@
-"""What all reports for people have in common: how pages are made, and how plots are drawn."""
+"""Pages and plots that all reports share."""

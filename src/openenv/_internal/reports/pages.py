@@ -1,4 +1,4 @@
-"""Pages that need nothing else, make no request and run no program; and Markdown.
+"""Self-contained HTML pages without requests and scripts; and Markdown.
 
 Their templates lie in ``templates`` of the package whose pages they are, and stand on those here:
 ``base.html``, which every page extends, ``style.css``, and ``figure.html``, a plot.
@@ -21,13 +21,13 @@ def rendered(
     values: Mapping[str, Any],
     filters: Mapping[str, Callable[..., Any]] | None = None,
 ) -> str:
-    """Fill a template, of HTML or of Markdown.
+    """Render a template of HTML or Markdown.
 
     Args:
-        package: Whose template it is.
-        template: Its name, such as ``report.html``.
-        values: What it shows, by name.
-        filters: What it may apply to values, by name.
+        package: The package that has the template.
+        template: The template's name, such as ``report.html``.
+        values: The template's variables.
+        filters: The template's filters.
 
     Raises:
         MissingPackage: The extra ``eval`` is not installed.
@@ -52,7 +52,7 @@ def rendered(
 
 
 def plain(text: str) -> str:
-    """Take from a text what Markdown would read as its own."""
+    """Escape Markdown and HTML in a text, and fold white space."""
     return html.escape(" ".join(text.split()), quote=False).replace("|", "\\|")
 
 

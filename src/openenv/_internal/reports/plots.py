@@ -1,4 +1,4 @@
-"""Plots of reports, each an SVG to stand in a page.
+"""Plots of reports, as SVG within a page.
 
 The colours are those of Okabe and Ito (2008), which people who are colour-blind tell apart; nothing
 is told by colour alone.
@@ -59,19 +59,19 @@ class Plot:
 
 
 def styled() -> AbstractContextManager[None]:
-    """Have what is drawn and written in a block look as our plots do."""
+    """Draw and write plots of the block in the style of our plots."""
     return mpl.rc_context(STYLE)
 
 
 @contextmanager
 def drawn(width: float, height: float) -> Iterator[tuple[Figure, Axes]]:
-    """A figure to draw in, in inches of 72 points."""
+    """Give a figure and axes to draw in; sizes are in inches of 72 points."""
     figure = Figure(figsize=(width, height), layout="constrained")
     yield figure, figure.subplots()
 
 
 def plot(figure: Figure, name: str, caption: str) -> Plot:
-    """Make a plot of a figure; no two in a page may have the same name."""
+    """Write a figure as a plot; names are unique within a page."""
     written = io.StringIO()
     figure.savefig(written, format="svg", metadata=METADATA, transparent=True)
     svg = written.getvalue()
@@ -79,5 +79,5 @@ def plot(figure: Figure, name: str, caption: str) -> Plot:
 
 
 def _with_own_ids(svg: str, name: str) -> str:
-    """Put the plot's name before every id: several plots stand in one page."""
+    """Prefix every id with the plot's name, since a page has several plots."""
     return re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)

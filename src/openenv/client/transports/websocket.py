@@ -15,7 +15,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 from openenv._internal.addresses import server_root
 from openenv._internal.lazy import lazy_module
 from openenv._internal.net.keys import key_for, key_headers
-from openenv._internal.net.proxies import Proxy, proxy_for
+from openenv._internal.net.proxies import OutgoingProxy, proxy_for
 from openenv._internal.timeouts import within
 from openenv.client.transports.base import Receiver, TransportClosed, refused
 from openenv.errors import ConnectError
@@ -339,7 +339,7 @@ def _connect_error(url: str, error: Exception) -> ConnectError:
     return ConnectError(f"Failed to connect to {where} through {proxy}: {why}; {proxy.hint}")
 
 
-def _proxy_of(url: str) -> Proxy | None:
+def _proxy_of(url: str) -> OutgoingProxy | None:
     try:
         return proxy_for(url)
     except ValueError:  # of an address, or a variable, that cannot be; the error says so itself

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import to_json
 
-from openenv._internal.incidents import told
+from openenv._internal.incidents import describe_error
 from openenv.errors import InvalidJSONError, NotSupported, OpenEnvError
 from openenv.execution.commands import CallMethod, GetTransition, Reset, Step
 from openenv.execution.connections.channel import NORMAL_CLOSURE
@@ -137,7 +137,10 @@ class HarnessConnection(ServedConnectionV0):
             return
         if error is not None:
             self._counters.failed(error)
-            why = {"message": told(error, debug=self._manager.debug), "recoverable": False}
+            why = {
+                "message": describe_error(error, debug=self._manager.debug),
+                "recoverable": False,
+            }
             self._send(to_json({"type": "error", "timestamp": time.time(), "data": why}))
         elif transition is not None and not was_told:  # it lives in another process
             for event in _metadata(transition).get("turn_events", ()):

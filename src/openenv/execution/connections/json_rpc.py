@@ -16,7 +16,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from openenv._internal.incidents import incident_of, is_incident, log_incident, told
+from openenv._internal.incidents import describe_error, incident_of, is_incident, log_incident
 from openenv.errors import (
     EnvironmentFactoryError,
     InvalidJSONError,
@@ -263,5 +263,5 @@ def json_rpc_error(
         incident = incident_of(error) or log_incident(error, "tools")
         data = {"type": incident.type, "incident": incident.id}
     return JsonRpcResponse.error_response(
-        code, told(error, debug=debug), data, request_id=request_id
+        code, describe_error(error, debug=debug), data, request_id=request_id
     )

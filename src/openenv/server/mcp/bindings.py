@@ -26,7 +26,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from openenv._internal.incidents import told
+from openenv._internal.incidents import describe_error
 from openenv._internal.traces import serving
 from openenv.errors import (
     EnvironmentCrashed,
@@ -54,7 +54,7 @@ from openenv.execution.tools import (
 from openenv.manifest import MANIFEST
 from openenv.protocol.messages import Transition
 from openenv.settings import ServerMode
-from openenv.tools.results import failure
+from openenv.tools.results import build_failure
 
 __all__ = ["Reporter", "Seat", "SessionEnded", "digest_of", "readme_of"]
 
@@ -230,18 +230,18 @@ class Seat:
         try:
             command = to_call(session.spec, name, arguments, timeout_s, reporter)
         except InvalidActionError as error:
-            return failure(f"{name}: {_refused(error)}")
+            return build_failure(f"{name}: {_refused(error)}")
         try:
             with serving("openenv.tools", trace, session.attributes()) as span:
                 reply: Reply = await session.handle(command, encode=read_call, trace=span)
         except EnvironmentCrashed as error:
             await self._manager.close(session.id)
-            return failure(told(error, debug=self._manager.debug))
+            return build_failure(describe_error(error, debug=self._manager.debug))
         except SessionClosedError as error:
-            raise SessionEnded(told(error)) from error
+            raise SessionEnded(describe_error(error)) from error
         except Exception as error:
             self._manager.counters.failed(error)
-            return failure(told(error, debug=self._manager.debug))
+            return build_failure(describe_error(error, debug=self._manager.debug))
         if (reply.observation or {}).get("error") and is_unknown(reply):
             raise LookupError(reply.observation["error"]["message"])  # type: ignore[index]
         self._is_over = reply.done

@@ -22,13 +22,13 @@ from typing import Any, Protocol
 
 from starlette.types import Message, Receive, Scope, Send
 
-from openenv._internal.incidents import told
+from openenv._internal.incidents import describe_error
 from openenv.errors import OpenEnvError, SessionNotFoundError
 from openenv.execution.manager import SessionManager
 from openenv.execution.principal import Principal
 from openenv.server.mcp.bindings import Reporter, Seat, digest_of, readme_of
 from openenv.tools.connections import ServerRefused, sdk_version
-from openenv.tools.results import text_in
+from openenv.tools.results import extract_text
 
 __all__ = [
     "MAX_SESSIONS",
@@ -244,7 +244,7 @@ class Bridge:
             code = INVALID_PARAMS
         else:
             code = OVERLOADED if isinstance(error, OpenEnvError) else INTERNAL_ERROR
-        return code, told(error, debug=self.manager.debug), None
+        return code, describe_error(error, debug=self.manager.debug), None
 
     # ------------------------------------------------------------------ what agents ask for
 
@@ -386,7 +386,7 @@ class Bridge:
             str(structured[one]) for one in TASK_FIELDS if isinstance(structured.get(one), str)
         ]
         if shown is not None:
-            parts.append(f"This is what the environment shows:\n{text_in(shown)}")
+            parts.append(f"This is what the environment shows:\n{extract_text(shown)}")
         blocks: list[dict[str, Any]] = [{"type": "text", "text": "\n\n".join(parts)}]
         blocks += [one for one in (shown or {}).get("content", ()) if one["type"] != "text"]
         messages = [{"role": "user", "content": block} for block in blocks]
