@@ -29,7 +29,7 @@ from openenv.providers.engines import find_engine
 from openenv.rewards.llm import AnthropicClient, OpenAIClient
 from openenv.tasks import TaskAPIClient
 from openenv.tools.sources import Address
-from openenv.tools.transports import speaker_of_address
+from openenv.tools.transports import connect_address
 
 KINDS = ("http", "https", "ws", "wss", "socks", "all", "no")
 DEAD = "http://127.0.0.1:9"  # where nobody listens
@@ -294,7 +294,7 @@ async def test_clients_of_models_go_past_it(dead: dict[str, str], kind: Any) -> 
 @pytest.mark.blocks_the_loop  # so does that of MCP
 async def test_a_client_of_mcp_goes_past_it(dead: dict[str, str]) -> None:
     with serving(create_app(Dice)) as url:
-        async with speaker_of_address(Address(f"{url}/mcp", {})) as speaker:
+        async with connect_address(Address(f"{url}/mcp", {})) as speaker:
             assert speaker is not None
 
 

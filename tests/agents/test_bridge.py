@@ -17,9 +17,9 @@ from openenv.agents import (
     resolve_tool_conflicts,
 )
 from openenv.tools import Tool
-from openenv.tools.connections import Connection
+from openenv.tools.connections import MCPConnection
 from openenv.tools.sources import Address
-from openenv.tools.transports import speaker_of_address
+from openenv.tools.transports import connect_address
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +59,7 @@ async def test_the_sdks_client_calls_them_by_other_names() -> None:
     renamed = await build_bridge_server(server(), {"plus": "add"})
     bridge = HarnessMCPBridge(renamed)
     address = Address(bridge.start())
-    connection = Connection(lambda: speaker_of_address(address))
+    connection = MCPConnection(lambda: connect_address(address))
     assert {tool["name"] for tool in await connection.tools()} == {"plus", "fail"}
     result = await connection.call("plus", {"a": 1, "b": 2})
     assert result["structuredContent"] == {"result": 3}

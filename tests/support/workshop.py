@@ -13,7 +13,7 @@ from pydantic import Field
 from openenv import Action, Environment, Observation, Private, State
 from openenv.arrays import Array
 from openenv.tools import Image, MCPEnvironment, tool
-from openenv.tools.results import png_of
+from openenv.tools.results import encode_png
 
 
 class Workshop(MCPEnvironment):
@@ -38,7 +38,7 @@ class Workshop(MCPEnvironment):
     @tool
     def picture(self) -> Image:
         """Draw."""
-        png = png_of(np.zeros((16, 16, 3), np.uint8))
+        png = encode_png(np.zeros((16, 16, 3), np.uint8))
         assert png is not None
         return Image(png)
 

@@ -14,7 +14,7 @@ from fastmcp.server.middleware import Middleware
 from mcp.server.mcpserver import MCPServer
 
 from openenv.tools import CallToolAction, MCPEnvironment
-from openenv.tools.connections import Connection, ConnectionBroken, OnProgress, Speaker
+from openenv.tools.connections import ConnectionBroken, MCPClient, MCPConnection, OnProgress
 from openenv.tools.functions import UnknownTool
 
 pytestmark = pytest.mark.anyio
@@ -29,7 +29,7 @@ class Far:
         self.opening: Callable[[], Awaitable[None]] | None = None
 
     @contextlib.asynccontextmanager
-    async def __call__(self) -> AsyncIterator[Speaker]:
+    async def __call__(self) -> AsyncIterator[MCPClient]:
         if self.opening is not None:
             await self.opening()
         self.connected += 1
@@ -61,7 +61,7 @@ async def started(work: Any) -> asyncio.Task[Any]:
 
 async def test_first_calls_at_the_same_time_connect_once() -> None:
     far = Far()
-    connection = Connection(far)
+    connection = MCPConnection(far)
     found = await asyncio.gather(*(connection.call("wait", {}) for _ in range(8)))
     assert len(found) == 8 and far.connected == 1
     with pytest.raises(UnknownTool):
@@ -77,7 +77,7 @@ async def test_a_first_caller_who_gives_up_does_not_end_it_for_others() -> None:
         await may_go.wait()
 
     far.opening = opening
-    connection = Connection(far)
+    connection = MCPConnection(far)
     first = await started(connection.call("wait", {}))
     second = await started(connection.call("wait", {}))
     first.cancel()
@@ -93,7 +93,7 @@ async def test_what_kept_it_from_connecting_is_told_each_time() -> None:
         raise FileNotFoundError("no such program: some-server")
 
     far.opening = opening
-    connection = Connection(far, "some-server")
+    connection = MCPConnection(far, "some-server")
     for _ in range(2):
         with pytest.raises(ConnectionBroken, match="no such program"):
             await connection.tools()
@@ -110,7 +110,7 @@ async def test_a_server_that_does_not_answer_is_left_alone() -> None:
             ended.set()
 
     far.opening = opening
-    connection = Connection(far, connect_timeout_s=0.05)
+    connection = MCPConnection(far, connect_timeout_s=0.05)
     with pytest.raises(ConnectionBroken, match="did not answer"):
         await connection.tools()
     await asyncio.wait_for(connection.aclose(), 1)
@@ -118,7 +118,7 @@ async def test_a_server_that_does_not_answer_is_left_alone() -> None:
 
 
 async def test_calls_under_way_end_with_the_connection() -> None:
-    connection = Connection(Far())
+    connection = MCPConnection(Far())
     calls = [await started(connection.call("wait", {"seconds": 60})) for _ in range(3)]
     await asyncio.wait_for(connection.aclose(), 1)
     for call in calls:
@@ -129,7 +129,7 @@ async def test_calls_under_way_end_with_the_connection() -> None:
 
 
 async def test_calls_under_way_end_with_the_task_that_keeps_the_connection() -> None:
-    connection = Connection(Far())
+    connection = MCPConnection(Far())
     call = await started(connection.call("wait", {"seconds": 60}))
     assert connection._owner is not None
     connection._owner.cancel()
@@ -140,7 +140,7 @@ async def test_calls_under_way_end_with_the_task_that_keeps_the_connection() -> 
 
 
 async def test_a_call_that_is_cancelled_is_no_fault_of_the_connection() -> None:
-    connection = Connection(Far())
+    connection = MCPConnection(Far())
     call = await started(connection.call("wait", {"seconds": 60}))
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -151,7 +151,7 @@ async def test_a_call_that_is_cancelled_is_no_fault_of_the_connection() -> None:
 
 async def test_one_that_was_never_used_is_closed_too() -> None:
     far = Far()
-    connection = Connection(far)
+    connection = MCPConnection(far)
     await connection.aclose()
     await connection.aclose()
     with pytest.raises(ConnectionBroken, match="closed"):
@@ -174,7 +174,7 @@ def another_loop() -> Any:
 
 async def test_another_event_loop_can_close_it_but_not_use_it() -> None:
     far = Far()
-    connection = Connection(far)
+    connection = MCPConnection(far)
     with another_loop() as loop:
         there = asyncio.run_coroutine_threadsafe(connection.call("wait", {}), loop)
         assert (await asyncio.wrap_future(there))["isError"] is False

@@ -21,7 +21,7 @@ from openenv.tools.functions import (
     check_name,
     declared_tools,
 )
-from openenv.tools.results import NOT_FINITE, content_of, dump_of, png_of, result_of
+from openenv.tools.results import NOT_FINITE, encode_png, from_dump, to_content, to_dump
 from openenv.tools.types import Tool
 
 
@@ -146,8 +146,8 @@ def test_marks_are_inherited_and_hidden_by_name() -> None:
     assert asyncio.run(tools["three"].call(Derived(), {}, inline=False))["isError"] is False
     assert tools["two"].description["annotations"] == {"readOnlyHint": True}
     assert tools["two"].description["title"] == "Zwei"
-    assert tools["two"].offered_in(ServerMode.PRODUCTION)
-    assert not tools["two"].offered_in(ServerMode.SIMULATION)
+    assert tools["two"].is_offered_in(ServerMode.PRODUCTION)
+    assert not tools["two"].is_offered_in(ServerMode.SIMULATION)
 
 
 def test_an_unknown_mode_is_refused() -> None:
@@ -274,13 +274,13 @@ def pixels(data: str) -> bytes:
 
 def test_pictures_become_image_blocks() -> None:
     frame = np.arange(8 * 9 * 3, dtype=np.uint8).reshape(8, 9, 3)
-    (block,) = content_of(frame)
+    (block,) = to_content(frame)
     assert block["mimeType"] == "image/png"
     rows = pixels(block["data"])
     assert rows == b"".join(b"\0" + line.tobytes() for line in frame)
-    (given,) = content_of(Image(b"abc", "image/webp"))
+    (given,) = to_content(Image(b"abc", "image/webp"))
     assert given == {"type": "image", "data": "YWJj", "mimeType": "image/webp"}
-    text, picture = content_of(["look:", Image(b"abc")])
+    text, picture = to_content(["look:", Image(b"abc")])
     assert (text["text"], picture["type"]) == ("look:", "image")
 
 
@@ -294,7 +294,7 @@ def test_pictures_become_image_blocks() -> None:
     ],
 )
 def test_an_array_of_anything_else_is_no_picture(array: Any) -> None:
-    assert png_of(array) is None
+    assert encode_png(array) is None
 
 
 # ------------------------------------------------------------------ forms of results
@@ -310,11 +310,11 @@ def test_a_result_survives_its_dump() -> None:
         "_meta": {"fastmcp": {"wrap_result": True}},
         "isError": True,
     }
-    dump = dump_of(result)
+    dump = to_dump(result)
     assert dump["data"] == [1]
     assert dump["content"][1]["meta"] == {"a": 1}
-    assert result_of(dump) == result
-    assert result_of({"anything": 1})["content"][0]["text"] == '{"anything":1}'
+    assert from_dump(dump) == result
+    assert from_dump({"anything": 1})["content"][0]["text"] == '{"anything":1}'
 
 
 # ------------------------------------------------------------------ for models' interfaces

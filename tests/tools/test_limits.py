@@ -20,9 +20,9 @@ from support.servers import serving
 
 from openenv.errors import Refused
 from openenv.tools import CallToolAction, CallToolObservation, wrap
-from openenv.tools.connections import Connection, ServerRefused
+from openenv.tools.connections import MCPConnection, ServerRefused
 from openenv.tools.sources import Program
-from openenv.tools.transports import MAX_MESSAGE_BYTES, ServerProcess, speaker_of_process
+from openenv.tools.transports import MAX_MESSAGE_BYTES, MCPServerProcess, connect_process
 from openenv.tools.wrapped import WrappedEnvironment
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -157,8 +157,8 @@ async def test_a_list_without_an_end_is_given_up(
         with pytest.raises(Refused, match=f"answer to tools/list has {told}"):
             await env.reset_async()
         assert await tally(neighbour, 1) == 1
-    connection = Connection(
-        lambda: speaker_of_process(ServerProcess(Program((*BARE, "--pages")), "bare"))
+    connection = MCPConnection(
+        lambda: connect_process(MCPServerProcess(Program((*BARE, "--pages")), "bare"))
     )
     with pytest.raises(Refused, match=f"answer to resources/list has {told}"):
         await connection.ask("resources/list", {})
@@ -169,8 +169,8 @@ async def test_a_list_without_an_end_is_given_up(
 
 async def test_a_list_of_a_thousand_pages_is_given_up() -> None:
     """The limit in its true size."""
-    connection = Connection(
-        lambda: speaker_of_process(ServerProcess(Program((*BARE, "--pages")), "bare"))
+    connection = MCPConnection(
+        lambda: connect_process(MCPServerProcess(Program((*BARE, "--pages")), "bare"))
     )
     with pytest.raises(Refused, match="no end after 1000 pages"):
         await connection.ask("resources/list", {})

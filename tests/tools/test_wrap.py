@@ -33,7 +33,7 @@ from openenv.rollouts.replays import read
 from openenv.server.run import bind
 from openenv.settings import ServerMode
 from openenv.tools import CallToolAction, CallToolObservation, ListToolsAction, tool, wrap
-from openenv.tools.server_processes import ServerGone
+from openenv.tools.server_processes import WrappedServerGone
 from openenv.tools.wrapped import WrappedEnvironment
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -202,7 +202,7 @@ async def test_an_episode_has_a_fresh_process() -> None:
 async def test_a_process_that_nobody_has_called_is_fresh() -> None:
     async with living(wrap(BARE)) as play:
         await play.reset()
-        process = play.env._guests._guests[0]._process
+        process = play.env._servers._servers[0]._process
         assert process is not None and process.pid is not None
         pid = process.pid
         await play.reset()
@@ -245,7 +245,7 @@ async def test_a_reset_tool_that_fails_is_no_episode() -> None:
         with pytest.raises(Refused, match="no such level"):
             await play.reset(text="no such level")
     async with living(wrap([*BARE, "--reset"])) as play:
-        with pytest.raises(ServerGone):
+        with pytest.raises(WrappedServerGone):
             await play.reset(level="none")
         await play.reset(level="easy")
 
@@ -375,7 +375,7 @@ async def test_a_server_that_dies_in_a_call_is_not_replaced_until_reset() -> Non
         assert seen.error is not None and "SIGKILL" in seen.error.message
         assert bare_server.__file__ in seen.error.message
         assert error_of(await play.call("add", n=1)) == "transport_error"
-        with pytest.raises(ServerGone):
+        with pytest.raises(WrappedServerGone):
             await play.tools()
         assert play.env.state.step_count == 3
         await play.reset()
@@ -403,7 +403,7 @@ async def test_a_server_that_dies_between_calls_is_reset_all_the_same() -> None:
 async def test_a_server_that_dies_before_its_first_call_is_reset_all_the_same() -> None:
     async with living(wrap(BARE)) as play:
         await play.reset()
-        process = play.env._guests._guests[0]._process
+        process = play.env._servers._servers[0]._process
         assert process is not None and process.pid is not None
         os.kill(process.pid, signal.SIGKILL)
         await play.reset()
@@ -420,11 +420,11 @@ async def test_one_of_several_that_dies_takes_no_other_along() -> None:
 
 async def test_a_server_that_ends_at_once_is_told_of_with_its_last_words() -> None:
     async with living(wrap([*BARE, "--exit", "3"])) as play:
-        with pytest.raises(ServerGone) as caught:
+        with pytest.raises(WrappedServerGone) as caught:
             await play.reset()
         for told in (bare_server.__file__, "exit code 3", "no luck today"):
             assert told in str(caught.value)
-        with pytest.raises(ServerGone):
+        with pytest.raises(WrappedServerGone):
             await play.tools()
         assert error_of(await play.call("add", n=1)) == "transport_error"
 
@@ -438,22 +438,22 @@ def test_whoever_resets_is_told_why_it_does_not_start(serve: Callable[[Any], str
 async def test_a_command_that_is_none_is_named() -> None:
     async with living(wrap("no-such-program --port 3")) as play:
         told = r"no-such-program --port 3.*no-such-program: No such file or directory$"
-        with pytest.raises(ServerGone, match=told):
+        with pytest.raises(WrappedServerGone, match=told):
             await play.reset()
     async with living(wrap(BARE, cwd="/no/such/directory")) as play:
-        with pytest.raises(ServerGone, match="/no/such/directory"):
+        with pytest.raises(WrappedServerGone, match="/no/such/directory"):
             await play.reset()
 
 
 async def test_a_server_that_never_answers_is_given_up() -> None:
     async with living(wrap([*BARE, "--mute"], start_timeout_s=0.5)) as play:
         resetting = asyncio.ensure_future(play.reset())
-        (guest,) = play.env._guests._guests
+        (guest,) = play.env._servers._servers
         await eventually(lambda: guest._process is not None and guest._process.pid)
         process = guest._process
         assert process is not None and process.pid is not None
         pid, began = process.pid, time.monotonic()
-        with pytest.raises(ServerGone, match=r"0.5 s"):
+        with pytest.raises(WrappedServerGone, match=r"0.5 s"):
             await resetting
         assert time.monotonic() - began < 5
         assert not is_alive(pid)
@@ -473,7 +473,7 @@ async def test_what_is_no_protocol_on_stdout_is_left_out() -> None:
         assert await play.text("stray", text="Loading...") == "written"
         assert await play.text("add", n=1) == "1"
     async with living(wrap([*BARE, "--garbage", "--mute"], start_timeout_s=0.5)) as play:
-        with pytest.raises(ServerGone, match="Welcome!"):
+        with pytest.raises(WrappedServerGone, match="Welcome!"):
             await play.reset()
 
 
@@ -570,7 +570,7 @@ async def test_secrets_reach_no_message(
     command = [*BARE, "--exit", "1", "--api-key", hidden[0]]
     made = wrap(command, env={"BARE_TOKEN": hidden[1]})
     async with living(made) as play:
-        with pytest.raises(ServerGone) as caught:
+        with pytest.raises(WrappedServerGone) as caught:
             await play.reset()
     told = [str(caught.value), caplog.text, repr(made.DEFINITION), str(made.__doc__)]
     assert "no luck today: ***" in str(caught.value)
@@ -646,7 +646,7 @@ async def test_a_server_may_be_elsewhere() -> None:
             assert (await play.call("add", n=2)).reward == 2.0
             assert "close" not in await play.tools()
         async with living(wrap(url, start_timeout_s=5)) as play:
-            with pytest.raises(ServerGone) as caught:
+            with pytest.raises(WrappedServerGone) as caught:
                 await play.reset()
             assert token not in str(caught.value) and url in str(caught.value)
 
@@ -688,7 +688,7 @@ async def test_a_server_elsewhere_that_goes_away(comes_back: bool) -> None:
                 await play.reset()
                 assert json.loads(await play.text("add", n=1)) == {"sum": 1}
             else:
-                with pytest.raises(ServerGone):
+                with pytest.raises(WrappedServerGone):
                     await play.reset()
 
 

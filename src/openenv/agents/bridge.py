@@ -21,8 +21,8 @@ from openenv._internal.redaction import redact
 from openenv.agents.errors import HarnessError
 from openenv.errors import words
 from openenv.tools.functions import InvalidToolArguments, UnknownTool
-from openenv.tools.results import failure
-from openenv.tools.servers import tools_of_server
+from openenv.tools.results import build_failure
+from openenv.tools.servers import open_server_tools
 from openenv.tools.types import JsonRpcErrorCode as Code
 
 __all__ = ["HarnessMCPBridge", "OfferedTools", "build_bridge_server"]
@@ -107,7 +107,7 @@ def offered_by(mcp_server: Any) -> OfferedTools:
     if callable(getattr(mcp_server, "tools", None)) and callable(getattr(mcp_server, "call", None)):
         offered: OfferedTools = mcp_server
         return offered
-    return tools_of_server(mcp_server)
+    return open_server_tools(mcp_server)
 
 
 class HarnessMCPBridge:
@@ -307,7 +307,7 @@ class _Answering:
         except UnknownTool as error:
             return _error(number, Code.INVALID_PARAMS, words(error))
         except InvalidToolArguments as error:
-            result = failure(words(error))  # the model can do better
+            result = build_failure(words(error))  # the model can do better
         except LookupError:
             return _error(number, Code.METHOD_NOT_FOUND, f"Method not found: {method}")
         except Exception as error:

@@ -47,7 +47,7 @@ from openenv.environment import Transform
 from openenv.errors import Unscored, words
 from openenv.reward import REWARD_INFO, Score
 from openenv.tools.environment import MCPEnvironment
-from openenv.tools.results import failure, result_of
+from openenv.tools.results import build_failure, from_dump
 from openenv.tools.types import CallToolAction, CallToolObservation, ListToolsAction, Tool
 from openenv.types import Action, Observation, State
 
@@ -333,7 +333,7 @@ class HarnessEnvironment(
         """Call a tool for the agent, as part of the turn."""
         lock = self._tool_turn
         if self._turn_events is None or lock is None:
-            return failure(NO_TURN)
+            return build_failure(NO_TURN)
         call = asyncio.current_task()
         assert call is not None
         self._calls.add(call)
@@ -389,15 +389,15 @@ class _ToolsInTurn:
     async def call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         loop = self._environment._turn_loop
         if loop is None or not loop.is_running():
-            return failure(NO_TURN)
+            return build_failure(NO_TURN)
         work = self._environment._call_in_turn(name, arguments)
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
 
 
 def _wire_form(seen: CallToolObservation) -> dict[str, Any]:
     if seen.error is not None and seen.result is None:
-        return failure(seen.error.message)
-    return result_of(seen.result)
+        return build_failure(seen.error.message)
+    return from_dump(seen.result)
 
 
 class _OfWhole:

@@ -31,10 +31,10 @@ from openenv.agents.injection import filled
 from openenv.agents.process import HarnessProcess
 from openenv.agents.running import ProcessAdapter, check_directory
 from openenv.errors import OpenEnvError, how_it_ended, words
-from openenv.tools.connections import Connection, ConnectionBroken
-from openenv.tools.results import text_in
+from openenv.tools.connections import ConnectionBroken, MCPConnection
+from openenv.tools.results import extract_text
 from openenv.tools.sources import Address, Program
-from openenv.tools.transports import ServerProcess, speaker_of_address, speaker_of_process
+from openenv.tools.transports import MCPServerProcess, connect_address, connect_process
 
 __all__ = ["MCPHarnessAgent"]
 
@@ -80,8 +80,8 @@ class MCPHarnessAgent(ProcessAdapter):
         self._thread_key = thread
         self._thread: Any = None
         self._turns = 0
-        self._connection: Connection | None = None
-        self._server: ServerProcess | HarnessProcess | None = None
+        self._connection: MCPConnection | None = None
+        self._server: MCPServerProcess | HarnessProcess | None = None
         self._draining: asyncio.Task[None] | None = None
 
     async def start(self, working_directory: str) -> None:
@@ -109,25 +109,25 @@ class MCPHarnessAgent(ProcessAdapter):
                 f"{', '.join(sorted(names)) or 'none'}"
             )
 
-    def _by_pipes(self, working_directory: str) -> Connection:
+    def _by_pipes(self, working_directory: str) -> MCPConnection:
         config = self.config
         check_directory(config, working_directory)
         known = self._injection.placeholders(working_directory)
         variables = {**environment_of(config, os.environ), **self._injection.variables}
         program = Program(tuple(filled(config.command, known)), variables, working_directory)
-        self._server = server = ServerProcess(program, config.name)
-        speak = functools.partial(speaker_of_process, server)
-        return Connection(speak, config.name, config.startup_timeout_s)
+        self._server = server = MCPServerProcess(program, config.name)
+        speak = functools.partial(connect_process, server)
+        return MCPConnection(speak, config.name, config.startup_timeout_s)
 
-    async def _by_http(self) -> Connection:
+    async def _by_http(self) -> MCPConnection:
         port = str(_free_port())
         self._server = process = self._process(self.config.command, port=port)
         await process.start()
         self._draining = asyncio.ensure_future(_drain(process))
         await self._listens(int(port), process)
         address = Address(f"http://127.0.0.1:{port}/mcp")
-        speak = functools.partial(speaker_of_address, address)
-        return Connection(speak, self.config.name, self.config.startup_timeout_s)
+        speak = functools.partial(connect_address, address)
+        return MCPConnection(speak, self.config.name, self.config.startup_timeout_s)
 
     async def _listens(self, port: int, process: HarnessProcess) -> None:
         loop = asyncio.get_running_loop()
@@ -154,7 +154,7 @@ class MCPHarnessAgent(ProcessAdapter):
             if connection is not None:
                 await connection.aclose()
         finally:
-            if isinstance(server, ServerProcess):
+            if isinstance(server, MCPServerProcess):
                 server.kill()
             elif server is not None:
                 await server.stop()
@@ -202,7 +202,7 @@ class MCPHarnessAgent(ProcessAdapter):
                 why = f"harness {name!r} ended in the middle of a turn: {how}{self._last_words()}"
                 raise HarnessCrashedError(why, code) from error
             raise HarnessTurnError(f"harness {name!r}: {tool}: {words(error)}") from error
-        text = text_in(result)
+        text = extract_text(result)
         if result.get("isError"):
             raise HarnessTurnError(f"harness {name!r}: {tool}: {text or 'it does not say why'}")
         structured = result.get("structuredContent") or {}

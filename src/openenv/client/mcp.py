@@ -32,7 +32,7 @@ from openenv.errors import (
 )
 from openenv.protocol.messages import MCPReply, Request
 from openenv.settings import ServerMode, parse_mode
-from openenv.tools.results import NOT_FINITE, is_dump, read_numbers, read_text, text_in
+from openenv.tools.results import NOT_FINITE, extract_text, is_dump, read_numbers, read_text
 from openenv.tools.types import (
     NO_TOOLS,
     CallToolAction,
@@ -422,12 +422,12 @@ def _value(result: Any, tool_name: str) -> Any:
     if not is_dump(result):
         return result
     if result["is_error"]:
-        raise ToolFailed(text_in(result), tool_name=tool_name)
+        raise ToolFailed(extract_text(result), tool_name=tool_name)
     if result.get("data") is not None or not result["content"]:
         is_told = (result.get("meta") or {}).get(NOT_FINITE)
         return read_numbers(result.get("data")) if is_told else result.get("data")
     is_text = all(block.get("type") == "text" for block in result["content"])
-    return text_in(result) if is_text else result["content"]
+    return extract_text(result) if is_text else result["content"]
 
 
 def _failure(error: Any, tool_name: str | None) -> Exception:

@@ -39,7 +39,7 @@ from openenv.tools.types import (
     TOOL_ACTIONS,
     CallToolAction,
     CallToolObservation,
-    chosen_action,
+    select_action_model,
 )
 from openenv.types import (
     Action,
@@ -413,7 +413,7 @@ class EnvironmentSpec:
                 return self._validate_action(data)
             if isinstance(data, Action):
                 return data
-            chosen = chosen_action(self.action_cls, data)
+            chosen = select_action_model(self.action_cls, data)
             if chosen is not self.action_cls:
                 return reader_of(chosen).read(data)
             return self._validate_action(data)

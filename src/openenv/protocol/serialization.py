@@ -15,7 +15,7 @@ from openenv._internal.json import read_json
 from openenv._internal.models import reader_of
 from openenv.protocol.codecs import left_out
 from openenv.protocol.messages import TRUNCATED
-from openenv.tools.types import chosen_action
+from openenv.tools.types import select_action_model
 from openenv.types import Action, Observation
 
 __all__ = [
@@ -31,7 +31,7 @@ def deserialize_action(data: Mapping[str, Any], action_cls: type[Action]) -> Act
     Raises:
         ValidationError: The fields do not fit the model.
     """
-    action: Action = reader_of(chosen_action(action_cls, data)).read(data)
+    action: Action = reader_of(select_action_model(action_cls, data)).read(data)
     return action
 
 

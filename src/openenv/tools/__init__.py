@@ -1,4 +1,13 @@
-"""Tools by the Model Context Protocol (MCP): environments as servers, servers as environments."""
+"""Tools of the Model Context Protocol (MCP): environments of tools, and MCP servers as
+environments.
+
+Below: `environment`, `types`, and for code mode `sandbox`. Above: `execution` and `server.mcp`,
+which offer an environment's tools to agents, and `client.mcp`, which calls them.
+
+Read `types.py` first (actions and observations), then `environment.py` (`MCPEnvironment`) and
+`functions.py` (functions as tools). `wrapped.py` (`wrap`) makes environments of foreign MCP
+servers.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Code mode: what a model wrote runs in a sandbox, and tools are functions in there.
+"""Code mode: a model's code runs in a sandbox where the tools are functions.
 
-After "code mode" and "programmatic tool calling": one piece of code that calls many tools spares a
-model as many turns.
+Also known as "programmatic tool calling": code that calls many tools saves a model as many turns.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ if 'result' in globals():
 
 
 class CodeMode:
-    """A sandboxed Python whose functions are tools.
+    """A sandboxed Python interpreter with tools as functions.
 
     Args:
-        tools: The functions, by the names that the code calls them by.
-        require: What the sandbox must guarantee; see `openenv.sandbox.Guarantee`.
+        tools: The functions, by the names under which the code calls them.
+        require: The guarantee that the sandbox must give; see `openenv.sandbox.Guarantee`.
 
     Raises:
         NotSupported: This machine has no such sandbox.
@@ -60,11 +59,11 @@ class CodeMode:
 
     @property
     def is_over(self) -> bool:
-        """The sandbox has ended."""
+        """True after the sandbox has ended."""
         return self._sandbox.is_over
 
     def run(self, code: str, wall_s: float) -> Observation:
-        """Run a piece of code; see `MCPEnvironment.execute_code`."""
+        """Run code; see `MCPEnvironment.execute_code`."""
         self._results = []
         try:
             self._python.run(BEFORE)
@@ -87,12 +86,12 @@ class CodeMode:
         return Observation(metadata=metadata)
 
     def close(self) -> None:
-        """End it."""
+        """End the sandbox."""
         self._sandbox.close()
 
 
 def _error(done: Execution, wall_s: float) -> str | None:
-    """In a line, why it failed."""
+    """Return a line that says why the code failed, or None."""
     if done.timed_out:
         return f"the code took longer than {wall_s:g} s"
     if done.exit_code == 0:

@@ -1,7 +1,13 @@
-"""A client's connection to an MCP server, by whichever version of the official SDK is there.
+"""Client connections to MCP servers, through version 1 or 2 of the official SDK.
 
-A connection lives in a task of its own, since the SDK's clients have to be entered and left by one
-and the same task; calls may come from any other task of the event loop.
+Invariants:
+
+- The SDK's clients must be entered and left by the same task, so each connection has an owner task
+  (`MCPConnection._own`) that holds the client open. Calls come from any task of the same event
+  loop.
+- Each call runs in a cancel scope of its own. When the connection ends, the owner cancels all of
+  them, so that no caller waits for an answer that cannot come.
+- `aclose` may be called from any event loop; it hands over to the owner's loop.
 """
 
 from __future__ import annotations
@@ -24,15 +30,15 @@ from openenv.tools.functions import InvalidToolArguments, UnknownTool
 from openenv.tools.results import WRAPPED
 
 __all__ = [
-    "Connection",
+    "MCPConnection",
     "ConnectionBroken",
     "OnProgress",
     "ServerRefused",
-    "Speaker",
+    "MCPClient",
     "ask_session",
-    "code_of",
+    "error_code",
     "sdk_version",
-    "speaker_of_sdk",
+    "connect_sdk",
 ]
 
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
@@ -48,11 +54,11 @@ SERVER_INFO = "io.modelcontextprotocol/serverInfo"  # which a server puts on eac
 
 
 class ConnectionBroken(OpenEnvError, ConnectionError):
-    """The MCP server cannot be reached, or no longer."""
+    """An MCP server that cannot be reached, or no longer."""
 
 
 class ServerRefused(Refused):
-    """The MCP server answered with an error; `code` is one of JSON-RPC or MCP."""
+    """An error that an MCP server answered with; `code` is a code of JSON-RPC or MCP."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         self.code, self.message, self.data = code, message, data
@@ -64,10 +70,10 @@ class ServerRefused(Refused):
 
 @functools.cache
 def sdk_version() -> int:
-    """The major version of the official SDK, the package `mcp`.
+    """Return the major version of the official SDK, the package `mcp`.
 
     Raises:
-        ModuleNotFoundError: It is not there.
+        ModuleNotFoundError: The SDK is not installed.
     """
     try:
         return int(metadata.version("mcp").partition(".")[0])
@@ -77,21 +83,21 @@ def sdk_version() -> int:
         ) from None
 
 
-class Speaker(Protocol):
-    """What asks an MCP server, once connected."""
+class MCPClient(Protocol):
+    """The interface of a connected client of an MCP server. Values have MCP's JSON form."""
 
     async def tools(self) -> list[dict[str, Any]]:
-        """Its tools, in the wire's form."""
+        """List the server's tools."""
         ...
 
     async def call(
         self, name: str, arguments: dict[str, Any], on_progress: OnProgress | None
     ) -> dict[str, Any]:
-        """Call a tool; a result in the wire's form."""
+        """Call a tool and return its result."""
         ...
 
     async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Ask anything else; both in the wire's form."""
+        """Send any other request and return the result."""
         ...
 
 
@@ -100,18 +106,18 @@ class _Anything(BaseModel):
 
 
 async def ask_session(session: Any, method: str, params: dict[str, Any]) -> dict[str, Any]:
-    """Send a request by a `ClientSession` of the SDK; the result, in the wire's form."""
+    """Send a request through an SDK `ClientSession` and return the result in MCP's form."""
     from mcp.types import Request
 
     request: Any = Request[dict[str, Any], str](method=method, params=params)
-    return plain(await session.send_request(request, _Anything))
+    return dump_model(await session.send_request(request, _Anything))
 
 
-class _Listed:
-    """What a list comes to, page by page.
+class _ListLimit:
+    """A limit on the pages and bytes of a list that is read page by page.
 
     Args:
-        method: The method of MCP that lists.
+        method: The MCP method that lists, for messages.
     """
 
     def __init__(self, method: str) -> None:
@@ -119,10 +125,10 @@ class _Listed:
         self._pages = self._bytes = 0
 
     def count(self, page: Any) -> None:
-        """Count a page that another is to follow.
+        """Count a page that is followed by another.
 
         Raises:
-            Refused: That would be too many, or too much.
+            Refused: The list has too many pages or bytes.
         """
         self._pages += 1
         self._bytes += len(to_json(page))
@@ -134,8 +140,8 @@ class _Listed:
             )
 
 
-class SDKSpeaker:
-    """Asks by a client of the official SDK: `mcp.Client`, or `ClientSession` before version 2."""
+class SDKClient:
+    """A client based on the official SDK: `mcp.Client`, or `ClientSession` before version 2."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -143,7 +149,7 @@ class SDKSpeaker:
     async def tools(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         cursor: str | None = None
-        listed = _Listed("tools/list")
+        listed = _ListLimit("tools/list")
         while True:
             if sdk_version() >= 2:
                 page = await self._client.list_tools(cursor=cursor, cache_mode="refresh")
@@ -151,7 +157,7 @@ class SDKSpeaker:
             else:
                 page = await self._client.list_tools(cursor)
                 cursor = page.nextCursor
-            tools = [plain(tool) for tool in page.tools]
+            tools = [dump_model(tool) for tool in page.tools]
             found += tools
             if cursor is None:
                 return found
@@ -161,12 +167,12 @@ class SDKSpeaker:
         self, name: str, arguments: dict[str, Any], on_progress: OnProgress | None
     ) -> dict[str, Any]:
         call = self._client.call_tool if sdk_version() >= 2 else self._call_by_version_1
-        return plain_result(await call(name, arguments, progress_callback=on_progress))
+        return dump_result(await call(name, arguments, progress_callback=on_progress))
 
     async def _call_by_version_1(
         self, name: str, arguments: dict[str, Any], progress_callback: OnProgress | None
     ) -> Any:
-        """Call a tool, and tell the server if the call is cancelled, as version 2 does itself."""
+        """Call a tool and notify the server of a cancellation, as version 2 does itself."""
         import anyio
         from mcp import types as declared
 
@@ -191,28 +197,28 @@ class SDKSpeaker:
         return await ask_session(session, method, params)
 
 
-def plain(model: Any) -> dict[str, Any]:
-    """A model of the SDK in the wire's form."""
+def dump_model(model: Any) -> dict[str, Any]:
+    """Convert a model of the SDK to MCP's JSON form."""
     dumped: dict[str, Any] = model.model_dump(mode="json", by_alias=True, exclude_none=True)
     return dumped
 
 
-def plain_result(result: Any) -> dict[str, Any]:
-    """The result of a call, in the wire's form, of either version of the SDK."""
-    found = _told(plain(result))
+def dump_result(result: Any) -> dict[str, Any]:
+    """Convert the result of a tool call, from either version of the SDK, to MCP's form."""
+    found = _strip_hop_fields(dump_model(result))
     return {"content": [], **found, "isError": bool(found.get("isError"))}
 
 
 @contextlib.asynccontextmanager
-async def speaker_of_sdk(target: Any, greeting: str | None = None) -> AsyncIterator[Speaker]:
+async def connect_sdk(target: Any, greeting: str | None = None) -> AsyncIterator[MCPClient]:
     """Connect to an MCP server.
 
     Args:
-        target: A server object of the SDK, to be called in this process; or a transport of the
-            SDK, such as `stdio_client(...)` gives.
-        greeting: How it is greeted, of the SDK's version 2: ``auto``, or ``legacy`` for the
-            handshake of the revisions until 2025-11-25, which have sessions. By default a server
-            object by the latter, which keeps what is noted in its session.
+        target: A server object of the SDK, which is called in this process; or a transport of the
+            SDK, such as the result of `stdio_client(...)`.
+        greeting: The handshake of SDK version 2: ``auto``, or ``legacy`` for the revisions until
+            2025-11-25, which have sessions. By default ``legacy`` for a server object, so that what
+            tools store in the session lasts, and ``auto`` for a transport.
     """
     if "mcp" not in sys.modules:
         await asyncio.to_thread(importlib.import_module, "mcp")  # which takes half a second
@@ -223,7 +229,7 @@ async def speaker_of_sdk(target: Any, greeting: str | None = None) -> AsyncItera
         async with Client(
             target, mode=greeting or ("auto" if is_transport else "legacy")
         ) as client:
-            yield SDKSpeaker(client)
+            yield SDKClient(client)
         return
     from mcp import ClientSession
     from mcp.shared import memory
@@ -232,45 +238,45 @@ async def speaker_of_sdk(target: Any, greeting: str | None = None) -> AsyncItera
         server = getattr(target, "_mcp_server", target)
         connect = getattr(memory, "create_connected_server_and_client_session")  # noqa: B009
         async with connect(server) as session:
-            yield SDKSpeaker(session)
+            yield SDKClient(session)
         return
     async with target as streams, ClientSession(*streams[:2]) as session:
         await session.initialize()
-        yield SDKSpeaker(session)
+        yield SDKClient(session)
 
 
-class Connection:
-    """A connection to an MCP server, opened when it is first needed, and never again.
+class MCPConnection:
+    """A connection to an MCP server that opens on first use and never reopens.
 
-    It is of the event loop on which it was opened.
+    It belongs to the event loop on which it was opened.
 
     Args:
-        open_speaker: Connects.
-        name: How messages call the server.
-        connect_timeout_s: Seconds that connecting may take.
+        open_client: Opens the connection.
+        name: The server's name in messages.
+        connect_timeout_s: Time limit for connecting, in seconds.
     """
 
     def __init__(
         self,
-        open_speaker: Callable[[], AbstractAsyncContextManager[Speaker]],
+        open_client: Callable[[], AbstractAsyncContextManager[MCPClient]],
         name: str = "the MCP server",
         connect_timeout_s: float = 60.0,
     ) -> None:
-        self._open_speaker = open_speaker
+        self._open_client = open_client
         self._name = name
         self._connect_timeout_s = connect_timeout_s
         self._owner: asyncio.Task[None] | None = None
-        self._ready: asyncio.Future[Speaker] | None = None
+        self._ready: asyncio.Future[MCPClient] | None = None
         self._over = asyncio.Event()
         self._under_way: set[Any] = set()  # the cancel scopes of calls
         self._is_closed = False
         self._wrapping: dict[str, bool] | None = None
 
-    async def open(self) -> Speaker:
-        """Connect, unless it is connected.
+    async def open(self) -> MCPClient:
+        """Connect if necessary and return the client.
 
         Raises:
-            ConnectionBroken: It cannot be reached, or the connection has ended.
+            ConnectionBroken: The server cannot be reached, or the connection has ended.
         """
         loop = asyncio.get_running_loop()
         if self._is_closed:
@@ -293,16 +299,16 @@ class Connection:
         if isinstance(error, ConnectionBroken):
             raise ConnectionBroken(str(error)) from error
         if error is not None:
-            raise ConnectionBroken(f"{self._name}: {_words(error)}") from error
-        speaker = self._ready.result()
+            raise ConnectionBroken(f"{self._name}: {_describe_error(error)}") from error
+        client = self._ready.result()
         if self._owner.done():
             raise ConnectionBroken(f"the connection to {self._name} has ended")
-        return speaker
+        return client
 
-    async def _own(self, ready: asyncio.Future[Speaker]) -> None:
+    async def _own(self, ready: asyncio.Future[MCPClient]) -> None:
         try:
-            async with self._open_speaker() as speaker:
-                ready.set_result(speaker)
+            async with self._open_client() as client:
+                ready.set_result(client)
                 try:
                     await self._over.wait()
                 finally:
@@ -320,13 +326,13 @@ class Connection:
 
     @contextlib.contextmanager
     def _asking(self) -> Iterator[None]:
-        """While the server is asked something: that ends with the connection."""
+        """Cancel the enclosed request when the connection ends."""
         import anyio
 
         scope = anyio.CancelScope()
         self._under_way.add(scope)
         try:
-            with _broken(self._name), scope:
+            with _translate_errors(self._name), scope:
                 yield
         finally:
             self._under_way.discard(scope)
@@ -334,10 +340,10 @@ class Connection:
             raise ConnectionBroken(f"the connection to {self._name} has ended")
 
     async def tools(self) -> list[dict[str, Any]]:
-        """The server's tools, in the wire's form."""
-        speaker = await self.open()
+        """List the server's tools, in MCP's form."""
+        client = await self.open()
         with self._asking():
-            found = await speaker.tools()
+            found = await client.tools()
         self._wrapping = {
             tool["name"]: bool((tool.get("outputSchema") or {}).get("x-fastmcp-wrap-result"))
             for tool in found
@@ -350,21 +356,21 @@ class Connection:
         """Call a tool.
 
         Raises:
-            UnknownTool: The server has none of that name.
-            InvalidToolArguments: The tool does not take these.
-            ConnectionBroken: The server is gone.
+            UnknownTool: The server has no tool of that name.
+            InvalidToolArguments: The tool does not accept these arguments.
+            ConnectionBroken: The connection has ended.
         """
         if self._wrapping is None or name not in self._wrapping:
             await self.tools()
         assert self._wrapping is not None
         if name not in self._wrapping:
             raise UnknownTool(f"Unknown tool: {name!r}")
-        speaker = await self.open()
+        client = await self.open()
         with self._asking():
             try:
-                result = await speaker.call(name, dict(arguments), on_progress)
+                result = await client.call(name, dict(arguments), on_progress)
             except Exception as error:
-                if code_of(error) == INVALID_PARAMS:
+                if error_code(error) == INVALID_PARAMS:
                     raise InvalidToolArguments(str(error)) from error
                 raise
         if self._wrapping[name] and "structuredContent" in result:
@@ -372,33 +378,33 @@ class Connection:
         return result
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask what is asked by neither `tools` nor `call`, such as ``resources/list``.
+        """Send a request other than a list or call of tools, such as ``resources/list``.
 
         Args:
-            method: The method of MCP. Of one that lists, all pages are asked for.
-            params: Its parameters, in the wire's form.
+            method: The MCP method. If it lists, all pages are read.
+            params: The parameters, in MCP's form.
 
         Raises:
             ServerRefused: The server answered with an error.
-            ConnectionBroken: The server is gone.
+            ConnectionBroken: The connection has ended.
         """
-        speaker = await self.open()
+        client = await self.open()
         with self._asking():
-            result = page = _told(await speaker.ask(method, dict(params)))
-            listed = _Listed(method)
+            result = page = _strip_hop_fields(await client.ask(method, dict(params)))
+            listed = _ListLimit(method)
             while True:
                 if page.get("nextCursor") is None:
                     result.pop("nextCursor", None)
                     return result
                 listed.count(page)
                 asked = {**params, "cursor": page["nextCursor"]}
-                page = _told(await speaker.ask(method, asked))
+                page = _strip_hop_fields(await client.ask(method, asked))
                 for name, found in page.items():
                     if isinstance(found, list):
                         result[name] = [*result.get(name, ()), *found]
 
     async def aclose(self) -> None:
-        """Disconnect, and end a process that was started for it; from any event loop."""
+        """Disconnect and end a process that was started for the connection; from any event loop."""
         self._is_closed = True
         owner, ready = self._owner, self._ready
         if owner is None or ready is None or owner.done():
@@ -421,8 +427,8 @@ class Connection:
 OF_ONE_HOP = ("resultType", "ttlMs", "cacheScope")  # what a server says of its answer, not in it
 
 
-def _told(result: dict[str, Any]) -> dict[str, Any]:
-    """What an answer holds, without what is between its server and whoever asked."""
+def _strip_hop_fields(result: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer without the fields that concern only the server and its direct client."""
     meta = result.get("_meta")
     if meta is not None and meta.pop(SERVER_INFO, None) and not meta:
         del result["_meta"]
@@ -430,8 +436,8 @@ def _told(result: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _broken(name: str) -> Iterator[None]:
-    """Have it said in one way that a server is gone."""
+def _translate_errors(name: str) -> Iterator[None]:
+    """Convert the exceptions of a lost connection to `ConnectionBroken`."""
     import anyio
 
     try:
@@ -439,10 +445,10 @@ def _broken(name: str) -> Iterator[None]:
     except (anyio.ClosedResourceError, anyio.BrokenResourceError, EOFError, OSError) as error:
         if isinstance(error, ConnectionBroken | TimeoutError):
             raise
-        raise ConnectionBroken(f"{name} is gone ({_words(error)})") from error
+        raise ConnectionBroken(f"{name} is gone ({_describe_error(error)})") from error
     except Exception as error:
         if any(words in str(error) for words in GONE):
-            raise ConnectionBroken(f"{name} is gone ({_words(error)})") from error
+            raise ConnectionBroken(f"{name} is gone ({_describe_error(error)})") from error
         refused = getattr(error, "error", None)  # MCPError; McpError before version 2
         if isinstance(getattr(refused, "code", None), int):
             assert refused is not None
@@ -450,20 +456,20 @@ def _broken(name: str) -> Iterator[None]:
         raise
 
 
-def _first(error: BaseException) -> BaseException:
-    """An exception, or the first one in a group."""
+def _first_error(error: BaseException) -> BaseException:
+    """Return an exception, or the first exception of a group."""
     while isinstance(getattr(error, "exceptions", None), tuple):
         error = error.exceptions[0]  # type: ignore[attr-defined]
     return error
 
 
-def code_of(error: BaseException) -> int | None:
-    """The code of JSON-RPC, of an exception of the SDK that is a server's answer."""
-    code = getattr(getattr(_first(error), "error", None), "code", None)
+def error_code(error: BaseException) -> int | None:
+    """Return the JSON-RPC code of an SDK exception for a server's error answer, or None."""
+    code = getattr(getattr(_first_error(error), "error", None), "code", None)
     return code if isinstance(code, int) else None
 
 
-def _words(error: BaseException) -> str:
-    """The text of an exception, or of the first one in a group."""
-    error = _first(error)
+def _describe_error(error: BaseException) -> str:
+    """Return the type and text of an exception, or of the first in a group."""
+    error = _first_error(error)
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,4 +1,4 @@
-"""`MCPEnvironment`: an environment whose actions are calls of tools.
+"""`MCPEnvironment`: an environment with tool calls as actions.
 
     class Calculator(MCPEnvironment):
         @tool
@@ -6,9 +6,15 @@
             \"\"\"Add two numbers.\"\"\"
             return a + b
 
-Its tools are methods marked by `openenv.tools.tool`, functions registered on an instance by
-``self.tool(...)``, and those of an MCP server that is passed to the constructor. Agents call them
-by MCP at ``/mcp``; trainers by `step` with a `CallToolAction`, or by `MCPToolClient`.
+The tools are methods marked with `openenv.tools.tool`, functions registered on an instance with
+``self.tool(...)``, and the tools of an MCP server that is passed to the constructor. Agents call
+them through MCP at ``/mcp``; trainers through `step` with a `CallToolAction`, or `MCPToolClient`.
+
+Threads: coroutines run on the server's event loop (`_home`), plain functions on a worker thread,
+one at a time. A thread cannot be stopped, so a call that times out or is cancelled leaves its
+thread running; `_thread_is_back` makes every later call wait for it, since two functions of one
+instance must never run at the same time. Without a server, `step` runs coroutines on a private loop
+(`_own_loop`), always the same, since connections to MCP servers belong to a loop.
 """
 
 from __future__ import annotations
@@ -38,7 +44,7 @@ from openenv.tools.functions import (
     declared_tools,
 )
 from openenv.tools.progress import REPORTER
-from openenv.tools.results import dump_of, text_in
+from openenv.tools.results import extract_text, to_dump
 from openenv.tools.types import (
     RESERVED_TOOL_NAMES,
     CallToolAction,
@@ -66,28 +72,27 @@ T = TypeVar("T")
 
 
 class MCPEnvironment(Environment[ActT, ObsT, State]):
-    """An environment of tools. Write `reset` and `state` as of any other, and tools beside them.
+    """An environment of tools. Subclasses add tools, and may implement `reset` and `state`.
 
-    A subclass may leave out both; an episode then is what its tools make of it, and `state` counts
-    the calls. Actions other than `ListToolsAction` and `CallToolAction` go to `_step_impl`; what
-    they are say the type parameters, ``MCPEnvironment[MyAction | CallToolAction |
-    ListToolsAction, MyObservation]``.
+    Without them an episode is defined by its tool calls alone, and `state` counts the calls.
+    Actions other than `ListToolsAction` and `CallToolAction` go to `_step_impl`; declare them as
+    type parameters: ``MCPEnvironment[MyAction | CallToolAction | ListToolsAction, MyObservation]``.
 
-    Tools that are plain functions run on a thread, so they may block; one at a time, but not always
-    on the same one. Coroutines run on the event loop of the server. So do plain functions of a
-    class that declares ``NEVER_BLOCKS``.
+    Plain functions run on a thread, so they may block; one at a time, but not always on the same
+    thread. Coroutines run on the server's event loop, and so do plain functions of a class that
+    declares ``NEVER_BLOCKS``.
 
     The rubric, and then the transform, are applied to the observation of every call.
 
     Args:
-        mcp_server: A server of FastMCP (2, 3 or 4) or of the official SDK whose tools these are.
-            Agents also reach its resources, prompts and completions.
+        mcp_server: A server of FastMCP (2, 3 or 4) or of the official SDK that provides the tools.
+            Agents can also use its resources, prompts and completions.
         transform: See `Environment`.
         rubric: See `Environment`.
 
     Class attributes:
-        TOOL_TIMEOUT_S: Seconds that a call may take, unless the caller says otherwise.
-        CODE_SANDBOX: What the sandbox of `execute_code` must guarantee: ``"process"``,
+        TOOL_TIMEOUT_S: Time limit of a call in seconds, unless the caller passes another.
+        CODE_SANDBOX: The guarantee that the sandbox of `execute_code` must give: ``"process"``,
             ``"namespaces"`` or ``"kernel"``; see `openenv.sandbox.Guarantee`.
 
     Raises:
@@ -121,18 +126,18 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
     ) -> None:
         super().__init__(transform, rubric)
         if mcp_server is not None:
-            from openenv.tools.servers import tools_of_server
+            from openenv.tools.servers import open_server_tools
 
             self.mcp_server = mcp_server
-            self._mcp_tools = tools_of_server(mcp_server)
-            for described in _run_apart(self._mcp_tools.at_once()):
+            self._mcp_tools = open_server_tools(mcp_server)
+            for described in _run_on_new_loop(self._mcp_tools.known_tools()):
                 check_not_reserved(described["name"])
         declared_tools(type(self))  # which raises for one that cannot be
 
     # ------------------------------------------------------------------ what an author writes
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any) -> Any:
-        """Begin an episode, which by default is nothing but a count of calls."""
+        """Begin an episode; by default reset the rubric and the call count."""
         self._reset_rubric()
         self._own_state = State(episode_id=episode_id)
         return Observation(done=False)
@@ -144,7 +149,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
         return self._own_state
 
     def _step_impl(self, action: Any, timeout_s: float | None = None, **kwargs: Any) -> Any:
-        """Carry out an action that is no call of a tool."""
+        """Execute an action that is no tool call."""
         known = "ListToolsAction and CallToolAction"
         raise NotSupported(
             f"{type(self).__name__} takes {known}, not {type(action).__name__}",
@@ -152,14 +157,14 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
         )
 
     def tool(self, mode: str | None = None) -> Callable[[FunctionT], FunctionT]:
-        """Have a function be a tool of this instance: ``@self.tool(mode="production")``.
+        """Register a function as a tool of this instance: ``@self.tool(mode="production")``.
 
         Args:
-            mode: ``simulation`` or ``production``, for a tool that only a server in that mode has.
-                The same name may stand for a function of each.
+            mode: ``simulation`` or ``production``, for a tool that only a server in that mode
+                offers. Both modes may have a function of the same name.
 
         Raises:
-            ValueError: The mode is unknown, or no tool may have the function's name.
+            ValueError: The mode is unknown, or the function's name is not allowed for a tool.
         """
         chosen = None if mode is None else parse_mode(mode)
 
@@ -176,12 +181,12 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
     # ------------------------------------------------------------------ tools
 
     def _functions(self) -> dict[str, FunctionTool]:
-        """The functions that are tools, in the server's mode; later ones hide earlier ones."""
+        """Return the tool functions of the server's mode; later definitions replace earlier."""
         every = (*declared_tools(type(self)), *self._own_tools)
-        return {one.name: one for one in every if one.offered_in(self._tools_mode)}
+        return {one.name: one for one in every if one.is_offered_in(self._tools_mode)}
 
     async def mcp_list_tools(self) -> list[dict[str, Any]]:
-        """The tools, as MCP's `tools/list` has them.
+        """List the tools, in the form of MCP's `tools/list`.
 
         Raises:
             ValueError: The server has a tool that is called reset, step, state or close.
@@ -197,7 +202,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
     async def mcp_call_tool(
         self, name: str, arguments: Mapping[str, Any], on_progress: Any = None
     ) -> CallToolObservation:
-        """Call a tool, and score what came of it."""
+        """Call a tool and score the observation."""
         self._home = asyncio.get_running_loop()
         REPORTER.set(None if on_progress is None else (on_progress, self._home))
         action = CallToolAction(tool_name=name, arguments=dict(arguments))
@@ -206,18 +211,18 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
         return scored
 
     async def mcp_ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Ask the server what agents ask for beside tools: its resources, prompts, completions.
+        """Send an agent's request for resources, prompts or completions to the MCP server.
 
         Args:
-            method: The method of MCP, such as ``resources/read``.
-            params: Its parameters, in the wire's form.
+            method: The MCP method, such as ``resources/read``.
+            params: The parameters, in MCP's form.
 
         Returns:
-            The result, in the wire's form; None where there is no server.
+            The result, in MCP's form; None if the environment has no MCP server.
 
         Raises:
             ServerRefused: The server answered with an error.
-            Refused: It did not answer within `TOOL_TIMEOUT_S`.
+            Refused: The server did not answer within `TOOL_TIMEOUT_S`.
         """
         self._home = asyncio.get_running_loop()
         if self._mcp_tools is None:
@@ -244,29 +249,29 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
             why = f"{action.tool_name} took longer than {limit_s:g} s"
             if waited:
                 why += ", in which a call before it, whose time was up, still went on"
-            return _failed(action, ToolErrorType.TIMEOUT, why)
+            return _build_error(action, ToolErrorType.TIMEOUT, why)
         except asyncio.CancelledError:
             await self._thread_is_back()
             raise
         except UnknownTool as error:
-            return _failed(action, ToolErrorType.TOOL_NOT_FOUND, str(error))
+            return _build_error(action, ToolErrorType.TOOL_NOT_FOUND, str(error))
         except InvalidToolArguments as error:
-            return _failed(action, ToolErrorType.INVALID_ARGS, str(error))
+            return _build_error(action, ToolErrorType.INVALID_ARGS, str(error))
         except ConnectionError as error:
-            return _failed(action, ToolErrorType.TRANSPORT_ERROR, redact(words(error)))
+            return _build_error(action, ToolErrorType.TRANSPORT_ERROR, redact(words(error)))
         except Exception as error:
-            return _failed(action, ToolErrorType.EXECUTION_ERROR, _told(error))
+            return _build_error(action, ToolErrorType.EXECUTION_ERROR, _describe_error(error))
         if result.get("isError"):
-            dump = dump_of(result)
+            dump = to_dump(result)
             is_plain = all(block.get("type") == "text" for block in result["content"])
-            failed = _failed(action, ToolErrorType.EXECUTION_ERROR, text_in(result))
+            failed = _build_error(action, ToolErrorType.EXECUTION_ERROR, extract_text(result))
             return failed if is_plain else failed.model_copy(update={"result": dump})
-        return CallToolObservation(tool_name=action.tool_name, result=dump_of(result))
+        return CallToolObservation(tool_name=action.tool_name, result=to_dump(result))
 
     async def _result(
         self, name: str, arguments: Mapping[str, Any], on_progress: Any
     ) -> dict[str, Any]:
-        """Call a tool. A result in the wire's form."""
+        """Call a tool and return the result in MCP's form."""
         await self._thread_is_back()
         function = self._functions().get(name)
         if function is not None:
@@ -279,7 +284,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
         return result
 
     async def _on_thread(self, function: Callable[[], T]) -> T:
-        """Call a plain function on a thread. Nothing ends it: whatever comes after it waits."""
+        """Call a plain function on a thread, which later calls wait for."""
         self._thread = asyncio.ensure_future(asyncio.to_thread(function))
         self._thread.add_done_callback(self._has_come_back)
         result: T = await asyncio.shield(self._thread)
@@ -292,7 +297,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
             self._thread = None
 
     async def _thread_is_back(self) -> None:
-        """Wait for a plain function that goes on, though its time was up or its call cancelled."""
+        """Wait for a running function after its call timed out or was cancelled."""
         thread = self._thread
         if thread is not None and thread.get_loop() is asyncio.get_running_loop():
             await asyncio.wait([thread])
@@ -313,7 +318,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
         return await self._stepped(action, timeout_s, kwargs)
 
     def step(self, action: Any, timeout_s: float | None = None, **kwargs: Any) -> Any:
-        """Carry out an action from plain code; a server awaits `step_async`."""
+        """Execute an action from synchronous code; a server awaits `step_async` instead."""
         return self._run(self._stepped(action, timeout_s, kwargs))
 
     async def _stepped(
@@ -345,7 +350,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
         return ListToolsObservation(tools=tools)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine from plain code: on the server's event loop, or always on the same."""
+        """Run a coroutine from synchronous code, on the server's event loop or a private loop."""
         try:
             here = asyncio.get_running_loop()
         except RuntimeError:
@@ -359,15 +364,15 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
         if here is None:
             return loop.run_until_complete(work)
         # This thread runs another event loop, which one called from there cannot use.
-        return _on_a_thread(lambda: loop.run_until_complete(work))
+        return _wait_on_thread(lambda: loop.run_until_complete(work))
 
     # ------------------------------------------------------------------ code mode
 
     @property
     def supports_code_mode(self) -> bool:
-        """Whether `execute_code` can run code: where this machine has a sandbox as it is required.
+        """True if this machine has a sandbox with the required guarantee for `execute_code`.
 
-        The first time it is asked a sandbox is tried.
+        The first access tries a sandbox.
         """
         from openenv.sandbox.kinds import strongest
 
@@ -378,7 +383,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
         return True
 
     def get_callables(self) -> dict[str, Callable[..., Any]]:
-        """The tools as functions that take keyword arguments and give plain values."""
+        """Return the tools as functions that take keyword arguments and return plain values."""
         names = {one["name"] for one in self._run(self.mcp_list_tools())}
         return {name: self._callable(name) for name in sorted(names)}
 
@@ -389,26 +394,26 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
             if observation.error is not None:
                 raise RuntimeError(observation.error.message)
             dump = observation.result
-            return dump["data"] if dump["data"] is not None else text_in(dump)
+            return dump["data"] if dump["data"] is not None else extract_text(dump)
 
         call.__name__ = name
         return call
 
     def execute_code(self, code: str) -> Observation:
-        """Run Python in a sandbox, in which the tools are functions of keyword arguments.
+        """Run Python code in a sandbox where the tools are functions of keyword arguments.
 
-        Names stay from one piece of code to the next, until `close`. It is no step: the tools that
-        the code calls are.
+        Names persist from one call to the next, until `close`. The call itself is no step, but each
+        tool that the code calls is.
 
         Returns:
-            An observation whose `metadata` has `stdout`, `stderr` and `exit_code`; `result`, what
-            the code has assigned to a variable of that name, as JSON, or its `repr` where JSON has
-            no form for it; and `error` where it failed.
+            An observation whose `metadata` has `stdout`, `stderr` and `exit_code`; `result`, the
+            value that the code assigned to a variable of that name, as JSON, or its `repr` if JSON
+            has no form for it; and `error` if the code failed.
 
         Raises:
-            NotSupported: This machine has no sandbox that guarantees `CODE_SANDBOX`, and the code
-                is run nowhere else. The text says what is missing.
-            SandboxEnded: The sandbox is over, by what the code did; the next code gets a new one.
+            NotSupported: This machine has no sandbox that guarantees `CODE_SANDBOX`. The text says
+                what is missing. The code is never run elsewhere.
+            SandboxEnded: The code ended the sandbox; the next call gets a new one.
         """
         return self._code_mode().run(code, self.TOOL_TIMEOUT_S)
 
@@ -426,13 +431,12 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
     # ------------------------------------------------------------------ what its driver calls
 
     def mcp_serve_in(self, mode: ServerMode) -> None:
-        """Note the mode of the server, on which it depends which tools there are."""
+        """Set the server's mode, which determines the tools that are offered."""
         self._server_mode = mode
 
     @property
     def _tools_mode(self) -> ServerMode:
-        """The mode whose tools there are: production, where the server is in that, or else what
-        the author has set.
+        """Return the mode that selects the tools: the server's production mode, else the author's.
         """
         legal = [mode for mode in ServerMode if self._mode in (mode, mode.value)]
         if self._server_mode is ServerMode.PRODUCTION or not legal:
@@ -441,7 +445,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
 
     @property
     def mcp_client(self) -> Any:
-        """FastMCP's client of the server; enter it by `mcp_session`."""
+        """Return a FastMCP client of the MCP server, to be entered with `mcp_session`."""
         if self._own_client is None and self.mcp_server is not None:
             from openenv.tools.servers import fastmcp_client
 
@@ -450,7 +454,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
 
     @contextlib.asynccontextmanager
     async def mcp_session(self) -> AsyncIterator[Any]:
-        """Keep `mcp_client` connected."""
+        """Keep `mcp_client` connected while the context is open."""
         client = self.mcp_client
         if client is None:
             yield None
@@ -467,7 +471,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
 
     @property
     def _is_free(self) -> bool:
-        """Nothing is held of a server, or no longer."""
+        """True if no MCP server is held, or no longer."""
         return self._has_let_go or self._mcp_tools is None
 
     async def _let_go(self) -> None:
@@ -484,20 +488,20 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
             self._run(self._let_go())
         loop, self._own_loop = self._own_loop, None
         if loop is not None:
-            _on_a_thread(lambda: _end(loop))
+            _wait_on_thread(lambda: _close_loop(loop))
 
 
-def _run_apart(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that needs no event loop that stays."""
+def _run_on_new_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on a temporary event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
-    return _on_a_thread(lambda: asyncio.run(work))
+    return _wait_on_thread(lambda: asyncio.run(work))
 
 
-def _end(loop: asyncio.AbstractEventLoop) -> None:
-    """Close an event loop, and what is under way on it."""
+def _close_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Cancel everything on an event loop and close the loop."""
 
     async def end() -> None:
         others = asyncio.all_tasks() - {asyncio.current_task()}
@@ -511,31 +515,32 @@ def _end(loop: asyncio.AbstractEventLoop) -> None:
     loop.close()
 
 
-def _on_a_thread(function: Callable[[], T]) -> T:
-    """Call a function on a thread, and wait for it."""
+def _wait_on_thread(function: Callable[[], T]) -> T:
+    """Call a function on another thread and wait for the result."""
     with ThreadPoolExecutor(max_workers=1) as pool:
         return pool.submit(function).result()
 
 
 def get_server_tools(mcp_server: Any) -> dict[str, Any]:
-    """The tool objects of a FastMCP server, by their names."""
+    """Return the tool objects of a FastMCP server by name."""
 
     async def found() -> dict[str, Any]:
         if hasattr(mcp_server, "get_tools"):  # FastMCP 2
             return dict(await mcp_server.get_tools())
         return {tool.name: tool for tool in await mcp_server.list_tools()}
 
-    return _run_apart(found())
+    return _run_on_new_loop(found())
 
 
-def _failed(action: CallToolAction, kind: ToolErrorType, message: str) -> CallToolObservation:
+def _build_error(action: CallToolAction, kind: ToolErrorType, message: str) -> CallToolObservation:
     error = ToolError(error_type=kind, message=message)
     return CallToolObservation(tool_name=action.tool_name, error=error)
 
 
-def _told(error: Exception) -> str:
-    """What an agent is told of an exception of a tool: its text, since that is part of what a tool
-    says (MCP has it so that a model can do better), but no secrets.
+def _describe_error(error: Exception) -> str:
+    """Return the text of a tool's exception for the agent, without secrets.
+
+    MCP passes the text on so that a model can correct its call.
     """
     text = words(error)
     return redact(text if isinstance(error, OpenEnvError) else f"{type(error).__name__}: {text}")

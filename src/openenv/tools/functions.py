@@ -1,4 +1,4 @@
-"""Functions as tools: what a signature says of them, and how they are called.
+"""Functions as tools: schemas from signatures, validation and calls.
 
     class Calculator(MCPEnvironment):
         @tool
@@ -6,9 +6,9 @@
             \"\"\"Add two numbers.\"\"\"
             return a + b
 
-The arguments' JSON schema is read off the annotations, their descriptions off ``Annotated[str,
-Field(description=...)]`` or the ``Args:`` of the docstring. A return annotation gives the schema of
-the structured result.
+The JSON schema of the arguments comes from the annotations; descriptions from ``Annotated[str,
+Field(description=...)]`` or the ``Args:`` section of the docstring. A return annotation gives the
+schema of the structured result.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from openenv.tools.results import (
     NOT_FINITE,
     WRAPPED,
     Image,
-    content_of,
-    told_numbers,
+    to_content,
     without_numpy,
+    write_numbers,
 )
 from openenv.tools.types import RESERVED_TOOL_NAMES
 from openenv.types import private_in, public_schema, public_value
@@ -68,16 +68,16 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")  # as MCP 2025-11-25 has it
 
 
 class UnknownTool(OpenEnvError, LookupError):
-    """There is no tool of that name."""
+    """A call of a tool that does not exist."""
 
 
 class InvalidToolArguments(OpenEnvError, ValueError):
-    """A tool does not take these arguments; the text says which, and what was expected."""
+    """Arguments that a tool does not accept. The text says which, and what was expected."""
 
 
 @dataclass(frozen=True)
 class ToolMark:
-    """What the author says of a tool beside its signature; see `tool`."""
+    """The options of a tool that are not in the function's signature; see `tool`."""
 
     name: str | None = None
     title: str | None = None
@@ -110,15 +110,15 @@ def tool(
     annotations: Mapping[str, Any] | None = None,
     mode: Mode | None = None,
 ) -> FunctionT | Callable[[FunctionT], FunctionT]:
-    """Have a method of an `MCPEnvironment` be a tool.
+    """Mark a method of an `MCPEnvironment` as a tool.
 
     Args:
         function: The method.
-        name: By default the method's own.
+        name: Name of the tool; by default the method's name.
         title: A name for people.
-        description: By default the docstring, without its ``Args:``.
+        description: By default the docstring, without ``Args:``.
         annotations: Hints of MCP, such as ``{"readOnlyHint": True}``.
-        mode: ``simulation`` or ``production``, for a tool that only a server in that mode has.
+        mode: ``simulation`` or ``production``, for a tool that only a server in that mode offers.
 
     Raises:
         ValueError: The mode is unknown.
@@ -134,15 +134,15 @@ def tool(
 
 
 def is_tool(function: Any) -> bool:
-    """Whether a method is marked as a tool."""
+    """Return whether a method is marked as a tool."""
     return isinstance(getattr(function, _MARK, None), ToolMark)
 
 
 def check_name(name: str) -> None:
-    """See that a tool of ours may have this name.
+    """Check that a tool of ours may have this name.
 
     Raises:
-        ValueError: It is one of simulation control, or none that MCP allows.
+        ValueError: The name is reserved for simulation control, or not allowed by MCP.
     """
     check_not_reserved(name)
     if not NAME.fullmatch(name):
@@ -152,10 +152,10 @@ def check_name(name: str) -> None:
 
 
 def check_not_reserved(name: str) -> None:
-    """See that a tool of any server may have this name.
+    """Check that a tool of any server may have this name.
 
     Raises:
-        ValueError: It is one of simulation control.
+        ValueError: The name is reserved for simulation control.
     """
     if name in RESERVED_TOOL_NAMES:
         reserved = ", ".join(sorted(RESERVED_TOOL_NAMES))
@@ -167,15 +167,15 @@ def check_not_reserved(name: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class FunctionTool:
-    """A tool that a Python function carries out.
+    """A tool implemented by a Python function.
 
     Attributes:
-        name: What agents call it.
-        function: The function; of a method, still without its instance.
-        mark: What its author says of it.
-        description: It, in the wire's form: as `tools/list` has it.
-        is_async: It is a coroutine function.
-        takes_self: Its first parameter is the instance.
+        name: The name that agents use.
+        function: The function; for a method, without its instance.
+        mark: The author's options.
+        description: The tool in the form of MCP's `tools/list`.
+        is_async: True for a coroutine function.
+        takes_self: True if the first parameter is the instance.
     """
 
     name: str
@@ -193,18 +193,18 @@ class FunctionTool:
     def of(
         cls, function: Callable[..., Any], mark: ToolMark | None = None, *, takes_self: bool = False
     ) -> FunctionTool:
-        """Read a tool off a function.
+        """Make a tool from a function.
 
         Raises:
-            ValueError: No tool may have its name.
-            TypeError: It takes arguments that no JSON object can carry.
+            ValueError: The name is not allowed for a tool.
+            TypeError: The function takes arguments that a JSON object cannot carry.
         """
         mark = mark or cast(ToolMark, getattr(function, _MARK, ToolMark()))
         name = str(mark.name or getattr(function, "__name__", type(function).__name__))
         check_name(name)
-        text, described = _docstring(inspect.getdoc(function) or "")
+        text, described = _split_docstring(inspect.getdoc(function) or "")
         arguments, names = _arguments_model(function, name, described, takes_self)
-        returned, output, wraps = _returned(function)
+        returned, output, wraps = _return_schema(function)
         description: dict[str, Any] = {
             "name": name,
             "description": mark.description if mark.description is not None else text,
@@ -229,24 +229,24 @@ class FunctionTool:
             description,
         )
 
-    def offered_in(self, mode: ServerMode) -> bool:
-        """Whether a server in this mode has it."""
+    def is_offered_in(self, mode: ServerMode) -> bool:
+        """Return whether a server in this mode offers the tool."""
         return self.mark.mode is None or self.mark.mode is mode
 
-    def bound(self, instance: Any) -> Callable[..., Any]:
-        """What to call, by keyword arguments."""
+    def bind(self, instance: Any) -> Callable[..., Any]:
+        """Return the function with the instance bound, to be called with keyword arguments."""
         return functools.partial(self.function, instance) if self.takes_self else self.function
 
-    def validated(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The keyword arguments to call it with.
+    def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Validate arguments and return the keyword arguments of the function.
 
         Raises:
-            InvalidToolArguments: It does not take these.
+            InvalidToolArguments: The tool does not accept these arguments.
         """
         try:
             model = self.arguments.model_validate(dict(arguments))
         except ValidationError as error:
-            told = "; ".join(_told(one) for one in error_list(error))
+            told = "; ".join(_describe_error(one) for one in error_list(error))
             raise InvalidToolArguments(f"{self.name}: {told}") from None
         return {self.names[f]: getattr(model, f) for f in model.model_fields_set}
 
@@ -258,15 +258,15 @@ class FunctionTool:
         inline: bool,
         on_thread: Callable[[Callable[[], Any]], Awaitable[Any]] = asyncio.to_thread,
     ) -> dict[str, Any]:
-        """Call it, and write what it returns as a result.
+        """Call the function and convert the return value to a result.
 
         Args:
-            instance: Whose method it is.
-            arguments: As the agent gave them.
-            inline: Call a plain function here, rather than on a thread.
-            on_thread: Calls one on a thread.
+            instance: The instance whose method it is.
+            arguments: The agent's arguments.
+            inline: Call a plain function directly instead of on a thread.
+            on_thread: Calls a plain function on a thread.
         """
-        passed, function = self.validated(arguments), self.bound(instance)
+        passed, function = self.validate(arguments), self.bind(instance)
         if self.is_async or inline:
             value = function(**passed)
         else:
@@ -276,22 +276,22 @@ class FunctionTool:
         return self.result(value)
 
     def result(self, value: Any) -> dict[str, Any]:
-        """Write a value that it returned as a result.
+        """Convert a return value to a result in MCP's form.
 
         Raises:
-            InvalidReturnError: It is not what the annotation promises.
+            InvalidReturnError: The value does not match the return annotation.
         """
         if "numpy" in sys.modules:
             value = without_numpy(value)
-        result: dict[str, Any] = {"content": content_of(value), "isError": False}
+        result: dict[str, Any] = {"content": to_content(value), "isError": False}
         meta: dict[str, Any]
         if self.returned is None:
             if not isinstance(value, Mapping | BaseModel):
                 return result
             plain, meta = public_value(value), {}
         else:
-            plain, meta = self._written(value), (WRAPPED if self.wraps else {})
-        told = told_numbers(plain)
+            plain, meta = self._serialize(value), (WRAPPED if self.wraps else {})
+        told = write_numbers(plain)
         if told is not plain:
             meta = {**meta, NOT_FINITE: True}
         result["structuredContent"] = (
@@ -299,8 +299,8 @@ class FunctionTool:
         )
         return {**result, "_meta": meta} if meta else result
 
-    def _written(self, value: Any) -> Any:
-        """A value as its annotation has it in JSON."""
+    def _serialize(self, value: Any) -> Any:
+        """Serialize a value by the return annotation."""
         assert self.returned is not None
         try:
             return self.returned.dump_python(
@@ -311,7 +311,7 @@ class FunctionTool:
             raise InvalidReturnError(why) from error
 
 
-def _told(error: Any) -> str:
+def _describe_error(error: Any) -> str:
     where = ".".join(map(str, error["loc"]))
     is_told = "input" in error and error["type"] not in ("missing", "too_many_errors")
     got = f" (got {error['input']!r:.100})" if is_told else ""
@@ -373,10 +373,10 @@ def _input_schema(arguments: type[BaseModel]) -> dict[str, Any]:
     return {"type": "object", "properties": {}, **schema}
 
 
-def _returned(
+def _return_schema(
     function: Callable[..., Any],
 ) -> tuple[TypeAdapter[Any] | None, dict[str, Any] | None, bool]:
-    """How to write what a function returns: an adapter, the schema, and whether it is wrapped."""
+    """Return the adapter and schema of a return value, and whether MCP needs it wrapped."""
     annotation = _hints(function).get("return")
     if annotation in (None, type(None), Any, Image, bytes, inspect.Signature.empty):
         return None, None, False
@@ -410,8 +410,8 @@ _AFTER = re.compile(r"^\S", re.MULTILINE)
 _ENTRY = re.compile(r"^\s+(\w+)(?:\s*\([^)]*\))?:\s*(.+)$")
 
 
-def _docstring(text: str) -> tuple[str, dict[str, str]]:
-    """A docstring without its ``Args:``, and what those say (as Google writes them)."""
+def _split_docstring(text: str) -> tuple[str, dict[str, str]]:
+    """Split a docstring into the text without ``Args:`` and the descriptions of arguments."""
     section = _SECTION.search(text)
     if section is None:
         return text.strip(), {}
@@ -432,7 +432,7 @@ def _docstring(text: str) -> tuple[str, dict[str, str]]:
 
 @once_per_class
 def declared_tools(cls: type) -> tuple[FunctionTool, ...]:
-    """The methods of a class that are marked as tools, those of its bases first."""
+    """Return the methods of a class that are marked as tools, inherited methods first."""
     found: dict[tuple[str, Any], FunctionTool] = {}
     attributes = dict.fromkeys(n for base in reversed(cls.__mro__) for n in vars(base))
     for attribute in attributes:

@@ -1,4 +1,4 @@
-"""How far the call of a tool is, told from inside the tool."""
+"""Progress reports from inside a tool."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ REPORTER: contextvars.ContextVar[tuple[OnProgress, asyncio.AbstractEventLoop] | 
 def report_progress(
     progress: float, total: float | None = None, message: str | None = None
 ) -> None:
-    """Tell the agent how far the call is that this code serves; from any tool, plain or async.
+    """Report the progress of the running tool call to the agent, from plain or async code.
 
-    It returns at once. Nothing happens where the agent has not asked for it, or the environment
-    lives in a worker process.
+    The function returns at once. It does nothing if the agent has not asked for progress or the
+    environment runs in a worker process.
 
     Args:
-        progress: How much is done; each time more than the last.
-        total: How much there is to do, where that is known.
-        message: What is going on.
+        progress: Amount of work done; must grow with each report.
+        total: Total amount of work, if known.
+        message: Description of the current work.
     """
     known = REPORTER.get()
     if known is None:

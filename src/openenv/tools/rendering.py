@@ -1,4 +1,4 @@
-"""Tools as the interfaces of models want them."""
+"""Conversion of tools to the formats of model APIs."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ NAMES = {"openai": r"[A-Za-z0-9_-]{1,64}", "anthropic": r"[A-Za-z0-9_-]{1,128}"}
 def render_tools(
     tools: Iterable[Tool | Mapping[str, Any]], format: ToolFormat = "openai"
 ) -> list[dict[str, Any]]:
-    """Write tools as a model's interface wants them.
+    """Convert tools to the format of a model API.
 
         tools = render_tools(client.list_tools(), "anthropic")
 
     Args:
-        tools: What `MCPToolClient.list_tools` gives, the ``tools`` of `/schema`, or tools as MCP's
-            `tools/list` has them.
-        format: ``openai`` for Chat Completions (and whatever imitates it: vLLM, TRL, transformers'
-            chat templates), ``openai-responses`` for the Responses API, ``anthropic`` for Messages,
-            ``mcp`` for what `tools/list` has.
+        tools: Tools from `MCPToolClient.list_tools`, from the ``tools`` of `/schema`, or in the
+            form of MCP's `tools/list`.
+        format: ``openai`` for Chat Completions and compatible APIs (vLLM, TRL, chat templates of
+            transformers), ``openai-responses`` for the Responses API, ``anthropic`` for Messages,
+            ``mcp`` for the form of `tools/list`.
 
     Raises:
-        ValueError: The format is unknown, or the interface does not take the name of a tool.
-        TypeError: What was passed is no tool.
+        ValueError: The format is unknown, or the API does not accept the name of a tool.
+        TypeError: A value is no tool.
     """
     if format not in get_args(ToolFormat):
         known = ", ".join(get_args(ToolFormat))

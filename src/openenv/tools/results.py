@@ -1,8 +1,8 @@
-"""What a tool gives back: from a Python value to MCP's content blocks, and to the older form.
+"""Tool results: conversion between Python values, MCP's content blocks and the older dump form.
 
-A *result* is a dict as MCP's `tools/call` has it: ``content``, ``structuredContent``, ``isError``
-and ``_meta``. Observations and the private dialect (see
-`openenv.execution.connections.dialect`) carry the same in an older form, here called *dump*:
+A *result* is a dict in the form of MCP's `tools/call`: ``content``, ``structuredContent``,
+``isError`` and ``_meta``. Observations and the private dialect (see
+`openenv.execution.connections.dialect`) carry the same data in an older form, here called *dump*:
 ``structured_content``, ``is_error``, ``meta``, and ``data``, the plain value.
 
 https://modelcontextprotocol.io/specification/2026-07-28/server/tools#tool-result
@@ -28,18 +28,18 @@ __all__ = [
     "Dump",
     "Image",
     "ToolText",
-    "content_of",
-    "dump_of",
-    "failure",
+    "to_content",
+    "to_dump",
+    "build_failure",
     "image_block",
     "is_dump",
-    "png_of",
+    "encode_png",
     "read_numbers",
     "read_text",
-    "result_of",
-    "text_in",
-    "text_of",
-    "told_numbers",
+    "from_dump",
+    "extract_text",
+    "to_text",
+    "write_numbers",
     "without_numpy",
 ]
 
@@ -57,33 +57,31 @@ SMALLEST_PICTURE = 8  # pixels along a side, from which an array of bytes is tak
 
 @dataclass(frozen=True)
 class Image:
-    """A picture that a tool returns.
+    """An image that a tool returns.
 
     Args:
         data: The bytes of an image file.
-        mime_type: Its media type.
+        mime_type: The media type.
     """
 
     data: bytes
     mime_type: str = "image/png"
 
 
-def content_of(value: Any) -> list[dict[str, Any]]:
-    """Write a value as content blocks, without private fields: text, or pictures where it holds
-    any.
-    """
+def to_content(value: Any) -> list[dict[str, Any]]:
+    """Convert a value to content blocks (text and images), without private fields."""
     if value is None:
         return []
-    block = block_of(value)
+    block = to_block(value)
     if block is not None:
         return [block]
-    if isinstance(value, list | tuple) and any(block_of(item) is not None for item in value):
-        return [block for item in value for block in content_of(item)]
-    return [{"type": "text", "text": text_of(value)}]
+    if isinstance(value, list | tuple) and any(to_block(item) is not None for item in value):
+        return [block for item in value for block in to_content(item)]
+    return [{"type": "text", "text": to_text(value)}]
 
 
-def text_of(value: Any) -> str:
-    """Write a value as text: a string as it is, anything else as JSON, without private fields."""
+def to_text(value: Any) -> str:
+    """Convert a value to text: a string as is, other values as JSON without private fields."""
     if isinstance(value, str):
         return value
     hidden = private_in(value)
@@ -93,7 +91,7 @@ def text_of(value: Any) -> str:
 
 
 def without_numpy(value: Any) -> Any:
-    """A value in whose lists and dictionaries numbers of NumPy are Python's own."""
+    """Replace NumPy scalars within lists, tuples and dictionaries by Python numbers."""
     kind = type(value)
     if kind is dict:
         return {without_numpy(key): without_numpy(item) for key, item in value.items()}
@@ -105,9 +103,10 @@ def without_numpy(value: Any) -> Any:
     return value.item() if is_number else value
 
 
-def told_numbers(value: Any) -> Any:
-    """A value as JSON has it, with NaN and the infinities in it as text: JSON has no such numbers,
-    and null would be another value.
+def write_numbers(value: Any) -> Any:
+    """Replace NaN and infinities within a value by text.
+
+    JSON has no such numbers, and null would be another value.
     """
     written = to_json(value, inf_nan_mode="constants", serialize_unknown=True)
     if b"NaN" not in written and b"Infinity" not in written:
@@ -119,7 +118,7 @@ _NUMBERS = {name: float(name) for name in ("NaN", "Infinity", "-Infinity")}
 
 
 def read_numbers(value: Any) -> Any:
-    """Read what `told_numbers` has written."""
+    """Reverse `write_numbers`."""
     if isinstance(value, str):
         return _NUMBERS.get(value, value)
     if isinstance(value, Mapping):
@@ -127,8 +126,8 @@ def read_numbers(value: Any) -> Any:
     return [read_numbers(item) for item in value] if isinstance(value, list) else value
 
 
-def block_of(value: Any) -> dict[str, Any] | None:
-    """The content block that a value is by itself; None where it is text, or several."""
+def to_block(value: Any) -> dict[str, Any] | None:
+    """Return the content block for an image or other medium, or None for other values."""
     if isinstance(value, Image):
         return image_block(value.data, value.mime_type)
     if isinstance(value, bytes):
@@ -142,7 +141,7 @@ def block_of(value: Any) -> dict[str, Any] | None:
         value.save(file, format="PNG")
         return image_block(file.getvalue())
     if module == "numpy":
-        png = png_of(value)
+        png = encode_png(value)
         return None if png is None else image_block(png)
     # FastMCP's pictures and sounds, and MCP's own blocks, of whichever version.
     for method in ("to_image_content", "to_audio_content", "to_resource_content"):
@@ -156,31 +155,33 @@ def block_of(value: Any) -> dict[str, Any] | None:
 
 
 def image_block(data: bytes, mime_type: str = "image/png") -> dict[str, Any]:
-    """The content block of a picture."""
+    """Return the content block of an image."""
     return {"type": "image", "data": base64.b64encode(data).decode(), "mimeType": mime_type}
 
 
-def png_of(array: Any) -> bytes | None:
-    """Write an array of pixels, of at least 8 along each side, as PNG; None if it is none."""
+def encode_png(array: Any) -> bytes | None:
+    """Encode an array of at least 8 by 8 pixels as PNG; return None for other arrays."""
     if not is_pixels(array) or min(array.shape[:2]) < SMALLEST_PICTURE:
         return None
     return write_png(array)
 
 
-def failure(text: str) -> dict[str, Any]:
-    """The result of a call that failed, in words that the agent is to read."""
+def build_failure(text: str) -> dict[str, Any]:
+    """Return the result of a failed call, with a text for the agent."""
     return {"content": [{"type": "text", "text": text}], "isError": True}
 
 
-def text_in(result: Mapping[str, Any]) -> str:
-    """The text of a result, or of its dump."""
+def extract_text(result: Mapping[str, Any]) -> str:
+    """Return the text of a result or dump."""
     blocks = result.get("content") or ()
     return "\n".join(block["text"] for block in blocks if block.get("type") == "text")
 
 
 class Dump(dict[str, Any]):
-    """A dict whose keys can be read as attributes, as those of FastMCP's own result are: code
-    around an environment's `step` reads ``observation.result.data``.
+    """A dict with keys that are attributes too.
+
+    FastMCP's own results have attributes, so code around an environment's `step` reads
+    ``observation.result.data``.
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -191,10 +192,10 @@ class Dump(dict[str, Any]):
 
 
 class ToolText(str):
-    """The text that a tool returned, with the rest of its result.
+    """The text that a tool returned, with the rest of the result as attributes.
 
-    It is the text for whoever prints or compares it. `content`, `structured_content`, `data`,
-    `meta` and `is_error` are read as attributes or as keys, as those of a `Dump` are.
+    It is a string to print and compare. `content`, `structured_content`, `data`, `meta` and
+    `is_error` can be read as attributes or as keys, as in a `Dump`.
     """
 
     dump: Dump
@@ -213,11 +214,11 @@ class ToolText(str):
         return self.dump[key] if isinstance(key, str) else super().__getitem__(key)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return what stands under a key of the result, as `dict.get` does."""
+        """Return the value of a key of the result, as `dict.get` does."""
         return self.dump.get(key, default)
 
     def keys(self) -> Any:
-        """Return the keys of the result, so that `dict` makes one of it."""
+        """Return the keys of the result, so that `dict(text)` works."""
         return self.dump.keys()
 
     def __eq__(self, other: object) -> bool:
@@ -233,7 +234,7 @@ class ToolText(str):
 
 
 def read_text(value: Any) -> Any:
-    """Return a tool's result as a `ToolText` if the tool returned text, and else as it is."""
+    """Return a `ToolText` for the dump of a result that is text, and other values unchanged."""
     if not is_dump(value):
         return value
     data, blocks = value.get("data"), value["content"]
@@ -241,12 +242,12 @@ def read_text(value: Any) -> Any:
         return ToolText(value, data)
     is_text = bool(blocks) and all(block.get("type") == "text" for block in blocks)
     if is_text and data is None and value.get("structured_content") is None:
-        return ToolText(value, text_in(value))
+        return ToolText(value, extract_text(value))
     return value
 
 
-def dump_of(result: Mapping[str, Any]) -> Dump:
-    """Write a result in the older form."""
+def to_dump(result: Mapping[str, Any]) -> Dump:
+    """Convert a result to a dump."""
     structured, meta = result.get("structuredContent"), result.get("_meta")
     data = structured
     wrapped = isinstance(meta, Mapping) and bool((meta.get("fastmcp") or {}).get("wrap_result"))
@@ -267,16 +268,16 @@ def _dumped_block(block: Mapping[str, Any]) -> Dump:
 
 
 def is_dump(value: Any) -> TypeIs[Mapping[str, Any]]:
-    """Whether a value is the dump of a result."""
+    """Return whether a value is the dump of a result."""
     return isinstance(value, Mapping) and "content" in value and "is_error" in value
 
 
-def result_of(dump: Any) -> dict[str, Any]:
-    """Read a result back out of its dump; any other value is written as text."""
+def from_dump(dump: Any) -> dict[str, Any]:
+    """Convert a dump back to a result; convert any other value to a text result."""
     if isinstance(dump, ToolText):
         dump = dump.dump
     if not is_dump(dump):
-        return {"content": content_of(to_jsonable_python(dump)), "isError": False}
+        return {"content": to_content(to_jsonable_python(dump)), "isError": False}
     result: dict[str, Any] = {"content": [_block(block) for block in dump["content"]]}
     if dump.get("structured_content") is not None:
         result["structuredContent"] = dump["structured_content"]

@@ -1,4 +1,10 @@
-"""MCP servers that an environment wraps: one set of tools, begun anew with every episode."""
+"""The MCP servers that an environment wraps, as a single set of tools.
+
+Each episode starts with fresh state: the server's reset tool is called if it has one; otherwise a
+new process is started, unless nothing was called on the running one. A server that fails stays
+failed, with its reason (`_fate`), until the next `reset`, so that no call of an episode reaches a
+server that has lost the state of that episode.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +23,19 @@ from openenv._internal.redaction import redact
 from openenv._internal.timeouts import Expired, within
 from openenv.errors import InvalidArgumentError, Refused, words
 from openenv.tools.connections import (
-    Connection,
     ConnectionBroken,
+    MCPConnection,
     OnProgress,
     ServerRefused,
 )
 from openenv.tools.functions import UnknownTool
-from openenv.tools.results import text_in
-from openenv.tools.servers import ServerTools, tools_of_server
+from openenv.tools.results import extract_text
+from openenv.tools.servers import ServerTools, open_server_tools
 from openenv.tools.sources import Address, InProcess, Program, Source
-from openenv.tools.transports import ServerProcess, speaker_of_address, speaker_of_process
+from openenv.tools.transports import MCPServerProcess, connect_address, connect_process
 from openenv.tools.types import RESERVED_TOOL_NAMES
 
-__all__ = ["Guests", "ServerGone"]
+__all__ = ["WrappedServers", "WrappedServerGone"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,18 +47,18 @@ MAX_TOOLS, MAX_TOOL_BYTES = 1000, 2**16
 COURTESY = frozenset({"seed", "episode_id"})  # which every caller passes to whatever there is
 
 
-class ServerGone(ConnectionBroken, Refused):
-    """A wrapped server does not start, or has ended; nothing can be asked of it until `reset`."""
+class WrappedServerGone(ConnectionBroken, Refused):
+    """A wrapped server that does not start or has ended. Calls fail until `reset`."""
 
 
-class Guest:
-    """One wrapped server. It is started when it is first needed.
+class WrappedServer:
+    """A wrapped MCP server that starts on first use.
 
     Args:
-        name: What messages, and prefixes of its tools, call it.
-        source: How to reach it.
+        name: The server's name in messages and prefixes of tools.
+        source: The server's definition.
         reset_tool: The tool that begins an episode.
-        start_timeout_s: Seconds that starting may take.
+        start_timeout_s: Time limit for starting, in seconds.
     """
 
     def __init__(
@@ -62,8 +68,8 @@ class Guest:
         self._source = source
         self._reset_tool = reset_tool or RESET
         self._start_timeout_s = start_timeout_s
-        self._process: ServerProcess | None = None
-        self._server: ServerTools | Connection | None = None
+        self._process: MCPServerProcess | None = None
+        self._server: ServerTools | MCPConnection | None = None
         self._fate: str | None = None
         self._is_used = self._has_reset = False
         self._is_given_up = False  # a call may still be running there
@@ -75,13 +81,14 @@ class Guest:
     # ------------------------------------------------------------------ its life
 
     async def begin(self, arguments: Mapping[str, Any], timeout_s: float) -> tuple[Any, set[str]]:
-        """Begin an episode: by its reset tool, or else with a fresh server.
+        """Begin an episode with the server's reset tool, or with a fresh server.
 
         Returns:
-            The result of the reset tool, in the wire's form, or None; and which arguments it knows.
+            The result of the reset tool, in MCP's form, or None; and the arguments that the tool
+            accepts.
 
         Raises:
-            ServerGone: It does not start.
+            ServerGone: The server does not start.
             Refused: The reset tool failed.
         """
         if not await self._is_fit():
@@ -94,9 +101,7 @@ class Guest:
         return await self._reset_by(tool["name"], passed, timeout_s), set(known)
 
     async def _is_fit(self) -> bool:
-        """Whether an episode can begin with the server that runs: by its reset tool, or since
-        nobody has called it yet.
-        """
+        """Return whether an episode can begin on the running server: reset tool or unused."""
         if self._server is None or self._fate is not None or self._is_given_up:
             return False
         if self._is_used and not self._has_reset:
@@ -113,7 +118,7 @@ class Guest:
             why = f"took longer than {timeout_s:g} s to reset by its tool {name!r}"
             raise await self._gone(why, with_words=True) from None
         if result.get("isError"):
-            raise Refused(f"{self}: the tool {name!r} failed: {redact(text_in(result))}")
+            raise Refused(f"{self}: the tool {name!r} failed: {redact(extract_text(result))}")
         return result
 
     async def _tool_for_reset(self) -> dict[str, Any] | None:
@@ -122,17 +127,17 @@ class Guest:
         self._has_reset = tool is not None
         return tool
 
-    async def _started(self) -> ServerTools | Connection:
-        """The server, which is started if none is there.
+    async def _started(self) -> ServerTools | MCPConnection:
+        """Return the server, after starting it if necessary.
 
         Raises:
-            ServerGone: It does not start, or has ended.
+            ServerGone: The server does not start, or has ended.
         """
         if self._fate is not None:
-            raise ServerGone(self._fate)
+            raise WrappedServerGone(self._fate)
         if self._server is None:
             self._server = await self._made()
-        if isinstance(self._server, Connection):
+        if isinstance(self._server, MCPConnection):
             try:
                 await self._server.open()
             except ConnectionError as error:
@@ -140,23 +145,23 @@ class Guest:
                 raise await self._gone(f"did not start: {why}", with_words=True) from error
         return self._server
 
-    async def _made(self) -> ServerTools | Connection:
+    async def _made(self) -> ServerTools | MCPConnection:
         source = self._source
         if isinstance(source, InProcess):
             if source.is_shared:
-                return tools_of_server(source.server)
+                return open_server_tools(source.server)
             made = await asyncio.to_thread(source.server)
-            return tools_of_server(await made if inspect.isawaitable(made) else made)
+            return open_server_tools(await made if inspect.isawaitable(made) else made)
         if isinstance(source, Program):
-            self._process = ServerProcess(source, self.name)
-            opened: Any = functools.partial(speaker_of_process, self._process)
+            self._process = MCPServerProcess(source, self.name)
+            opened: Any = functools.partial(connect_process, self._process)
         else:
             assert isinstance(source, Address)
-            opened = functools.partial(speaker_of_address, source)
-        return Connection(opened, "it", self._start_timeout_s)
+            opened = functools.partial(connect_address, source)
+        return MCPConnection(opened, "it", self._start_timeout_s)
 
-    async def _gone(self, what: str, *, with_words: bool) -> ServerGone:
-        """Note that nothing can be asked of the server any more, and say why."""
+    async def _gone(self, what: str, *, with_words: bool) -> WrappedServerGone:
+        """Mark the server as failed until `reset`, and return the error to raise."""
         ended, said = None, ""
         if self._process is not None:
             ended, said = await self._process.how_it_ended(), self._process.last_words
@@ -167,10 +172,10 @@ class Guest:
         server, self._server = self._server, None
         if server is not None:
             await server.aclose()
-        return ServerGone(self._fate)
+        return WrappedServerGone(self._fate)
 
     async def aclose(self) -> None:
-        """End the server; it is started again when it is next needed."""
+        """End the server. The next use starts it again."""
         server, self._server = self._server, None
         self._fate, self._is_used, self._is_given_up = None, False, False
         if server is not None:
@@ -179,10 +184,10 @@ class Guest:
     # ------------------------------------------------------------------ its tools
 
     async def tools(self) -> list[dict[str, Any]]:
-        """Those that agents may have, in the wire's form.
+        """List the tools for agents, in MCP's form.
 
         Raises:
-            ServerGone: It does not start, or has ended.
+            ServerGone: The server does not start, or has ended.
         """
         hidden = {*RESERVED_TOOL_NAMES, self._reset_tool}
         return [one for one in await self._all_tools() if one["name"] not in hidden]
@@ -209,7 +214,7 @@ class Guest:
         """Call a tool.
 
         Raises:
-            ServerGone: It does not start, or has ended.
+            ServerGone: The server does not start, or has ended.
         """
         server = await self._started()
         self._is_used = True
@@ -220,11 +225,11 @@ class Guest:
             raise
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask for what it has beside tools.
+        """Send a request for something other than tools.
 
         Raises:
-            ServerRefused: It answered with an error.
-            ServerGone: It does not start, or has ended.
+            ServerRefused: The server answered with an error.
+            ServerGone: The server does not start, or has ended.
         """
         server = await self._started()
         return await self._asked(server.ask(method, params))
@@ -236,15 +241,15 @@ class Guest:
             raise await self._gone("has ended; reset starts it again", with_words=False) from error
 
 
-class Guests:
-    """The servers that one environment wraps, as one set of tools.
+class WrappedServers:
+    """All MCP servers that an environment wraps, as a set of tools.
 
     Args:
-        sources: How to reach them, by their names.
-        reset_tool: The tool that begins an episode, where a server has one.
-        only: The tools that agents get; None is all.
-        prefix: Put the server's name before every tool's, and not only where two would collide.
-        start_timeout_s: Seconds that a server may take to start.
+        sources: The servers' definitions by name.
+        reset_tool: Name of the tool that begins an episode, for servers that have it.
+        only: Names of the tools for agents; None for all.
+        prefix: Prefix every tool with its server's name, and not only tools whose names collide.
+        start_timeout_s: Time limit for starting a server, in seconds.
     """
 
     def __init__(
@@ -255,35 +260,36 @@ class Guests:
         prefix: bool,
         start_timeout_s: float,
     ) -> None:
-        self._guests = [
-            Guest(name, source, reset_tool, start_timeout_s) for name, source in sources.items()
+        self._servers = [
+            WrappedServer(name, source, reset_tool, start_timeout_s)
+            for name, source in sources.items()
         ]
         self._reset_tool = reset_tool
         self._only = only
         self._prefix = prefix
-        self._routes: dict[str, tuple[Guest, str]] = {}
+        self._routes: dict[str, tuple[WrappedServer, str]] = {}
 
     async def begin(self, arguments: Mapping[str, Any], timeout_s: float) -> list[tuple[str, Any]]:
         """Begin an episode.
 
         Returns:
-            The results of the reset tools, in the wire's form, by their servers' names.
+            The results of the reset tools, in MCP's form, by server name.
 
         Raises:
             ServerGone: A server does not start.
-            Refused: A reset tool failed, or the one that is named is not there.
-            InvalidArgumentError: No reset tool takes an argument.
+            Refused: A reset tool failed, or no server has the named reset tool.
+            InvalidArgumentError: No reset tool accepts an argument.
         """
-        begun = await _all(guest.begin(arguments, timeout_s) for guest in self._guests)
+        begun = await _await_all(server.begin(arguments, timeout_s) for server in self._servers)
         await self.tools()
         known: set[str] = set().union(*(taken for _, taken in begun))
         if unknown := sorted(arguments.keys() - known - COURTESY):
             raise InvalidArgumentError("reset", unknown, sorted(known | COURTESY))
         if arguments.get("seed") is not None and "seed" not in known:
-            _report_seed(tuple(guest.name for guest in self._guests))
+            _report_seed(tuple(server.name for server in self._servers))
         results = [
-            (guest.name, result)
-            for guest, (result, _) in zip(self._guests, begun, strict=True)
+            (server.name, result)
+            for server, (result, _) in zip(self._servers, begun, strict=True)
             if result is not None
         ]
         if self._reset_tool is not None and not results:
@@ -291,24 +297,24 @@ class Guests:
         return results
 
     async def tools(self) -> list[dict[str, Any]]:
-        """The tools, in the wire's form, under the names that agents know."""
-        listed = await _all(guest.tools() for guest in self._guests)
+        """List the tools, in MCP's form, under the names for agents."""
+        listed = await _await_all(server.tools() for server in self._servers)
         offered = [
-            (g, tool) for g, tools in zip(self._guests, listed, strict=True) for tool in tools
+            (g, tool) for g, tools in zip(self._servers, listed, strict=True) for tool in tools
         ]
         count = Counter(tool["name"] for _, tool in offered)
-        routes: dict[str, tuple[Guest, str]] = {}
+        routes: dict[str, tuple[WrappedServer, str]] = {}
         found = []
-        for guest, tool in offered:
+        for server, tool in offered:
             name = tool["name"]
             if self._prefix or count[name] > 1:
-                name = f"{guest.name}_{name}"
+                name = f"{server.name}_{name}"
             if name in routes:
                 raise Refused(
-                    f"{guest} and {routes[name][0]} both have a tool that would be called "
+                    f"{server} and {routes[name][0]} both have a tool that would be called "
                     f"{name!r}; give the servers other names"
                 )
-            routes[name] = (guest, tool["name"])
+            routes[name] = (server, tool["name"])
             found.append({**tool, "name": name})
         if self._only is not None:
             if missing := sorted(set(self._only) - routes.keys()):
@@ -319,56 +325,58 @@ class Guests:
         self._routes = routes
         return found
 
-    async def at_once(self) -> list[dict[str, Any]]:
-        """Nothing: what tools there are is known once the servers run."""
+    async def known_tools(self) -> list[dict[str, Any]]:
+        """Return no tools, since tools are known only after the servers have started."""
         return []
 
     async def call(
         self, name: str, arguments: Mapping[str, Any], on_progress: OnProgress | None = None
     ) -> dict[str, Any]:
-        """Call one.
+        """Call a tool.
 
         Raises:
-            UnknownTool: There is none of that name.
+            UnknownTool: There is no tool of that name.
             ServerGone: The server does not start, or has ended.
         """
         if name not in self._routes:
             await self.tools()
         if name not in self._routes:
             raise UnknownTool(f"Unknown tool: {name!r}")
-        guest, inner = self._routes[name]
-        return await guest.call(inner, arguments, on_progress)
+        server, inner = self._routes[name]
+        return await server.call(inner, arguments, on_progress)
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask for what they have beside tools: of what is listed, all of it; otherwise the first
-        server that knows what is asked for.
+        """Send a request for something other than tools to all servers.
+
+        Returns:
+            Lists are merged; for other methods, the first answer.
 
         Raises:
-            ServerRefused: None of them knows it.
+            ServerRefused: No server knows the requested object.
             ServerGone: A server does not start, or has ended.
         """
-        asked = [guest.ask(method, params) for guest in self._guests]
+        asked = [server.ask(method, params) for server in self._servers]
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
         answers = [one for one in outcomes if not isinstance(one, BaseException)]
         for outcome in outcomes:
             is_refusal = isinstance(outcome, ServerRefused)
             if isinstance(outcome, BaseException) and not (is_refusal and answers):
                 raise outcome
-        return functools.reduce(_joined, answers) if method.endswith("/list") else answers[0]
+        return functools.reduce(_merge_lists, answers) if method.endswith("/list") else answers[0]
 
     async def aclose(self) -> None:
         """End all servers."""
-        await _all(guest.aclose() for guest in self._guests)
+        await _await_all(server.aclose() for server in self._servers)
 
 
-def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Two answers, with what both list in one list."""
+def _merge_lists(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Merge the lists of two answers."""
     lists = {k: [*one.get(k, ()), *found] for k, found in other.items() if isinstance(found, list)}
     return {**one, **lists}
 
 
-async def _all(work: Iterable[Any]) -> list[Any]:
-    """Await all, also those after one that fails; raise the first one's exception."""
+async def _await_all(work: Iterable[Any]) -> list[Any]:
+    """Await everything, even after a failure; then raise the first exception."""
     results = await asyncio.gather(*work, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):

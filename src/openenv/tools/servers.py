@@ -1,4 +1,4 @@
-"""MCP servers as objects in this process: those of FastMCP (2, 3 and 4) and of the official SDK."""
+"""MCP server objects in this process: FastMCP (2, 3 and 4) and the official SDK."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from types import CodeType
 from typing import Any, Protocol
 
 from openenv.tools.connections import (
-    Connection,
     ConnectionBroken,
+    MCPClient,
+    MCPConnection,
     OnProgress,
-    SDKSpeaker,
-    Speaker,
+    SDKClient,
     ask_session,
-    plain,
-    plain_result,
+    connect_sdk,
+    dump_model,
+    dump_result,
     sdk_version,
-    speaker_of_sdk,
 )
 from openenv.tools.functions import InvalidToolArguments, UnknownTool
-from openenv.tools.results import failure
+from openenv.tools.results import build_failure
 from openenv.types import public_schema
 
-__all__ = ["ServerTools", "fastmcp_client", "is_server", "tools_of_server"]
+__all__ = ["ServerTools", "fastmcp_client", "is_server", "open_server_tools"]
 
 logger = logging.getLogger(__name__)
 
@@ -38,41 +38,41 @@ DEFAULT_MIDDLEWARE = "fastmcp.server.middleware.dereference"  # which FastMCP pu
 
 
 class ServerTools(Protocol):
-    """The tools of one MCP server, as an environment uses them."""
+    """The interface of an MCP server's tools for an environment."""
 
     async def tools(self) -> list[dict[str, Any]]:
-        """The tools, in the wire's form."""
+        """List the tools, in MCP's form."""
         ...
 
     async def call(
         self, name: str, arguments: Mapping[str, Any], on_progress: OnProgress | None = None
     ) -> dict[str, Any]:
-        """Call one; a result in the wire's form.
+        """Call a tool and return the result in MCP's form.
 
         Raises:
-            UnknownTool: There is none of that name.
-            InvalidToolArguments: It does not take these.
+            UnknownTool: There is no tool of that name.
+            InvalidToolArguments: The tool does not accept these arguments.
         """
         ...
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask what agents ask for beside tools; see `Connection.ask`."""
+        """Send a request for something other than tools; see `MCPConnection.ask`."""
         ...
 
-    async def at_once(self) -> list[dict[str, Any]]:
-        """The tools, as far as they are known without a connection."""
+    async def known_tools(self) -> list[dict[str, Any]]:
+        """List the tools that are known without a connection."""
         ...
 
     async def aclose(self) -> None:
-        """Let go of the server."""
+        """Release the server."""
         ...
 
 
-def tools_of_server(server: Any) -> ServerTools:
-    """The tools of a server object.
+def open_server_tools(server: Any) -> ServerTools:
+    """Return the tools of a server object.
 
     Raises:
-        TypeError: It is none that is known.
+        TypeError: The object is no MCP server.
     """
     packages = _packages(server)
     if "fastmcp" in packages:
@@ -85,34 +85,34 @@ def tools_of_server(server: Any) -> ServerTools:
     )
 
 
-class Connections:
-    """Connections to a server in this process: one for each event loop that it is used from."""
+class MCPConnections:
+    """Connections to a server in this process, for each event loop that uses the server."""
 
-    def __init__(self, open_speaker: Callable[[], AbstractAsyncContextManager[Speaker]]) -> None:
-        self._open_speaker = open_speaker
-        self._known: dict[asyncio.AbstractEventLoop, Connection] = {}
+    def __init__(self, open_client: Callable[[], AbstractAsyncContextManager[MCPClient]]) -> None:
+        self._open_client = open_client
+        self._known: dict[asyncio.AbstractEventLoop, MCPConnection] = {}
         self._is_closed = False
 
     def check(self) -> None:
-        """Refuse what comes after the end.
+        """Raise if the connections have been closed.
 
         Raises:
-            ConnectionBroken: They have been closed.
+            ConnectionBroken: The connections have been closed.
         """
         if self._is_closed:
             raise ConnectionBroken(f"{NAME} was let go of: the environment has been closed")
 
-    def here(self) -> Connection:
-        """That of the running event loop.
+    def get(self) -> MCPConnection:
+        """Return the connection of the running event loop.
 
         Raises:
-            ConnectionBroken: They have been closed.
+            ConnectionBroken: The connections have been closed.
         """
         self.check()
         loop = asyncio.get_running_loop()
         if loop not in self._known:
             self._known = {one: kept for one, kept in self._known.items() if not one.is_closed()}
-            self._known[loop] = Connection(self._open_speaker, NAME)
+            self._known[loop] = MCPConnection(self._open_client, NAME)
         return self._known[loop]
 
     async def aclose(self) -> None:
@@ -128,34 +128,34 @@ class SDKTools:
 
     def __init__(self, server: Any) -> None:
         self._server = server
-        self._connections = Connections(functools.partial(speaker_of_sdk, server))
+        self._connections = MCPConnections(functools.partial(connect_sdk, server))
 
     async def tools(self) -> list[dict[str, Any]]:
-        return _without_private(await self._connections.here().tools())
+        return _without_private(await self._connections.get().tools())
 
-    async def at_once(self) -> list[dict[str, Any]]:
+    async def known_tools(self) -> list[dict[str, Any]]:
         # What the SDK calls lowlevel tells its tools to its clients only.
         if not inspect.iscoroutinefunction(getattr(self._server, "list_tools", None)):
             return []
-        return _without_private([plain(tool) for tool in await self._server.list_tools()])
+        return _without_private([dump_model(tool) for tool in await self._server.list_tools()])
 
     async def call(
         self, name: str, arguments: Mapping[str, Any], on_progress: OnProgress | None = None
     ) -> dict[str, Any]:
-        return await self._connections.here().call(name, arguments, on_progress)
+        return await self._connections.get().call(name, arguments, on_progress)
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._connections.here().ask(method, params)
+        return await self._connections.get().ask(method, params)
 
     async def aclose(self) -> None:
         await self._connections.aclose()
 
 
 def _without_private(tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The tools, none of which returns what an agent must not see.
+    """Check that no tool returns private fields, and return the tools.
 
     Raises:
-        TypeError: One does: its server writes results by itself, with all their fields.
+        TypeError: A tool returns a model with private fields, which the server would expose.
     """
     for tool in tools:
         output = tool.get("outputSchema")
@@ -169,7 +169,7 @@ def _without_private(tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def is_server(value: Any) -> bool:
-    """Whether a value is an MCP server as an object."""
+    """Return whether a value is an MCP server object."""
     return not _packages(value).isdisjoint(("fastmcp", "mcp"))
 
 
@@ -180,15 +180,15 @@ def _packages(value: Any) -> set[str]:
 class FastMCPTools:
     """The tools of a FastMCP server.
 
-    A tool that needs no MCP session is called directly, which takes a fifth of the time. One that
-    asks for FastMCP's `Context` is called by FastMCP's own client, and so is every tool of a server
-    of FastMCP 2, and of one that has middleware of its own.
+    A tool that needs no MCP session is called directly, which takes a fifth of the time. A tool
+    that uses FastMCP's `Context` is called through FastMCP's client, and so is every tool of a
+    FastMCP 2 server, and of a server with middleware of its own.
     """
 
     def __init__(self, server: Any) -> None:
         self._server = server
         self._has_direct_calls = hasattr(server, "call_tool")
-        self._connections = Connections(functools.partial(_speaker_of_fastmcp, server))
+        self._connections = MCPConnections(functools.partial(_connect_fastmcp, server))
         self._needs_session: dict[str, tuple[Any, bool]] = {}
 
     async def tools(self) -> list[dict[str, Any]]:
@@ -197,9 +197,9 @@ class FastMCPTools:
         else:
             registered = await self._server.get_tools()
             found = [tool.to_mcp_tool(name=name) for name, tool in registered.items()]
-        return _without_private([plain(tool) for tool in found])
+        return _without_private([dump_model(tool) for tool in found])
 
-    async def at_once(self) -> list[dict[str, Any]]:
+    async def known_tools(self) -> list[dict[str, Any]]:
         return await self.tools()
 
     async def call(
@@ -208,11 +208,11 @@ class FastMCPTools:
         self._connections.check()
         tool = await self._tool(name)
         if not self._has_direct_calls or self._wants_session(name, tool):
-            return await self._connections.here().call(name, arguments, on_progress)
+            return await self._connections.get().call(name, arguments, on_progress)
         return await self._call_directly(name, tool, dict(arguments))
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._connections.here().ask(method, params)
+        return await self._connections.get().ask(method, params)
 
     async def _tool(self, name: str) -> Any:
         from fastmcp.exceptions import NotFoundError
@@ -254,8 +254,8 @@ class FastMCPTools:
         except (ValidationError, PydanticValidationError) as error:
             raise InvalidToolArguments(str(error)) from None
         except ToolError as error:
-            return failure(str(error))
-        found: dict[str, Any] = {"content": [plain(block) for block in result.content]}
+            return build_failure(str(error))
+        found: dict[str, Any] = {"content": [dump_model(block) for block in result.content]}
         if result.structured_content is not None:
             found["structuredContent"] = result.structured_content
         if result.meta:
@@ -263,7 +263,7 @@ class FastMCPTools:
         return {**found, "isError": bool(getattr(result, "is_error", False))}
 
     async def _run(self, tool: Any, arguments: dict[str, Any]) -> Any:
-        """Run a function as the server's own call of it does, and tell of failures in its words."""
+        """Run a function like the server's own call, with the same messages for failures."""
         from fastmcp.exceptions import FastMCPError, ToolError
         from pydantic import ValidationError as PydanticValidationError
 
@@ -282,9 +282,7 @@ class FastMCPTools:
 
 
 def _mentions_context(function: Callable[..., Any]) -> bool:
-    """Whether a function may ask FastMCP for its context, which knows the MCP session: by a
-    parameter, or in what it calls.
-    """
+    """Return whether a function may use FastMCP's context, by a parameter or in its code."""
     function = inspect.unwrap(function)
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -299,7 +297,7 @@ def _mentions_context(function: Callable[..., Any]) -> bool:
 
 
 def _asks_for_context(function: Any, seen: set[CodeType]) -> bool:
-    """Whether the code of a function, or of one that it names, is about a context."""
+    """Return whether the code of a function, or of functions named there, uses a context."""
     owner = type(getattr(function, "__self__", None))
     function = inspect.unwrap(getattr(function, "__func__", function))
     code = getattr(function, "__code__", None)
@@ -308,7 +306,7 @@ def _asks_for_context(function: Any, seen: set[CodeType]) -> bool:
     if code in seen:
         return False
     seen.add(code)
-    names = {name for part in _parts(code) for name in part.co_names}
+    names = {name for part in _nested_codes(code) for name in part.co_names}
     if any("context" in name.lower() for name in names):
         return True
     named = [function.__globals__.get(name) or getattr(owner, name, None) for name in names]
@@ -318,22 +316,22 @@ def _asks_for_context(function: Any, seen: set[CodeType]) -> bool:
     return any(_asks_for_context(one, seen) for one in named if hasattr(one, "__code__"))
 
 
-def _parts(code: CodeType) -> Iterator[CodeType]:
-    """A code object, and those of the functions that are defined in it."""
+def _nested_codes(code: CodeType) -> Iterator[CodeType]:
+    """Iterate over a code object and the functions defined inside."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _parts(constant)
+            yield from _nested_codes(constant)
 
 
-class _FastMCPSpeaker:
-    """Asks by the client of FastMCP 4."""
+class _FastMCPClient:
+    """A client based on the client of FastMCP 4."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
 
     async def tools(self) -> list[dict[str, Any]]:
-        return [plain(tool) for tool in await self._client.list_tools()]
+        return [dump_model(tool) for tool in await self._client.list_tools()]
 
     async def call(
         self, name: str, arguments: dict[str, Any], on_progress: OnProgress | None
@@ -341,17 +339,17 @@ class _FastMCPSpeaker:
         result = await self._client.call_tool_mcp(
             name=name, arguments=arguments, progress_handler=on_progress
         )
-        return plain_result(result)
+        return dump_result(result)
 
     async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         return await ask_session(self._client.session, method, params)
 
 
 def fastmcp_client(server: Any) -> Any:
-    """FastMCP's own client of a server in this process.
+    """Return a FastMCP client for a server in this process.
 
-    It speaks a revision of MCP that has sessions, where FastMCP knows another: what a tool notes in
-    its session is there for as long as the environment.
+    It uses a revision of MCP that has sessions, so that what a tool stores in its session lasts as
+    long as the environment.
     """
     from fastmcp import Client
 
@@ -363,7 +361,7 @@ def fastmcp_client(server: Any) -> Any:
 
 
 @contextlib.asynccontextmanager
-async def _speaker_of_fastmcp(server: Any) -> AsyncIterator[Speaker]:
+async def _connect_fastmcp(server: Any) -> AsyncIterator[MCPClient]:
     await asyncio.to_thread(importlib.import_module, "fastmcp.client")  # which takes a second
     async with fastmcp_client(server) as client:
-        yield _FastMCPSpeaker(client) if sdk_version() >= 2 else SDKSpeaker(client.session)
+        yield _FastMCPClient(client) if sdk_version() >= 2 else SDKClient(client.session)

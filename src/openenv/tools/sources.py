@@ -1,11 +1,11 @@
-"""Which MCP servers to wrap: what a command line, a URL, an ``mcp.json`` or an object says of them.
+"""Definitions of MCP servers: command lines, URLs, ``mcp.json`` files and server objects.
 
 The format of ``mcp.json`` is that of Claude Code and Cursor:
 
     {"mcpServers": {"git": {"command": "uvx", "args": ["mcp-server-git"], "env": {"TOKEN": "${T}"}},
                     "search": {"type": "http", "url": "https://...", "headers": {...}}}}
 
-``${NAME}``, ``${NAME:-default}`` and ``${env:NAME}`` stand for environment variables.
+``${NAME}``, ``${NAME:-default}`` and ``${env:NAME}`` are replaced by environment variables.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ __all__ = ["Address", "InProcess", "Program", "Source", "read_sources"]
 
 @dataclass(frozen=True)
 class Program:
-    """A server to be run as a process, spoken to by its standard input and output.
+    """An MCP server that runs as a process and talks over stdin and stdout.
 
     Attributes:
         command: The program and its arguments.
-        env: Environment variables that it gets beside PATH, HOME and the like.
-        cwd: Its working directory; None is this process's.
+        env: Environment variables in addition to PATH, HOME and the like.
+        cwd: The working directory; None for this process's.
     """
 
     command: tuple[str, ...] = field(repr=False)
@@ -50,11 +50,11 @@ class Program:
 
 @dataclass(frozen=True)
 class Address:
-    """A server of Streamable HTTP.
+    """An MCP server that is reached by Streamable HTTP.
 
     Attributes:
-        url: Its address.
-        headers: What every request carries.
+        url: The URL.
+        headers: Headers of every request.
     """
 
     url: str = field(repr=False)
@@ -71,17 +71,17 @@ class Address:
 
 @dataclass(frozen=True)
 class InProcess:
-    """A server of FastMCP or of the official SDK in this process, or what makes one.
+    """A server object of FastMCP or the official SDK in this process, or a factory of such objects.
 
     Attributes:
-        server: It; called for one, where it is none itself.
+        server: The server object, or a function that makes one.
     """
 
     server: Any
 
     @property
     def is_shared(self) -> bool:
-        """All sessions have the same one."""
+        """True if all sessions share the server object."""
         return is_server(self.server)
 
     def __str__(self) -> str:
@@ -93,7 +93,7 @@ Source = Program | Address | InProcess
 
 @dataclass(frozen=True)
 class _Defaults:
-    """What holds where a source says nothing else."""
+    """Default options for servers that have none."""
 
     env: Mapping[str, str]
     cwd: str | None
@@ -106,17 +106,17 @@ def read_sources(
     cwd: str | os.PathLike[str] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> dict[str, Source]:
-    """Read which servers are meant, by their names.
+    """Read definitions of MCP servers, by name.
 
     Args:
-        sources: Each as `openenv.tools.wrap` takes one.
+        sources: The servers, in any form that `openenv.tools.wrap` accepts.
         env: Environment variables for every process.
-        cwd: The working directory of every process that has none of its own.
-        headers: For every request by HTTP.
+        cwd: Working directory of processes that have none.
+        headers: Headers of every HTTP request.
 
     Raises:
-        ValueError: One says of no server how to reach it.
-        TypeError: One is nothing that could.
+        ValueError: A definition is incomplete or contradictory.
+        TypeError: A value cannot be an MCP server.
     """
     defaults = _Defaults(dict(env or {}), None if cwd is None else os.fspath(cwd), headers or {})
     found: dict[str, Source] = {}
@@ -271,7 +271,7 @@ def _text(value: Any, where: str) -> str:
 
 
 def _options(command: Sequence[str]) -> dict[str, str]:
-    """The options of a command line, with their values, as far as they look like some."""
+    """Return the options of a command line with their values, as far as they are recognizable."""
     options = {}
     for number, one in enumerate(command[1:], 1):
         name, equals, value = one.partition("=")
@@ -295,7 +295,7 @@ def _named(source: Source) -> tuple[str, Source]:
 
 
 def _name_of(source: Source) -> str:
-    """A short name: the program's, the package's, the host's or the function's."""
+    """Return a short name: the program's, package's, host's or function's."""
     if isinstance(source, Address):
         name = urlsplit(source.url).hostname or "server"
     elif isinstance(source, InProcess):

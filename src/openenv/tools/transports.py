@@ -1,7 +1,7 @@
-"""What carries MCP to a server that is wrapped: the pipes of a process, or Streamable HTTP.
+"""Transports to wrapped MCP servers: the pipes of a process, or Streamable HTTP.
 
-A process is run in a group of its own, and ended with all of the group. The transports are as both
-versions of the official SDK take them.
+A process runs in a group of its own and is ended together with the group. The transports have the
+form that both versions of the official SDK accept.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from openenv._internal.redaction import redact
 from openenv.errors import how_it_ended
 from openenv.tools.connections import (
     ConnectionBroken,
-    Speaker,
-    code_of,
+    MCPClient,
+    connect_sdk,
+    error_code,
     sdk_version,
-    speaker_of_sdk,
 )
 from openenv.tools.sources import Address, Program
 
-__all__ = ["ServerProcess", "speaker_of_address", "speaker_of_process"]
+__all__ = ["MCPServerProcess", "connect_address", "connect_process"]
 
 logger = logging.getLogger(__name__)
 
@@ -49,12 +49,12 @@ INTERNAL_ERROR = -32603  # of JSON-RPC
 NO_HANDSHAKE = (-32022, -32601)
 
 
-class ServerProcess(PipedProcess):
-    """An MCP server that runs as a process while this is entered; it may be entered again.
+class MCPServerProcess(PipedProcess):
+    """An MCP server process that runs while the context is entered; reusable.
 
     Args:
-        program: What to run.
-        name: How the log calls it.
+        program: The program to run.
+        name: The server's name in log messages.
     """
 
     def __init__(self, program: Program, name: str) -> None:
@@ -67,7 +67,7 @@ class ServerProcess(PipedProcess):
 
     @property
     def last_words(self) -> str:
-        """The last lines that it wrote beside the protocol, without secrets."""
+        """Return the last lines that the process wrote to stderr, without secrets."""
         return self._said_so_far()
 
     async def __aenter__(self) -> tuple[Any, Any]:
@@ -93,7 +93,7 @@ class ServerProcess(PipedProcess):
                 for pump in (self._listen(stderr), self._receive(stdout, to_client), sending)
             ]
             for pump in pumps:
-                stack.push_async_callback(_cancelled, pump)
+                stack.push_async_callback(_cancel, pump)
             self._listening = pumps[0]
             stack.push_async_callback(self._wind_down, received, sent, pumps[2])
             self._open = stack.pop_all()
@@ -117,7 +117,7 @@ class ServerProcess(PipedProcess):
             raise ConnectionBroken(redact(f"{error.filename}: {why}")) from None
 
     async def how_it_ended(self) -> str | None:
-        """How the process ended, or what it did that ended it; None where it goes on."""
+        """Return the reason for the end of the process; None while the process runs."""
         if self._excess is not None:
             return self._excess
         if not self._fell_silent or not await self._ends_within(LATE_S):
@@ -126,11 +126,11 @@ class ServerProcess(PipedProcess):
         return how_it_ended(self.exit_code)
 
     async def _wind_down(self, received: Any, sent: Any, sending: asyncio.Task[None]) -> None:
-        """Have the process end by itself; what it still writes is read."""
+        """Close the process's input, read remaining output, and terminate after a grace period."""
         self._is_left = True
         await received.aclose()
         await sent.aclose()
-        await _cancelled(sending)  # before its pipe is closed, whose number may be another's then
+        await _cancel(sending)  # before its pipe is closed, whose number may be another's then
         assert self._process is not None and self._process.stdin is not None
         self._process.stdin.close()
         if self._excess is None and not await self._ends_within(EOF_GRACE_S):
@@ -142,7 +142,7 @@ class ServerProcess(PipedProcess):
     async def _receive(self, stdout: asyncio.StreamReader, to_client: Any) -> None:
         import anyio
 
-        parse = _parser()
+        parse = _make_parser()
         with to_client:
             while line := await self._line(stdout):
                 if not line.strip():
@@ -160,13 +160,13 @@ class ServerProcess(PipedProcess):
         try:
             return await stdout.readline()
         except ValueError:
-            self._excess = f"it wrote {_excess()}"
+            self._excess = f"it wrote {_describe_excess()}"
             return b""
 
     async def _send(self, to_server: Any, pipe: int, to_client: Any) -> None:
         try:
             async for message in to_server:
-                await write_all(pipe, _written(message.message) + b"\n")
+                await write_all(pipe, _encode(message.message) + b"\n")
         except OSError:  # it takes no more; whoever waits for an answer is told so
             await to_client.aclose()
 
@@ -179,7 +179,7 @@ class ServerProcess(PipedProcess):
 # ------------------------------------------------------------------ pipes
 
 
-async def _cancelled(task: asyncio.Task[None]) -> None:
+async def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.wait([task])
     if not task.cancelled() and (error := task.exception()) is not None:
@@ -189,12 +189,12 @@ async def _cancelled(task: asyncio.Task[None]) -> None:
 # ------------------------------------------------------------------ messages, by either SDK
 
 
-def _excess() -> str:
+def _describe_excess() -> str:
     return f"a message of over {MAX_MESSAGE_BYTES} bytes, which is the most that is read of one"
 
 
-def _parser() -> Callable[[bytes], Any]:
-    """What reads a line; it raises ValueError."""
+def _make_parser() -> Callable[[bytes], Any]:
+    """Return a function that parses a line, or raises ValueError."""
     from mcp.shared.message import SessionMessage
 
     if sdk_version() >= 2:
@@ -207,7 +207,7 @@ def _parser() -> Callable[[bytes], Any]:
     return lambda line: SessionMessage(message.model_validate_json(line))
 
 
-def _written(message: Any) -> bytes:
+def _encode(message: Any) -> bytes:
     left_out = {"exclude_unset": True} if sdk_version() >= 2 else {"exclude_none": True}
     text: str = message.model_dump_json(by_alias=True, **left_out)
     return text.encode()
@@ -216,31 +216,32 @@ def _written(message: Any) -> bytes:
 # ------------------------------------------------------------------ speakers
 
 
-def speaker_of_process(process: ServerProcess) -> AbstractAsyncContextManager[Speaker]:
-    """Run a server and speak to it."""
-    return _greeted(lambda: process)
+def connect_process(process: MCPServerProcess) -> AbstractAsyncContextManager[MCPClient]:
+    """Start a server process and connect."""
+    return _connect(lambda: process)
 
 
-def speaker_of_address(address: Address) -> AbstractAsyncContextManager[Speaker]:
-    """Speak to a server by Streamable HTTP."""
-    return _greeted(lambda: _http(address.url, address.headers))
+def connect_address(address: Address) -> AbstractAsyncContextManager[MCPClient]:
+    """Connect to a server by Streamable HTTP."""
+    return _connect(lambda: _http(address.url, address.headers))
 
 
 @contextlib.asynccontextmanager
-async def _greeted(connect: Callable[[], Any]) -> AsyncIterator[Speaker]:
-    """Greet a server by the handshake, which all knew until 2026: some end at anything else, and
-    only by it there are sessions of MCP. One that says that it knows none is connected to again,
-    and greeted as of 2026-07-28.
+async def _connect(connect: Callable[[], Any]) -> AsyncIterator[MCPClient]:
+    """Connect with the handshake used until 2026, or without if the server has none.
+
+    Some servers end at any other first message, and only the handshake gives MCP sessions. If the
+    server answers that it has no handshake, a second connection uses revision 2026-07-28.
     """
     async with contextlib.AsyncExitStack() as stack:
         try:
-            opened = speaker_of_sdk(connect(), greeting="legacy")
-            speaker = await stack.enter_async_context(opened)
+            opened = connect_sdk(connect(), greeting="legacy")
+            client = await stack.enter_async_context(opened)
         except Exception as error:
-            if code_of(error) not in NO_HANDSHAKE:
+            if error_code(error) not in NO_HANDSHAKE:
                 raise
-            speaker = await stack.enter_async_context(speaker_of_sdk(connect()))
-        yield speaker
+            client = await stack.enter_async_context(connect_sdk(connect()))
+        yield client
 
 
 @contextlib.asynccontextmanager
@@ -253,7 +254,7 @@ async def _http(url: str, headers: Mapping[str, str]) -> AsyncIterator[Any]:
     if "max_sse_event_size" in inspect.signature(streamable_http_client).parameters:
         options["max_sse_event_size"] = None
     async with (
-        _directed(create_mcp_http_client(headers=dict(headers)), url) as client,
+        _without_proxy(create_mcp_http_client(headers=dict(headers)), url) as client,
         streamable_http_client(url, http_client=client, **options) as streams,
     ):
         client.headers["accept-encoding"] = ", ".join(ENCODINGS)
@@ -261,8 +262,8 @@ async def _http(url: str, headers: Mapping[str, str]) -> AsyncIterator[Any]:
         yield streams
 
 
-def _directed(client: Any, url: str) -> Any:
-    """The same client of httpx, but for an address that no proxy leads to."""
+def _without_proxy(client: Any, url: str) -> Any:
+    """Return the httpx client, rebuilt without proxies for an address that must not be proxied."""
     mounts = direct_mounts(url)
     if not mounts:
         return client
@@ -278,15 +279,16 @@ def _directed(client: Any, url: str) -> Any:
 
 
 class _BoundedBody:
-    """The body of an answer over HTTP, whose messages have at most `MAX_MESSAGE_BYTES` each.
+    """The body of an HTTP answer, with a limit of `MAX_MESSAGE_BYTES` on each message.
 
-    The SDK reads a body of JSON however long it is, and its version 1 events too. In the place of a
-    message that is too large it reads an error of JSON-RPC, so that whoever asked is told at once.
-    In a stream that answers no request nobody waits for it: that ends with an exception.
+    The SDK reads JSON bodies of any length, and version 1 reads events of any length too. A message
+    that is too large is replaced by a JSON-RPC error, so that the caller is told at once. In a
+    stream that answers no request nothing waits for the message, so the stream ends with an
+    exception.
 
     Args:
-        response: An answer of which nothing was read.
-        library: Which of ``httpx`` and ``httpx2`` it is of.
+        response: An answer whose body has not been read.
+        library: The module of the response: ``httpx`` or ``httpx2``.
     """
 
     def __init__(self, response: Any, library: Any) -> None:
@@ -314,7 +316,7 @@ class _BoundedBody:
                 tail = tail[-3:]
             if held > MAX_MESSAGE_BYTES:
                 await self.aclose()
-                yield self._refusal(_excess())
+                yield self._refusal(_describe_excess())
                 return
             if self._is_events:
                 yield part
@@ -326,7 +328,7 @@ class _BoundedBody:
         await self._decoded.aclose()
 
     def _refusal(self, why: str) -> bytes:
-        """What is read in a message's place: an error, after an event that nobody knows."""
+        """Return the JSON-RPC error that replaces a message, after an event that clients ignore."""
         why = f"the MCP server sent {why}"
         number = from_json(self._asked).get("id") if self._asked else None
         if number is None:
@@ -337,7 +339,7 @@ class _BoundedBody:
 
 
 async def _bound_body(response: Any) -> None:
-    """Have an answer's body bounded, if it is one that the SDK reads."""
+    """Limit the body of an answer if the SDK reads this content type."""
     if response.headers.get("content-type", "").startswith(("application/json", EVENTS)):
         library = importlib.import_module(type(response).__module__.partition(".")[0])
         bounded = type("BoundedBody", (_BoundedBody, library.AsyncByteStream), {})

@@ -1,4 +1,4 @@
-"""Tool actions and observations, and the JSON-RPC 2.0 envelopes that carry them.
+"""Tool actions and observations, and the JSON-RPC 2.0 messages that carry them.
 
 JSON-RPC: https://www.jsonrpc.org/specification. Tools: https://modelcontextprotocol.io.
 """
@@ -96,7 +96,7 @@ class JsonRpcError(BaseModel):
 
 
 class JsonRpcRequest(BaseModel):
-    """A JSON-RPC request. A missing id is taken as null, and is answered."""
+    """A JSON-RPC request. A missing id counts as null, and the request is answered."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -107,7 +107,7 @@ class JsonRpcRequest(BaseModel):
 
 
 class JsonRpcResponse(BaseModel):
-    """A JSON-RPC response: exactly one of `result` and `error` is sent."""
+    """A JSON-RPC response with either `result` or `error`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -140,7 +140,7 @@ class JsonRpcResponse(BaseModel):
 
 
 class Tool(BaseModel):
-    """A tool's name, purpose and JSON schema of its arguments."""
+    """A tool's name, purpose and JSON schema of arguments."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -150,7 +150,7 @@ class Tool(BaseModel):
 
 
 class ToolErrorType(str, Enum):
-    """Why a tool call gave no result."""
+    """The kinds of failed tool calls."""
 
     EXECUTION_ERROR = "execution_error"
     INVALID_ARGS = "invalid_args"
@@ -160,7 +160,7 @@ class ToolErrorType(str, Enum):
 
 
 class ToolError(BaseModel):
-    """A tool call that failed."""
+    """A failed tool call."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -169,13 +169,13 @@ class ToolError(BaseModel):
 
 
 class ListToolsAction(Action):
-    """Ask which tools there are."""
+    """A request for the list of tools."""
 
     type: Literal["list_tools"] = "list_tools"
 
 
 class CallToolAction(Action):
-    """Call one tool."""
+    """A call of a tool."""
 
     type: Literal["call_tool"] = "call_tool"
     tool_name: str
@@ -188,11 +188,11 @@ TOOL_ACTIONS: dict[str, type[Action]] = {
 }
 
 
-def chosen_action(action_cls: type[Action], data: Any) -> type[Action]:
-    """The model that validates `data`, for an environment whose action is `action_cls`.
+def select_action_model(action_cls: type[Action], data: Any) -> type[Action]:
+    """Return the model that validates `data`, for an environment whose action is `action_cls`.
 
-    Where that is `Action` itself or one of the two tool actions, the ``type`` among the data
-    decides between the tool actions; a subclass decides for itself.
+    If `action_cls` is `Action` itself or a tool action, the ``type`` in the data selects a tool
+    action; any other class validates the data itself.
     """
     if action_cls in (Action, *TOOL_ACTIONS.values()) and isinstance(data, Mapping):
         return TOOL_ACTIONS.get(str(data.get("type")), action_cls)
@@ -200,16 +200,16 @@ def chosen_action(action_cls: type[Action], data: Any) -> type[Action]:
 
 
 class ListToolsObservation(Observation):
-    """The tools there are."""
+    """A list of tools."""
 
     tools: list[Tool]
 
 
 class CallToolObservation(Observation):
-    """What a tool returned: `result`, or `error` where the call failed.
+    """The result of a tool call: `result`, or `error` after a failure.
 
-    At a client, the result of a tool that returned text is that text, with what MCP says of it as
-    attributes and keys: see `openenv.tools.results.ToolText`.
+    On a client, the result of a tool that returned text is that text, with the rest of MCP's result
+    as attributes and keys: see `openenv.tools.results.ToolText`.
     """
 
     tool_name: str

@@ -1,10 +1,10 @@
-"""`wrap`: any MCP server as an environment.
+"""`wrap`: an environment class made from any MCP server.
 
     Git = openenv.tools.wrap("uvx mcp-server-git --repository .", reward=score, max_steps=20)
     app = openenv.create_app(Git)
 
-Each session has its own process of the server, and each episode a fresh one, unless the server has
-a tool that begins episodes.
+Each session has its own process of the server, and each episode a fresh process, unless the server
+has a tool that begins episodes.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from openenv.errors import InvalidReturnError, Refused
 from openenv.reward import Score
 from openenv.settings import ServerMode
 from openenv.tools.environment import MCPEnvironment
-from openenv.tools.results import dump_of
-from openenv.tools.server_processes import Guests
+from openenv.tools.results import to_dump
+from openenv.tools.server_processes import WrappedServers
 from openenv.tools.sources import InProcess, Source, read_sources
 from openenv.tools.types import CallToolAction, CallToolObservation, ToolErrorType
 from openenv.types import EnvironmentMetadata, Observation, State
@@ -40,7 +40,7 @@ Done = Callable[[CallToolAction, CallToolObservation], bool | Awaitable[bool]]
 
 @dataclass(frozen=True)
 class Definition:
-    """What was passed to `wrap`."""
+    """The arguments of `wrap`, which make the class again in another process."""
 
     name: str
     sources: Mapping[str, Source]
@@ -56,26 +56,26 @@ class Definition:
     start_timeout_s: float
 
 
-class _Wrapped(ABCMeta):
-    """The class of classes that `wrap` has made: another process makes them anew."""
+class _WrappedMeta(ABCMeta):
+    """The metaclass of environment classes made by `wrap`, which pickles them by definition."""
 
 
-def _reduced(cls: _Wrapped) -> str | tuple[Any, ...]:
+def _reduce_class(cls: _WrappedMeta) -> str | tuple[Any, ...]:
     if "DEFINITION" not in vars(cls) or cls is WrappedEnvironment:
         return cls.__qualname__
-    return made_of, (vars(cls)["DEFINITION"],)
+    return build_class, (vars(cls)["DEFINITION"],)
 
 
-copyreg.pickle(_Wrapped, _reduced)
+copyreg.pickle(_WrappedMeta, _reduce_class)
 
 
-class WrappedEnvironment(MCPEnvironment, metaclass=_Wrapped):
-    """The tools of MCP servers; `openenv.tools.wrap` makes subclasses.
+class WrappedEnvironment(MCPEnvironment, metaclass=_WrappedMeta):
+    """The base class of environments made by `openenv.tools.wrap` from MCP servers.
 
-    Before the first `reset` a call starts the servers. One that ends fails all calls from then on,
-    as ``transport_error``, until `reset`. Such a call is not scored.
+    A call before the first `reset` starts the servers. After a server has ended, all calls fail as
+    ``transport_error`` until `reset`, and are not scored.
 
-    In production there are no episodes: neither `done` nor `max_steps` holds.
+    In production there are no episodes: neither `done` nor `max_steps` applies.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS = True
@@ -83,13 +83,13 @@ class WrappedEnvironment(MCPEnvironment, metaclass=_Wrapped):
 
     def __init__(self) -> None:
         definition = self.DEFINITION
-        rubric = definition.reward or _own(definition.rubric)
+        rubric = definition.reward or _session_copy(definition.rubric)
         super().__init__(
-            transform=_own(definition.transform),
-            rubric=None if rubric is None else _Apart(rubric),
+            transform=_session_copy(definition.transform),
+            rubric=None if rubric is None else _ThreadedRubric(rubric),
         )
         self._is_over = False
-        self._guests = self._mcp_tools = Guests(
+        self._servers = self._mcp_tools = WrappedServers(
             definition.sources,
             definition.reset_tool,
             definition.tools,
@@ -111,21 +111,21 @@ class WrappedEnvironment(MCPEnvironment, metaclass=_Wrapped):
         timeout_s: float | None = None,
         **kwargs: Any,
     ) -> Observation:
-        """Begin an episode, by the servers' reset tools or with fresh servers.
+        """Begin an episode, with the servers' reset tools or fresh servers.
 
         Args:
-            seed: For reset tools that take one.
-            episode_id: By default a new one.
-            timeout_s: Seconds that a reset tool may take.
-            **kwargs: For reset tools.
+            seed: Seed for reset tools that accept one.
+            episode_id: Id of the episode; by default a new one.
+            timeout_s: Time limit of a reset tool in seconds.
+            **kwargs: Further arguments for reset tools.
 
         Returns:
-            What the reset tool gave; an empty observation where there is none.
+            The result of the reset tool; an empty observation without such a tool.
         """
         self._home = asyncio.get_running_loop()
         passed = {"seed": seed, "episode_id": episode_id, **kwargs}
         limit_s = self.TOOL_TIMEOUT_S if timeout_s is None else timeout_s
-        results = await self._guests.begin(passed, limit_s)
+        results = await self._servers.begin(passed, limit_s)
         self._own_state = State(episode_id=episode_id or uuid.uuid4().hex)
         self._is_over = False
         await self._reset_rubric_async()
@@ -133,8 +133,8 @@ class WrappedEnvironment(MCPEnvironment, metaclass=_Wrapped):
             return Observation(done=False)
         name = self.DEFINITION.reset_tool or "reset"
         if len(results) == 1:
-            return CallToolObservation(tool_name=name, result=dump_of(results[0][1]))
-        dumps = {server: dump_of(result) for server, result in results}
+            return CallToolObservation(tool_name=name, result=to_dump(results[0][1]))
+        dumps = {server: to_dump(result) for server, result in results}
         return CallToolObservation(tool_name=name, result=dumps)
 
     def reset(
@@ -175,10 +175,10 @@ class WrappedEnvironment(MCPEnvironment, metaclass=_Wrapped):
     async def _end(
         self, action: CallToolAction, observation: CallToolObservation, is_lost: bool
     ) -> None:
-        """Note on an observation whether it is the last one."""
+        """Set `done` and `truncated` on an observation."""
         definition = self.DEFINITION
         if definition.done is not None and not is_lost:
-            is_done = await _apart(definition.done, action, observation)
+            is_done = await _call_on_thread(definition.done, action, observation)
             if is_done not in (True, False):
                 raise InvalidReturnError(
                     f"done returned {type(is_done).__name__} {is_done!r:.80}; it must return a bool"
@@ -190,26 +190,26 @@ class WrappedEnvironment(MCPEnvironment, metaclass=_Wrapped):
             observation.done = True
 
 
-class _Apart:
-    """A rubric, or a function that scores, which is called on a thread, since it may block."""
+class _ThreadedRubric:
+    """A wrapper that calls a rubric or scoring function on a thread, for code that may block."""
 
     def __init__(self, rubric: Any) -> None:
         self._rubric = rubric
 
     async def __call__(self, action: Any, observation: Any) -> Any:
-        return await _apart(self._rubric, action, observation)
+        return await _call_on_thread(self._rubric, action, observation)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._rubric, name)
 
 
-def _own(value: Any) -> Any:
-    """What one session has of something that may have a state."""
+def _session_copy(value: Any) -> Any:
+    """Return a session's own instance of an object that may have state."""
     return value() if isinstance(value, type) else copy.deepcopy(value)
 
 
-async def _apart(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function on a thread, since it may block, and await what is to be awaited."""
+async def _call_on_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function that may block on a thread, and await an awaitable result."""
     value = await asyncio.to_thread(function, *arguments)
     return await value if inspect.isawaitable(value) else value
 
@@ -235,38 +235,38 @@ def wrap(
     cwd: str | os.PathLike[str] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> type[WrappedEnvironment]:
-    """Make an environment class of an MCP server, or of several.
+    """Make an environment class from MCP servers.
 
     Args:
-        source: A command line; a list of arguments; the URL of a server of Streamable HTTP; the
-            path of an ``mcp.json``, or what it holds; a server of FastMCP or of the official SDK,
-            which all sessions share, or a function that makes one for each episode; or several of
-            these: a dict of them by names, or a list.
-        reward: Scores a call, of the `CallToolAction` and the `CallToolObservation`; None is "not
-            scored", and `Unscored` says why. Any other exception of it is one of the step.
-        done: Says of the same whether the episode is over.
-        rubric: Scores calls instead of `reward`: called likewise, and its `reset()`, if it has
-            one, with every episode. Each session has its own: a class is called for one, anything
-            else is copied.
-        transform: Applied to every observation, after it was scored; each session has its own.
-        tools: Those that agents get, by the names that they know; None is all.
-        prefix: Put the server's name before that of every tool: ``git_status``. Otherwise that is
-            done only where two servers have a tool of the same name.
-        reset_tool: The tool that begins an episode, which no agent gets. By default one that is
-            called ``reset``, if there is one. It is passed whatever `reset` is, as far as it takes
-            that. Without such a tool every episode has a fresh process.
-        max_steps: Calls after which an episode is truncated.
+        source: A command line; a list of arguments; the URL of a Streamable HTTP server; the path
+            or content of an ``mcp.json``; a server of FastMCP or of the official SDK, which all
+            sessions share, or a function that makes one for each episode; or several of these: a
+            dict by name, or a list.
+        reward: Scores a call, given the `CallToolAction` and the `CallToolObservation`. None means
+            "not scored"; raise `Unscored` to give a reason. Any other exception fails the step.
+        done: Returns whether the episode is over, given the same arguments.
+        rubric: Scores calls instead of `reward`, with the same arguments; its `reset()`, if any, is
+            called with every episode. Each session has its own: a class is instantiated, any other
+            object is copied.
+        transform: Applied to every observation after scoring; each session has its own.
+        tools: Names of the tools for agents; None for all.
+        prefix: Prefix every tool with its server's name: ``git_status``. By default only tools
+            whose names collide are prefixed.
+        reset_tool: Name of the tool that begins an episode, which agents do not get. By default
+            ``reset``, if a server has it. It gets the arguments of `reset` that it accepts. Without
+            such a tool every episode has a fresh process.
+        max_steps: Truncate an episode after this many calls; None for no limit.
         name: The environment's name; by default the server's.
-        timeout_s: Seconds that a call may take, unless the caller says otherwise.
-        start_timeout_s: Seconds that a server may take to start.
-        env: Environment variables for its process, beside PATH, HOME and the like: it gets no
-            others.
-        cwd: Its working directory.
-        headers: What every request to a URL carries.
+        timeout_s: Time limit of a call in seconds, unless the caller passes another.
+        start_timeout_s: Time limit for starting a server, in seconds.
+        env: Environment variables for the process, in addition to PATH, HOME and the like; no
+            others are inherited.
+        cwd: Working directory of the process.
+        headers: Headers of every request to a URL.
 
     Raises:
-        ValueError: No server is named, or what is says does not fit together.
-        TypeError: `source` is nothing that could be a server, or a function is none.
+        ValueError: No server is named, or the definitions contradict each other.
+        TypeError: `source` cannot be a server, or a function is not callable.
     """
     if reward is not None and rubric is not None:
         raise ValueError("reward and rubric exclude each other: both score the calls")
@@ -278,7 +278,7 @@ def wrap(
     if isinstance(tools, str):
         raise TypeError(f"tools is the text {tools!r}; expected a list of names")
     sources = read_sources(source, env=env, cwd=cwd, headers=headers)
-    made = made_of(
+    made = build_class(
         Definition(
             name=name or "_".join(sources),
             sources=sources,
@@ -299,8 +299,8 @@ def wrap(
     return made
 
 
-def made_of(definition: Definition) -> type[WrappedEnvironment]:
-    """Make the class anew, in whichever process."""
+def build_class(definition: Definition) -> type[WrappedEnvironment]:
+    """Make the class of a definition, in any process."""
     sources = definition.sources.values()
     is_shared = any(isinstance(one, InProcess) and one.is_shared for one in sources)
     attributes = {
@@ -310,5 +310,5 @@ def made_of(definition: Definition) -> type[WrappedEnvironment]:
         "SUPPORTS_CONCURRENT_SESSIONS": not is_shared,
         "TOOL_TIMEOUT_S": definition.timeout_s,
     }
-    made: Any = _Wrapped(definition.name, (WrappedEnvironment,), attributes)
+    made: Any = _WrappedMeta(definition.name, (WrappedEnvironment,), attributes)
     return made  # type: ignore[no-any-return]

@@ -32,7 +32,7 @@ from openenv.environment import scored
 from openenv.errors import Refused
 from openenv.tools.environment import MCPEnvironment
 from openenv.tools.functions import InvalidToolArguments, UnknownTool
-from openenv.tools.results import dump_of
+from openenv.tools.results import to_dump
 from openenv.tools.types import CallToolAction, CallToolObservation
 from openenv.types import Action, Observation, Private, State
 from openenv.wrappers.made import AdapterError, claimed, did_you_mean, preset, score_of
@@ -400,7 +400,7 @@ class OrsEnvironment(MCPEnvironment[Action, Observation]):
         self._is_over = False
         return CallToolObservation(
             tool_name="reset",
-            result=dump_of({"content": prompt}),
+            result=to_dump({"content": prompt}),
             metadata={} if task_id is None else {"task": task_id},
         )
 
