@@ -10,7 +10,7 @@ import httpx
 import pytest
 from support.token_server import TokenServer, token_server
 
-from openenv.capture import CaptureServer, Session
+from openenv.capture import CaptureServer, CaptureSession
 
 
 class Proxied:
@@ -19,7 +19,7 @@ class Proxied:
     def __init__(self, server: CaptureServer, upstream: TokenServer) -> None:
         self.server = server
         self.upstream = upstream
-        self.session: Session = server.registry.create()
+        self.session: CaptureSession = server.registry.create()
         self.key = self.session.session_id
         self.http = httpx.Client(base_url=server.url, trust_env=False, timeout=10)
 

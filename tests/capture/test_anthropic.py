@@ -16,7 +16,7 @@ from capture.conftest import Proxied, Start
 from support.llm_server import Asked, Failure, Reply
 from support.token_server import Dropped
 
-from openenv.capture import CaptureServer, Session, export_session, to_training_trace
+from openenv.capture import CaptureServer, CaptureSession, export_session, to_training_trace
 
 pytestmark = pytest.mark.slow  # an SDK takes a while to import
 
@@ -34,7 +34,9 @@ def model(asked: Asked) -> Any:
 class Passing:
     """A client, the session of the proxy that passes its calls on, and what stands behind."""
 
-    def __init__(self, client: anthropic.Anthropic, session: Session, behind: Proxied) -> None:
+    def __init__(
+        self, client: anthropic.Anthropic, session: CaptureSession, behind: Proxied
+    ) -> None:
         self.client = client
         self.session = session
         self.behind = behind

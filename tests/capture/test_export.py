@@ -19,7 +19,7 @@ from openenv.capture import (
     measure_retokenization_skew,
     read_sessions,
     require_llm,
-    retokenized,
+    retokenize,
     to_rollouts,
     to_trace_entries,
     to_training_trace,
@@ -28,7 +28,7 @@ from openenv.capture import (
     to_verifiers,
     validate_llm,
 )
-from openenv.capture.sessions import Session
+from openenv.capture.sessions import CaptureSession
 
 
 def converse(proxied: Proxied, *texts: str, messages: list[Any] | None = None) -> list[Any]:
@@ -133,7 +133,7 @@ class Bytes:
 def test_text_is_tokenized_where_one_asks_for_it_and_that_is_said(start: Start) -> None:
     proxied = start("answer", {"tells": "text"})
     converse(proxied, "one")
-    (rollout,) = retokenized(proxied.session.graph, Bytes())
+    (rollout,) = retokenize(proxied.session.graph, Bytes())
     assert rollout.is_retokenized and rollout.logprobs is None
     assert rollout.prompt_ids == prompt_of([{"role": "user", "content": "one"}])
     assert rollout.completion_ids == written({"content": "answer"})
@@ -210,7 +210,7 @@ def test_on_a_full_disk_so_much_is_kept_and_no_more(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call that is not kept fails, and what goes on from it can be read all the same."""
-    monkeypatch.setattr("openenv.capture.files.MOST_KEPT_BYTES", 2**14)
+    monkeypatch.setattr("openenv.capture.files.MAX_KEPT_BYTES", 2**14)
     recorder = Recorder(tmp_path)
 
     def refuse(*_: object) -> None:
@@ -302,4 +302,4 @@ def test_a_broken_stream_is_in_the_document_and_makes_no_rollout(start: Start) -
     graph, document = document_of(proxied, include_messages=True)
     assert document["failures"][0]["partial_message"]["content"] == "a lo"
     assert to_rollouts(graph, document) == []
-    assert isinstance(proxied.session, Session)
+    assert isinstance(proxied.session, CaptureSession)

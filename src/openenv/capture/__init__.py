@@ -1,8 +1,12 @@
-"""A proxy in front of a model, which takes down what agents ask it: exact tokens to train on.
+"""A proxy in front of a model that records agents' calls, with the exact tokens to train on.
 
-The agent is any program that calls a model by OpenAI's, Anthropic's or Google's API. It gets the
-proxy's address as its base URL, and as its API key the id of a session, by which its calls are told
-from those of others.
+The agent is any program that calls a model through OpenAI's, Anthropic's or Google's API. It gets
+the proxy's address as its base URL, and a session id as its API key, which tells its calls from
+those of other agents.
+
+Below: `rollouts.harness` (training traces, sessions) and `agents` (the MCP bridge). Above: `cli`
+and trainers. Read `server.py` first (the path of a call), then `graph.py` (how calls form
+conversations) and `export.py` (training data).
 """
 
 from __future__ import annotations
@@ -14,10 +18,10 @@ from openenv._internal.lazy import lazy
 if TYPE_CHECKING:
     from openenv.capture.detection import APIType as APIType
     from openenv.capture.detection import detect as detect
-    from openenv.capture.export import Rollout as Rollout
+    from openenv.capture.export import CapturedRollout as CapturedRollout
     from openenv.capture.export import export_session as export_session
     from openenv.capture.export import measure_retokenization_skew as measure_retokenization_skew
-    from openenv.capture.export import retokenized as retokenized
+    from openenv.capture.export import retokenize as retokenize
     from openenv.capture.export import to_rollouts as to_rollouts
     from openenv.capture.export import to_trace_entries as to_trace_entries
     from openenv.capture.export import to_training_trace as to_training_trace
@@ -38,8 +42,8 @@ if TYPE_CHECKING:
     from openenv.capture.programs import run_program as run_program
     from openenv.capture.runner import CaptureServer as CaptureServer
     from openenv.capture.server import create_app as create_app
+    from openenv.capture.sessions import CaptureSession as CaptureSession
     from openenv.capture.sessions import FailedCall as FailedCall
-    from openenv.capture.sessions import Session as Session
     from openenv.capture.sessions import SessionRegistry as SessionRegistry
     from openenv.capture.upstream import InferenceClient as InferenceClient
     from openenv.capture.upstream import UpstreamError as UpstreamError

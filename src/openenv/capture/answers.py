@@ -1,4 +1,4 @@
-"""What agents are answered: errors in the form of their API, and streams that end where they go."""
+"""Responses to agents: errors in the form of the agent's API, and streams."""
 
 from __future__ import annotations
 
@@ -14,21 +14,29 @@ from starlette.types import Receive, Scope, Send
 from openenv.capture.dialects.base import Dialect
 from openenv.capture.upstream import UpstreamError, UpstreamHTTPError, UpstreamTimeoutError
 
-__all__ = ["EVENTS", "EventResponse", "Gone", "failed", "refused", "status_of", "unless_gone"]
+__all__ = [
+    "EVENTS",
+    "EventResponse",
+    "AgentDisconnected",
+    "build_upstream_error",
+    "build_error",
+    "error_status",
+    "cancel_on_disconnect",
+]
 
 EVENTS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 ResultT = TypeVar("ResultT")
 
 
-class Gone(Exception):
-    """The agent has hung up."""
+class AgentDisconnected(Exception):
+    """Raised when the agent has disconnected."""
 
 
 class EventResponse(Response):
-    """A stream of events. It ends where the agent hangs up, even while nothing comes.
+    """A stream of events that stops when the agent disconnects, even while no event comes.
 
     Args:
-        events: The events; they have to be begun, so that they see their end.
+        events: The events. The generator must have been started, so that it runs its cleanup.
     """
 
     def __init__(self, events: AsyncGenerator[str, None]) -> None:
@@ -38,8 +46,8 @@ class EventResponse(Response):
         self.init_headers(EVENTS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with contextlib.suppress(Gone, OSError):
-            await unless_gone(Request(scope, receive), self._send(send))
+        with contextlib.suppress(AgentDisconnected, OSError):
+            await cancel_on_disconnect(Request(scope, receive), self._send(send))
 
     async def _send(self, send: Send) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
@@ -52,19 +60,19 @@ class EventResponse(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def unless_gone(request: Request, work: Awaitable[ResultT]) -> ResultT:
-    """The result of some work, which is given up if the agent hangs up.
+async def cancel_on_disconnect(request: Request, work: Awaitable[ResultT]) -> ResultT:
+    """Await work; cancel on a disconnect of the agent.
 
     Raises:
-        Gone: It did.
+        AgentDisconnected: The agent disconnected first.
     """
     working = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_gone(request))
+    gone = asyncio.ensure_future(_wait_for_disconnect(request))
     try:
         await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             return working.result()
-        raise Gone
+        raise AgentDisconnected
     finally:
         for task in (working, gone):
             if not task.done():
@@ -72,27 +80,29 @@ async def unless_gone(request: Request, work: Awaitable[ResultT]) -> ResultT:
                 await asyncio.wait({task})
 
 
-async def _gone(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-def status_of(error: UpstreamError) -> int:
-    """The status that an agent is answered where the upstream fails: its own, if it has one."""
+def error_status(error: UpstreamError) -> int:
+    """Return the status for the agent after an upstream error."""
     if isinstance(error, UpstreamHTTPError):
         return error.status_code
     return 504 if isinstance(error, UpstreamTimeoutError) else 502
 
 
-def failed(dialect: Dialect, error: UpstreamError) -> Response:
-    """The upstream's error, by its own status, in the form of the agent's API."""
-    status = status_of(error)
+def build_upstream_error(dialect: Dialect, error: UpstreamError) -> Response:
+    """Build the response for an upstream error, with the upstream's status, in the form of the
+    agent's API.
+    """
+    status = error_status(error)
     if not isinstance(error, UpstreamHTTPError):
-        return refused(dialect, status, str(error))
+        return build_error(dialect, status, str(error))
     headers = {} if error.retry_after is None else {"retry-after": error.retry_after}
     return JSONResponse(dialect.error(status, error.text, error.body), status, headers)
 
 
-def refused(dialect: Dialect, status: int, message: str) -> Response:
-    """An error of the proxy's own."""
+def build_error(dialect: Dialect, status: int, message: str) -> Response:
+    """Build the response for an error of the proxy itself."""
     return JSONResponse(dialect.error(status, message), status)

@@ -1,4 +1,4 @@
-"""One call of an agent: put to the upstream, answered, and taken down."""
+"""A recorded model call: request to the upstream, answer, and record in the session."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from openenv.capture.completions import Gathered, tokens_of
-from openenv.capture.dialects.base import Dialect, Unsupported, text_of
+from openenv.capture.completions import CompletionAssembler, extract_tokens
+from openenv.capture.dialects.base import Dialect, UnsupportedRequest, extract_text
 from openenv.capture.graph import TurnNode, new_node_id
-from openenv.capture.sessions import FailedCall, Session
+from openenv.capture.sessions import CaptureSession, FailedCall
 
-__all__ = ["BUDGET_STOP_MESSAGE", "SAMPLING_KEYS", "Call", "budget_stop"]
+__all__ = ["BUDGET_STOP_MESSAGE", "SAMPLING_KEYS", "ModelCall", "build_budget_stop"]
 
 BUDGET_STOP_MESSAGE = "Step budget exhausted; stopping."
 SAMPLING_KEYS = (
@@ -38,19 +38,19 @@ _KEPT = ("role", "content", "tool_calls", "reasoning_content", "reasoning", "ref
 
 
 @dataclass
-class Call:
-    """One call, from when it is asked until it is taken down.
+class ModelCall:
+    """A model call of an agent, from the request to the record.
 
     Attributes:
-        session: Whose it is.
-        dialect: The API that it came by.
-        body: What came.
-        chat: The chat request that it amounts to, as the upstream is asked.
-        wished: What is added to it unless the upstream refuses that.
-        harness_session_id: What the agent calls its own session.
+        session: The agent's session.
+        dialect: The API of the request.
+        body: The body of the request.
+        chat: The equivalent chat request, as sent to the upstream.
+        wished: Fields added to `chat` unless the upstream refuses them.
+        harness_session_id: The agent's own name for its session.
     """
 
-    session: Session
+    session: CaptureSession
     dialect: Dialect
     body: Mapping[str, Any]
     max_output_tokens: int | None = None
@@ -64,47 +64,51 @@ class Call:
         self.index = self.session.next_index()
 
     def read(self) -> None:
-        """Make the chat request.
+        """Convert the request to a chat request.
 
         Raises:
-            Unsupported: There is none.
+            Unsupported: There is no equivalent chat request.
         """
         try:
             chat = self.dialect.to_chat(self.body, self._earlier)
         except (KeyError, TypeError, AttributeError) as error:
-            raise Unsupported(f"malformed: {type(error).__name__}: {error}") from error
+            raise UnsupportedRequest(f"malformed: {type(error).__name__}: {error}") from error
         self.requested_sampling = _sampling(chat)
         self.chat = {**self.session.eval_sampling, **chat, **self.session.sampling}
         self._limit_output()
 
-    def answered(self, completion: Mapping[str, Any], answer_id: str | None = None) -> None:
-        """Take down an answer: a call of the graph for each choice."""
+    def record_answer(self, completion: Mapping[str, Any], answer_id: str | None = None) -> None:
+        """Record an answer: a node of the graph for each choice."""
         session = self.session
         for number, choice in enumerate(completion.get("choices") or ()):
-            node = session.answered(self._node(completion, choice))
-            session.n_tokens += len(node.prompt_ids) + len(node.sampled_ids) or _used(completion)
+            node = session.record_answer(self._node(completion, choice))
+            session.n_tokens += len(node.prompt_ids) + len(node.sampled_ids) or _tokens_used(
+                completion
+            )
             if number == 0 and answer_id:
                 has_instructions = bool(self.body.get("instructions"))
                 session.responses[answer_id] = (node.node_id, has_instructions)
 
-    def failed(
+    def record_failure(
         self,
         kind: Literal["refused", "upstream", "broken", "abandoned"],
         status: int | None,
         message: str,
-        gathered: Gathered | None = None,
+        gathered: CompletionAssembler | None = None,
     ) -> None:
-        """Take down that there is no whole answer."""
+        """Record a call without a complete answer."""
         partial = None
         if gathered is not None and (choices := gathered.completion()["choices"]):
-            partial = _message(choices[0]["message"])
+            partial = _strip_message(choices[0]["message"])
         if kind in ("upstream", "broken"):
             self.session.upstream_errors += 1
         messages = self.chat.get("messages") or []
-        self.session.failed(FailedCall(self.index, kind, status, message, messages, partial))
+        self.session.record_failure(
+            FailedCall(self.index, kind, status, message, messages, partial)
+        )
 
     def _node(self, completion: Mapping[str, Any], choice: Mapping[str, Any]) -> TurnNode:
-        tokens = tokens_of(completion, choice)
+        tokens = extract_tokens(completion, choice)
         messages = self.chat["messages"]
         return TurnNode(
             new_node_id(),
@@ -121,7 +125,7 @@ class Call:
             request_tools=self.chat.get("tools"),
             sampling_params=self._effective_sampling(),
             requested_sampling_params=self.requested_sampling,
-            response_message=_message(choice.get("message") or {}),
+            response_message=_strip_message(choice.get("message") or {}),
             no_tokens=tokens.lacking,
         )
 
@@ -144,17 +148,20 @@ class Call:
             self.wished["max_tokens"] = cap
 
     def _earlier(self, answer_id: str) -> list[dict[str, Any]]:
-        """The conversation until an answer, without the instructions, which are each call's own."""
+        """Return the conversation up to an answer, without instructions, which belong to single
+        calls.
+        """
         node_id, has_instructions = self.session.responses.get(answer_id, (None, False))
         if node_id is None:
-            raise Unsupported(f"previous_response_id={answer_id!r}: not of this session")
+            raise UnsupportedRequest(f"previous_response_id={answer_id!r}: not of this session")
         node = self.session.graph.get(node_id)
         return [*node.request_messages[has_instructions:], node.response_message]
 
 
-def budget_stop(model: str) -> dict[str, Any]:
-    """What an agent is answered that has made all its calls: the end, in words. No model wrote it,
-    and it is not taken down.
+def build_budget_stop(model: str) -> dict[str, Any]:
+    """Return the completion for an agent without remaining calls: a text that ends the episode.
+
+    No model wrote it, and it is not recorded.
     """
     message = {"role": "assistant", "content": BUDGET_STOP_MESSAGE}
     return {
@@ -167,8 +174,8 @@ def budget_stop(model: str) -> dict[str, Any]:
     }
 
 
-def as_chunk(completion: Mapping[str, Any]) -> dict[str, Any]:
-    """A whole completion as the one chunk of a stream."""
+def to_chunk(completion: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert a completion to a single chunk of a stream."""
     choices = [
         {
             "index": choice["index"],
@@ -184,8 +191,8 @@ def _sampling(chat: Mapping[str, Any]) -> dict[str, Any]:
     return {name: chat[name] for name in SAMPLING_KEYS if chat.get(name) is not None}
 
 
-def _message(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message without its empty fields."""
+def _strip_message(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Remove empty fields from a message."""
     kept = {name: message[name] for name in _KEPT if message.get(name)}
     return {"role": "assistant", "content": message.get("content"), **kept}
 
@@ -194,9 +201,9 @@ def _system_digest(messages: list[dict[str, Any]]) -> str | None:
     first = messages[0] if messages else {}
     if first.get("role") not in ("system", "developer"):
         return None
-    text = text_of(first.get("content"))
+    text = extract_text(first.get("content"))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
-def _used(completion: Mapping[str, Any]) -> int:
+def _tokens_used(completion: Mapping[str, Any]) -> int:
     return int((completion.get("usage") or {}).get("total_tokens") or 0)

@@ -1,4 +1,4 @@
-"""Chat completions: one made of the parts of a stream, and the exact tokens that one tells of."""
+"""Chat completions: assembly from the chunks of a stream, and extraction of exact tokens."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Gathered", "Tokens", "tokens_of", "without_capture"]
+__all__ = ["CompletionAssembler", "ChoiceTokens", "extract_tokens", "strip_capture"]
 
 # Log-probabilities are rounded where they are computed: one of 0 may come out just above it.
 ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
-class Tokens:
-    """What a choice of a completion tells of its tokens.
+class ChoiceTokens:
+    """The tokens that an upstream returned for a choice.
 
     Attributes:
-        prompt_ids: What was read; empty where it is not told.
-        completion_ids: What was written; empty likewise.
-        logprobs: One for each of these, in nats; None where they are not told.
-        lacking: Why they are no use for training; None where they are.
+        prompt_ids: The prompt's tokens; empty if unknown.
+        completion_ids: The completion's tokens; empty if unknown.
+        logprobs: One log-probability in nats for each completion token; None if unknown.
+        lacking: The reason why the tokens cannot be trained on; None if they can.
     """
 
     prompt_ids: list[int] = field(default_factory=list)
@@ -30,22 +30,22 @@ class Tokens:
     lacking: str | None = None
 
 
-def tokens_of(completion: Mapping[str, Any], choice: Mapping[str, Any]) -> Tokens:
-    """The tokens of one choice.
+def extract_tokens(completion: Mapping[str, Any], choice: Mapping[str, Any]) -> ChoiceTokens:
+    """Extract the tokens of a choice.
 
-    Servers tell them in several ways: ``prompt_token_ids`` and ``token_ids`` (vLLM, by
-    ``return_token_ids``), ``token_id:17`` in the place of a token's text (vLLM, by
+    Servers return them in several ways: ``prompt_token_ids`` and ``token_ids`` (vLLM, by
+    ``return_token_ids``), ``token_id:17`` in place of a token's text (vLLM, by
     ``return_tokens_as_token_ids``), an ``id`` beside each log-probability (llama.cpp).
     """
     prompt = _ids(choice.get("prompt_token_ids")) or _ids(completion.get("prompt_token_ids"))
     told = (choice.get("logprobs") or {}).get("content") or []
     written = _ids(choice.get("token_ids")) or _ids([_id(one) for one in told])
     logprobs = _logprobs(told)
-    lacking = _lacking(prompt, written, logprobs, completion)
-    return Tokens(prompt, written, logprobs, lacking)
+    lacking = _find_lack(prompt, written, logprobs, completion)
+    return ChoiceTokens(prompt, written, logprobs, lacking)
 
 
-def _lacking(
+def _find_lack(
     prompt: list[int],
     written: list[int],
     logprobs: list[float] | None,
@@ -96,11 +96,11 @@ def _logprobs(told: list[Mapping[str, Any]]) -> list[float] | None:
 # ------------------------------------------------------------------ streams
 
 
-class Gathered:
-    """Makes one completion of the chunks of a stream.
+class CompletionAssembler:
+    """A completion assembled from the chunks of a stream.
 
     Attributes:
-        is_ended: Every choice has said why it stopped.
+        is_ended: True once every choice has a finish reason.
     """
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class Gathered:
         )
 
     def add(self, chunk: Mapping[str, Any]) -> None:
-        """Take in one chunk."""
+        """Add a chunk."""
         for name, value in chunk.items():
             if name not in ("choices", "object") and value is not None:
                 self._head[name] = value
@@ -133,7 +133,7 @@ class Gathered:
                 choice["logprobs"]["content"].extend(told)
 
     def completion(self) -> dict[str, Any]:
-        """What has come until now, as a completion that was not streamed."""
+        """Return the chunks so far as a completion that was not streamed."""
         choices = [self._choices[index] for index in sorted(self._choices)]
         return {**self._head, "object": "chat.completion", "choices": choices}
 
@@ -170,8 +170,8 @@ def _add_call(calls: list[dict[str, Any]], part: Mapping[str, Any]) -> None:
 # ------------------------------------------------------------------ what the agent gets
 
 
-def without_capture(body: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-    """A completion, or a chunk of one, with no more than the agent asked for."""
+def strip_capture(body: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Remove from a completion or chunk what the agent did not ask for."""
     wants_ids = bool(asked.get("return_token_ids"))
     told = {name: value for name, value in body.items() if wants_ids or name not in _OF_CAPTURE}
     told["choices"] = list(_choices(body, wants_ids, bool(asked.get("logprobs"))))

@@ -1,4 +1,4 @@
-"""By which API a model is called, told by the path, the headers and the body."""
+"""Detection of the API of a request by path, headers and body."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["APIType", "detect", "extract_model"]
 
 
 class APIType(str, Enum):
-    """The APIs that agents call models by."""
+    """The model APIs that agents may use."""
 
     ANTHROPIC = "anthropic"
     OPENAI_CHAT = "openai_chat"
@@ -19,7 +19,7 @@ class APIType(str, Enum):
 
 
 def detect(path: str, headers: Mapping[str, str], body: Mapping[str, Any]) -> APIType:
-    """The API of a call: by its path, else by its headers, else by what stands in its body."""
+    """Return the API of a request, judged by the path, then the headers, then the body."""
     path = path.lower().partition("?")[0].rstrip("/")
     if path.endswith((":generatecontent", ":streamgeneratecontent")):
         return APIType.GOOGLE
@@ -40,6 +40,6 @@ def detect(path: str, headers: Mapping[str, str], body: Mapping[str, Any]) -> AP
 
 
 def extract_model(api_type: APIType, body: Mapping[str, Any]) -> str:
-    """What a call names as its model; empty where it names none."""
+    """Return the model that a request names, or ""."""
     del api_type  # it stands in the same place in all of them
     return str(body.get("model") or "")

@@ -1,10 +1,10 @@
-"""What was taken down of a session: as a document, and as what trainers take.
+"""Export of recorded sessions as JSON documents and as training data.
 
     document = export_session(session)
     trace = to_training_trace(session.graph, document)
 
-A session is fit for training where its upstream told tokens. Where it did not, `retokenized` makes
-some of the text; these are not what the model sampled, and have no log-probabilities.
+A session can be trained on if its upstream returned tokens. Otherwise `retokenize` makes tokens
+from the text; these may differ from what the model sampled, and have no log-probabilities.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from openenv.capture.graph import (
     TurnNode,
     common_prefix_len,
 )
-from openenv.capture.sessions import Session, rollout_type_for
+from openenv.capture.sessions import CaptureSession, rollout_type_for
 from openenv.capture.validate import check_rollout, check_sequence
 from openenv.rollouts.harness.training import TrainingTrace, TrainingTurn
 
 __all__ = [
-    "CURE",
-    "Rollout",
+    "TOKENS_REMEDY",
+    "CapturedRollout",
     "export_session",
-    "retokenized",
+    "retokenize",
     "summarise",
     "to_rollouts",
     "to_trace_entries",
@@ -42,15 +42,15 @@ __all__ = [
 AGENT = "agent"
 AUXILIARY = "auxiliary"
 DISCARDED = "discarded"
-CURE = (
+TOKENS_REMEDY = (
     "the upstream has to tell tokens and log-probabilities: vLLM does by return_token_ids (0.10.2 "
     "and later), which the proxy asks for unless capture_level is another than 'tokens'; "
-    "retokenized(...) makes tokens of the text, which are not those that were sampled"
+    "retokenize(...) makes tokens of the text, which are not those that were sampled"
 )
 
 
 class Tokenizer(Protocol):
-    """What is needed of a tokenizer of transformers."""
+    """The part of a transformers tokenizer that is used here."""
 
     def apply_chat_template(self, conversation: Any, **options: Any) -> Any:
         """Render a conversation."""
@@ -58,18 +58,19 @@ class Tokenizer(Protocol):
 
 
 @dataclass
-class Rollout:
-    """Calls whose tokens are one sequence, as trainers take them.
+class CapturedRollout:
+    """A token sequence of one or more calls, in the form that trainers take.
 
     Attributes:
-        prompt_ids: The tokens before the first that the model wrote.
-        completion_ids: All after them: what it wrote, and what it was told between.
-        completion_mask: 1 for each of these that it wrote and that is trained on, else 0.
-        logprobs: One for each, in nats; 0.0 where the mask is 0. None where they are not known.
+        prompt_ids: The tokens before the model's first token.
+        completion_ids: All later tokens: the model's and those it was given in between.
+        completion_mask: 1 for each completion token that the model wrote and that is trained on,
+            else 0.
+        logprobs: One value in nats for each completion token; 0.0 where the mask is 0. None if
+            unknown.
         node_ids: The calls.
-        is_retokenized: The tokens were made of the text afterwards: what the model sampled may have
-            been others.
-        metadata: All else.
+        is_retokenized: True if the tokens were made from text; the model may have sampled others.
+        metadata: Any other data.
     """
 
     prompt_ids: list[int]
@@ -85,23 +86,22 @@ class Rollout:
 
 
 def export_session(
-    session: Session,
+    session: CaptureSession,
     *,
     include_discarded: bool = False,
     include_messages: bool = False,
     include_auxiliary: bool = False,
     capture_level: str | None = None,
 ) -> dict[str, Any]:
-    """All that is known of a session's calls, as JSON has it.
+    """Export a session's calls as a JSON document.
 
     Args:
         session: The session.
-        include_discarded: Whether calls are trained on too whose answer the agent dropped and asked
-            for again.
-        include_messages: Whether the messages are there too.
-        include_auxiliary: Whether calls are trained on too that are not the agent's own work: where
-            some conversations have tools, those that have none (a title, a summary).
-        capture_level: Taken for the session's, which is the default.
+        include_discarded: Also train on calls whose answers the agent dropped and asked for again.
+        include_messages: Include the messages.
+        include_auxiliary: Also train on calls outside the agent's own work: if some conversations
+            have tools, those without (a title, a summary).
+        capture_level: Use this level instead of the session's.
     """
     graph = session.graph
     level = capture_level or session.capture_level or "tokens"
@@ -141,7 +141,7 @@ def export_session(
 
 
 def summarise(document: Mapping[str, Any]) -> str:
-    """A document in a line."""
+    """Summarize a document in a line."""
     stats = document["stats"]
     words = f"{stats['n_turns']} calls in {stats['n_roots']} conversations"
     if stats["n_failures"]:
@@ -152,7 +152,7 @@ def summarise(document: Mapping[str, Any]) -> str:
 
 
 def _roles(graph: RolloutGraph) -> dict[str, str]:
-    """What each call is: the agent's own work, something beside it, or dropped."""
+    """Return the role of each call: the agent's own work, auxiliary, or discarded."""
     discarded = {node.node_id for node in graph.discarded_nodes()}
     root = {node.node_id: graph.root_of(node.node_id) for node in graph.nodes()}
     with_tools = {root[node.node_id] for node in graph.nodes() if node.n_tools}
@@ -225,10 +225,10 @@ def _sequence(
 
 
 def to_trace_entries(graph: RolloutGraph, document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """An entry for each call that is trained on, in the order in which they were asked.
+    """Return an entry for each call to train on, in order of request.
 
     Raises:
-        ValueError: The session is not fit for training; the words say why, and the cure.
+        ValueError: The session cannot be trained on; the text gives the reason and the remedy.
     """
     return [
         {
@@ -250,15 +250,15 @@ def to_trace_entries(graph: RolloutGraph, document: Mapping[str, Any]) -> list[d
                 "requested_sampling_params": node.requested_sampling_params,
             },
         }
-        for node in _trained(graph, document)
+        for node in _nodes_to_train(graph, document)
     ]
 
 
 def to_training_trace(graph: RolloutGraph, document: Mapping[str, Any]) -> TrainingTrace:
-    """The calls that are trained on, checked.
+    """Return the calls to train on as a validated `TrainingTrace`.
 
     Raises:
-        ValueError: As `to_trace_entries`, or there is none.
+        ValueError: As for `to_trace_entries`, or there are no calls.
     """
     entries = to_trace_entries(graph, document)
     if not entries:
@@ -281,26 +281,26 @@ def to_training_trace(graph: RolloutGraph, document: Mapping[str, Any]) -> Train
 def to_turn_records(
     graph: RolloutGraph, document: Mapping[str, Any]
 ) -> list[tuple[list[int], list[int], list[float]]]:
-    """Tokens read, tokens written and log-probabilities of each call that is trained on.
+    """Return prompt tokens, sampled tokens and log-probabilities of each call to train on.
 
     Raises:
-        ValueError: As `to_trace_entries`.
+        ValueError: As for `to_trace_entries`.
     """
     return [
         (list(node.prompt_ids), list(node.sampled_ids), list(node.sampled_logprobs or ()))
-        for node in _trained(graph, document)
+        for node in _nodes_to_train(graph, document)
     ]
 
 
-def to_rollouts(graph: RolloutGraph, document: Mapping[str, Any]) -> list[Rollout]:
-    """The sequences that are trained on. Each token of the model is trained on in one of them.
+def to_rollouts(graph: RolloutGraph, document: Mapping[str, Any]) -> list[CapturedRollout]:
+    """Return the sequences to train on. Each sampled token is trained on exactly once.
 
     Raises:
-        ValueError: As `to_trace_entries`.
+        ValueError: As for `to_trace_entries`.
     """
-    _trained(graph, document)
+    _nodes_to_train(graph, document)
     return [
-        Rollout(
+        CapturedRollout(
             prompt_ids=one["input_ids"][: one["prompt_len"]],
             completion_ids=one["input_ids"][one["prompt_len"] :],
             completion_mask=one["loss_mask"][one["prompt_len"] :],
@@ -312,15 +312,16 @@ def to_rollouts(graph: RolloutGraph, document: Mapping[str, Any]) -> list[Rollou
     ]
 
 
-def to_trl(rollouts: Sequence[Rollout]) -> dict[str, list[Any]]:
-    """The columns that a ``rollout_func`` of TRL gives: ``prompt_ids``, ``completion_ids``,
-    ``env_mask`` and ``logprobs``, with an entry for each rollout.
+def to_trl(rollouts: Sequence[CapturedRollout]) -> dict[str, list[Any]]:
+    """Return the columns of a TRL ``rollout_func``, with an entry for each rollout.
+
+    The columns are ``prompt_ids``, ``completion_ids``, ``env_mask`` and ``logprobs``.
 
     Raises:
-        ValueError: There are no log-probabilities.
+        ValueError: A rollout has no log-probabilities.
     """
     if any(one.logprobs is None for one in rollouts):
-        raise ValueError(f"logprobs: these rollouts have none, which TRL needs; {CURE}")
+        raise ValueError(f"logprobs: these rollouts have none, which TRL needs; {TOKENS_REMEDY}")
     return {
         "prompt_ids": [one.prompt_ids for one in rollouts],
         "completion_ids": [one.completion_ids for one in rollouts],
@@ -330,11 +331,12 @@ def to_trl(rollouts: Sequence[Rollout]) -> dict[str, list[Any]]:
 
 
 def to_verifiers(graph: RolloutGraph, document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The steps of a trajectory of verifiers: ``prompt`` and ``completion`` as messages, and
-    ``tokens`` as its ``TrajectoryStepTokens``.
+    """Return the steps of a verifiers trajectory.
+
+    ``prompt`` and ``completion`` are messages, ``tokens`` is a ``TrajectoryStepTokens``.
 
     Raises:
-        ValueError: As `to_trace_entries`.
+        ValueError: As for `to_trace_entries`.
     """
     return [
         {
@@ -355,36 +357,38 @@ def to_verifiers(graph: RolloutGraph, document: Mapping[str, Any]) -> list[dict[
             "trajectory_id": str(document["session_id"]),
             "extras": {"node_id": node.node_id},
         }
-        for node in _trained(graph, document)
+        for node in _nodes_to_train(graph, document)
     ]
 
 
-def _trained(graph: RolloutGraph, document: Mapping[str, Any]) -> list[TurnNode]:
-    """The calls that are trained on, in order.
+def _nodes_to_train(graph: RolloutGraph, document: Mapping[str, Any]) -> list[TurnNode]:
+    """Return the calls to train on, in order.
 
     Raises:
-        ValueError: The session is not fit for it.
+        ValueError: The session cannot be trained on.
     """
     if document["rollout_type"] != "train":
         raise ValueError(
             f"the session was not taken down for training (capture_level="
-            f"{document['capture_level']!r}): {CURE}"
+            f"{document['capture_level']!r}): {TOKENS_REMEDY}"
         )
     lacking = [
-        one for one in document["turns"] if one["role"] == AGENT and _lacks(graph, one["node_id"])
+        one
+        for one in document["turns"]
+        if one["role"] == AGENT and _lacks_tokens(graph, one["node_id"])
     ]
     if lacking:
         first = lacking[0]
         raise ValueError(
             f"{len(lacking)} of the session's {len(document['turns'])} calls have no tokens to "
             f"train on (call {first['index']}: {first['no_tokens'] or 'no log-probabilities'}): "
-            f"{CURE}"
+            f"{TOKENS_REMEDY}"
         )
     names = {n for one in document["sequences"] if one["trainable"] for n in one["node_ids"]}
     return [node for node in graph.nodes() if node.node_id in names]
 
 
-def _lacks(graph: RolloutGraph, node_id: str) -> bool:
+def _lacks_tokens(graph: RolloutGraph, node_id: str) -> bool:
     return not graph.get(node_id).has_tokens
 
 
@@ -396,59 +400,61 @@ def _request(node: TurnNode) -> dict[str, Any]:
 # ------------------------------------------------------------------ tokens made of text
 
 
-def retokenized(
+def retokenize(
     graph: RolloutGraph,
     tokenizer: Tokenizer,
     *,
     chat_template: str | None = None,
     **template_options: Any,
-) -> list[Rollout]:
-    """A rollout for each answered call, with tokens that are made of its text.
+) -> list[CapturedRollout]:
+    """Make a rollout for each answered call, with tokens made from the text.
 
-    They are what the tokenizer makes of the conversation, not what the model sampled, and their
-    log-probabilities are not known: fit for supervised learning, not for what compares
+    The tokens are the tokenizer's for the conversation, not those the model sampled, and their
+    log-probabilities are unknown: fit for supervised learning, but not for algorithms that compare
     probabilities.
 
     Args:
         graph: The calls.
-        tokenizer: Of the model that is to be trained; it has to have a chat template.
-        chat_template: Another than its own.
-        template_options: Passed on to the template.
+        tokenizer: Tokenizer of the model to be trained; it needs a chat template.
+        chat_template: A chat template to use instead of the tokenizer's.
+        template_options: Passed to the template.
 
     Raises:
-        ValueError: The template does not put an answer behind its question.
+        ValueError: The template does not append the answer to the question's tokens.
     """
     return [
-        _retokenized(node, tokenizer, {"chat_template": chat_template, **template_options})
+        _retokenize_node(node, tokenizer, {"chat_template": chat_template, **template_options})
         for node in graph.nodes()
     ]
 
 
-def _retokenized(node: TurnNode, tokenizer: Tokenizer, options: dict[str, Any]) -> Rollout:
-    prompt, whole = rendered(node, tokenizer, options)
+def _retokenize_node(
+    node: TurnNode, tokenizer: Tokenizer, options: dict[str, Any]
+) -> CapturedRollout:
+    prompt, whole = render_call(node, tokenizer, options)
     if whole[: len(prompt)] != prompt:
         raise ValueError(
             f"call {node.index}: the chat template renders the conversation with the answer in "
             f"other tokens than without; give another chat_template"
         )
     completion = whole[len(prompt) :]
-    return Rollout(prompt, completion, [1] * len(completion), None, [node.node_id], True)
+    return CapturedRollout(prompt, completion, [1] * len(completion), None, [node.node_id], True)
 
 
-def rendered(
+def render_call(
     node: TurnNode, tokenizer: Tokenizer, options: Mapping[str, Any]
 ) -> tuple[list[int], list[int]]:
-    """The tokens of a call's messages, and of these with its answer."""
-    asked = [_plain(message) for message in node.request_messages]
-    answer = _plain(node.response_message)
+    """Return the tokens of a call's messages, without and with the answer."""
+    asked = [_to_template_message(message) for message in node.request_messages]
+    answer = _to_template_message(node.response_message)
     shared = {"tools": node.request_tools, "tokenize": True, "return_dict": False, **options}
     prompt = tokenizer.apply_chat_template(asked, add_generation_prompt=True, **shared)
     whole = tokenizer.apply_chat_template([*asked, answer], **shared)
     return list(prompt), list(whole)
 
 
-def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message as templates take it: the arguments of calls as objects."""
+def _to_template_message(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert a message for templates, with arguments of calls as objects."""
     told = {**message, "content": message.get("content") or ""}
     if message.get("tool_calls"):
         told["tool_calls"] = list(_calls(message["tool_calls"]))
@@ -471,19 +477,20 @@ def measure_retokenization_skew(
     chat_template: str | None = None,
     chat_template_kwargs: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """How far tokens that are made of the text afterwards are from those that were sampled.
+    """Compare tokens made from text with the sampled tokens.
 
-    Gives ``turns`` and ``turns_skewed``, ``tokens`` (that the model wrote) and ``tokens_skewed``
-    (of these, behind the first that differs), and ``skewed``, the names of the calls that differ.
+    Returns:
+        ``turns`` and ``turns_skewed``, ``tokens`` (written by the model) and ``tokens_skewed``
+        (those after the first difference), and ``skewed``, the ids of the calls that differ.
 
     Raises:
-        ValueError: As `to_trace_entries`.
+        ValueError: As for `to_trace_entries`.
     """
     options = {"chat_template": chat_template, **(chat_template_kwargs or {})}
-    nodes = _trained(graph, document)
+    nodes = _nodes_to_train(graph, document)
     skewed, lost = [], 0
     for node in nodes:
-        prompt, whole = rendered(node, tokenizer, options)
+        prompt, whole = render_call(node, tokenizer, options)
         same = common_prefix_len(node.end_ids, whole)
         if node.prompt_ids != prompt or same < len(node.end_ids):
             skewed.append(node.node_id)

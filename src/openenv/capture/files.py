@@ -1,11 +1,11 @@
-"""Captured calls in a file: a line of JSON for each, as it is made.
+"""Recording of calls in a JSON Lines file, immediately after each call.
 
-A call's tokens and messages that its parent has too are not written again. So a file grows with
-what is new, and what was made before a crash is there.
+Tokens and messages that a call shares with its parent are not written again, so the file grows with
+new content only, and survives a crash.
 
-What the disk does not take is kept, and written with the next call. No agent's call fails of it,
-unless more than `MOST_KEPT_BYTES` are kept: such a call is not, and one that goes on from it is
-written whole, as the first of a conversation.
+What cannot be written, for example because the disk is full, is kept in memory and written with the
+next call. An agent's call fails only if more than `MAX_KEPT_BYTES` are waiting; that call is lost,
+and a call that continues it is written in full, as the first of a conversation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from openenv._internal.json import read_json
 from openenv.capture.graph import TurnNode
-from openenv.capture.sessions import FailedCall, Session
+from openenv.capture.sessions import CaptureSession, FailedCall
 from openenv.rollouts.lines import append, cut_torn_line
 
 __all__ = ["CALLS", "Recorder", "read_sessions"]
@@ -28,20 +28,20 @@ __all__ = ["CALLS", "Recorder", "read_sessions"]
 logger = logging.getLogger(__name__)
 
 CALLS = "calls.jsonl"
-MOST_KEPT_BYTES = 2**28  # while the disk is full
+MAX_KEPT_BYTES = 2**28  # while the disk is full
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 _OF_SESSION = ("created_at", "metadata", "capture_level", "purpose", "sampling")
 
 
 class Recorder:
-    """Writes calls into a directory as they are made.
+    """A callback that appends each call to a file in a directory.
 
     Args:
-        directory: Where; it is made. A file that is there is gone on with; a last line that is cut
-            off is removed first.
+        directory: The directory; created if missing. An existing file is continued, after removing
+            an incomplete last line.
 
     Raises:
-        OSError: Nothing can be written there.
+        OSError: The file cannot be opened for writing.
     """
 
     def __init__(self, directory: str | Path) -> None:
@@ -54,12 +54,11 @@ class Recorder:
         self._lost: set[str] = set()  # calls that were not kept
         self._lock = threading.Lock()
 
-    def __call__(self, session: Session, made: TurnNode | FailedCall) -> None:
-        """Write one call of a session, and those that could not be written before.
+    def __call__(self, session: CaptureSession, made: TurnNode | FailedCall) -> None:
+        """Write a call, and calls that could not be written before.
 
         Raises:
-            OSError: They cannot be written now either, and they are too many to be kept: this one
-                is not.
+            OSError: The calls cannot be written and too many are waiting; this call is lost.
         """
         with self._lock:
             lines = [self._line(session, made)]
@@ -73,22 +72,22 @@ class Recorder:
             try:
                 self._write()
             except OSError as error:
-                if sum(map(len, self._unwritten)) > MOST_KEPT_BYTES:
+                if sum(map(len, self._unwritten)) > MAX_KEPT_BYTES:
                     self._unwritten.pop()
                     if is_new:
                         self._known.discard(session.session_id)
                     if isinstance(made, TurnNode):
                         self._lost.add(made.node_id)
-                    why = f"{error.strerror}; at most {MOST_KEPT_BYTES} bytes are kept in memory"
+                    why = f"{error.strerror}; at most {MAX_KEPT_BYTES} bytes are kept in memory"
                     raise OSError(error.errno, why, str(self.path)) from error
                 if len(self._unwritten) == 1:
                     logger.error("%s; calls are kept in memory until they can be written", error)
 
     def close(self) -> None:
-        """Write what could not be written before, and close the file.
+        """Write waiting calls and close the file.
 
         Raises:
-            OSError: It cannot be written now either: calls are missing in the file.
+            OSError: The waiting calls cannot be written and are missing in the file.
         """
         with self._lock:
             if self._file < 0:
@@ -110,7 +109,7 @@ class Recorder:
             logger.warning("%s is written again; nothing is missing in it", self.path)
         self._unwritten.clear()
 
-    def _line(self, session: Session, made: TurnNode | FailedCall) -> dict[str, Any]:
+    def _line(self, session: CaptureSession, made: TurnNode | FailedCall) -> dict[str, Any]:
         if isinstance(made, FailedCall):
             return {"type": "failure", "session_id": session.session_id, **asdict(made)}
         told = dict(vars(made))
@@ -129,7 +128,7 @@ class Recorder:
 
 
 def _shared(node: TurnNode, parent: TurnNode) -> int:
-    """How many messages of the parent's request the call's begins with, just as they were."""
+    """Return how many messages at the beginning of a request are the parent's."""
     shared = 0
     for one, other in zip(node.request_messages, parent.request_messages, strict=False):
         if one is not other:
@@ -138,34 +137,34 @@ def _shared(node: TurnNode, parent: TurnNode) -> int:
     return shared
 
 
-def read_sessions(directory: str | Path) -> list[Session]:
-    """The sessions whose calls stand in a directory that a `Recorder` wrote into.
+def read_sessions(directory: str | Path) -> list[CaptureSession]:
+    """Read the sessions that a `Recorder` wrote to a directory.
 
-    A last line that a crash has cut off is left out.
+    An incomplete last line is left out.
 
     Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: A line is none of a recorder's; the words name it.
+        FileNotFoundError: The directory has no such file.
+        ValueError: A line is invalid; the message names it.
     """
     path = Path(directory) / CALLS
-    sessions: dict[str, Session] = {}
+    sessions: dict[str, CaptureSession] = {}
     lines = path.read_text(encoding="utf-8").split("\n")
     for number, line in enumerate(lines[:-1], 1):  # the last is empty, or cut off
-        _take(sessions, line, f"{path}, line {number}")
+        _read_line(sessions, line, f"{path}, line {number}")
     return list(sessions.values())
 
 
-def _take(sessions: dict[str, Session], line: str, where: str) -> None:
+def _read_line(sessions: dict[str, CaptureSession], line: str, where: str) -> None:
     try:
-        _read(sessions, read_json(line))
+        _add_entry(sessions, read_json(line))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{where}: {type(error).__name__}: {error}") from error
 
 
-def _read(sessions: dict[str, Session], told: dict[str, Any]) -> None:
+def _add_entry(sessions: dict[str, CaptureSession], told: dict[str, Any]) -> None:
     kind, name = told.pop("type"), told.pop("session_id")
     if kind == "session":
-        sessions.setdefault(name, Session(name, **told))
+        sessions.setdefault(name, CaptureSession(name, **told))
     elif kind == "failure":
         sessions[name].failures.append(FailedCall(**told))
     elif kind == "turn":

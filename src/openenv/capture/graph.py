@@ -1,12 +1,21 @@
-"""The calls of a session as a graph: which call went on from which, with the tokens of each.
+"""The graph of a session's calls: which call continues which, with the tokens of each.
 
-A call goes on from another where its messages begin with all that the other read and what it was
-answered. So branches, retries, calls of sub-agents and a history that was written anew (compaction)
-are told apart without help of the agent:
+A call continues another if its messages begin with the other's request and answer. So branches,
+retries, sub-agents and rewritten histories (compaction) are recognized without help from the agent:
 
-    a ── b ── c          one conversation
-          └── d          a branch: d went on from b too
-    e                    another one: a sub-agent, or a history that was summarized
+    a ── b ── c          a conversation
+          └── d          a branch: d continues b too
+    e                    another conversation: a sub-agent, or a summarized history
+
+Invariants:
+
+- Parents are found by messages (`fingerprints`), since agents resend text and not tokens; tokens
+  decide only between several candidates, or if there are no messages.
+- A training sequence grows strictly: each call's prompt begins with all tokens of its parent. If
+  the chat template or the agent rendered the history in other tokens (`rerendered`), a new sequence
+  starts there, so that no token is trained on in a context that the model did not see.
+- Each message and the shared prefix of each prompt are stored once, since agents resend their whole
+  history with every call.
 """
 
 from __future__ import annotations
@@ -25,7 +34,7 @@ __all__ = ["RolloutGraph", "TrainingSequence", "TurnNode", "common_prefix_len", 
 
 
 def common_prefix_len(a: Sequence[int], b: Sequence[int]) -> int:
-    """With how many tokens both begin."""
+    """Return the number of tokens with which both sequences begin."""
     shorter = min(len(a), len(b))
     if a[:shorter] == b[:shorter]:  # nearly always, and fast
         return shorter
@@ -34,30 +43,31 @@ def common_prefix_len(a: Sequence[int], b: Sequence[int]) -> int:
 
 @dataclass
 class TurnNode:
-    """One call of the model that was answered.
+    """An answered model call.
 
     Attributes:
-        node_id: Its name, unique in the session.
-        prompt_ids: The tokens that the model read; empty where the upstream does not tell them.
-        sampled_ids: Those that it wrote.
-        sampled_logprobs: The log-probability of each of these, in nats; None where unknown.
-        parent_id: The call that it goes on from; None for the first of a conversation.
-        index: Its place among the calls of the session, from 0, by when they were asked; below 0
-            until it is in a graph.
-        model: What the upstream calls the model.
-        finish_reason: Why it stopped (``stop``, ``length``, ``tool_calls``).
-        harness_session_id: What the agent itself calls its session, if it says so.
+        node_id: Id, unique in the session.
+        prompt_ids: The prompt's tokens; empty if the upstream does not return them.
+        sampled_ids: The tokens that the model wrote.
+        sampled_logprobs: The log-probability of each sampled token, in nats; None if unknown.
+        parent_id: The call that this call continues; None for the first call of a conversation.
+        index: Position among the calls of the session in order of request, from 0; negative until
+            the call is in a graph.
+        model: The upstream's name of the model.
+        finish_reason: The reason why the model stopped (``stop``, ``length``, ``tool_calls``).
+        harness_session_id: The agent's own name for its session, if known.
         system_digest: A digest of the system message.
-        n_tools: How many tools the model could call.
-        request_messages: What it was asked, as chat messages.
-        request_tools: The tools, as chat completions have them.
-        sampling_params: What the sampler was told.
-        requested_sampling_params: What the agent wanted it to be told.
-        response_message: What it answered, as a chat message.
-        rerendered: It goes on from its parent in words, but its prompt does not begin with the
-            parent's tokens: the chat template, or the agent, wrote the history otherwise.
-        retry_of: The call before that asked just the same.
-        no_tokens: Why it has no tokens, or none to rely on; None where it has.
+        n_tools: Number of tools that the model could call.
+        request_messages: The request, as chat messages.
+        request_tools: The tools, in the form of chat completions.
+        sampling_params: The sampling parameters that were used.
+        requested_sampling_params: The sampling parameters that the agent asked for.
+        response_message: The answer, as a chat message.
+        rerendered: True if the call continues its parent in words, but its prompt does not begin
+            with the parent's tokens: the chat template or the agent rendered the history
+            differently.
+        retry_of: An earlier call with the same request.
+        no_tokens: The reason why there are no reliable tokens; None if there are.
     """
 
     node_id: str
@@ -82,12 +92,12 @@ class TurnNode:
 
     @property
     def end_ids(self) -> list[int]:
-        """All tokens after the call: what was read, then what was written."""
+        """Return all tokens after the call: the prompt's and the sampled ones."""
         return self.prompt_ids + self.sampled_ids
 
     @property
     def has_tokens(self) -> bool:
-        """Whether its tokens and their log-probabilities are known, one for each."""
+        """True if all tokens and log-probabilities are known."""
         return bool(
             self.prompt_ids
             and self.sampled_logprobs is not None
@@ -96,24 +106,27 @@ class TurnNode:
         )
 
     def context_ids(self, parent: TurnNode | None) -> list[int]:
-        """What it read beyond the end of `parent`; all that it read where it is not exact."""
-        if parent is None or not _goes_on(self.prompt_ids, parent):
+        """Return the prompt tokens after the end of `parent`; all prompt tokens if they do not
+        match.
+        """
+        if parent is None or not _continues(self.prompt_ids, parent):
             return list(self.prompt_ids)
         return self.prompt_ids[len(parent.prompt_ids) + len(parent.sampled_ids) :]
 
 
 @dataclass
 class TrainingSequence:
-    """Calls whose tokens are one sequence that only grew.
+    """A growing token sequence of one or more calls.
 
     Attributes:
-        input_ids: All of its tokens.
-        loss_mask: 1 for each that the model wrote and that no sequence before has, else 0.
-        logprobs: One for each; 0.0 where the model did not write it.
+        input_ids: All tokens.
+        loss_mask: 1 for each token that the model wrote and that no earlier sequence contains, else
+            0.
+        logprobs: One value for each token; 0.0 for tokens that the model did not write.
         node_ids: The calls, in order.
-        prompt_len: How many tokens stand before the first that the model wrote.
+        prompt_len: Number of tokens before the model's first token.
         root_id: The first call of the conversation.
-        n_turns: How many calls.
+        n_turns: Number of calls.
     """
 
     input_ids: list[int]
@@ -127,16 +140,16 @@ class TrainingSequence:
 
     @property
     def n_trainable(self) -> int:
-        """How many tokens are trained on."""
+        """Return the number of tokens to train on."""
         return sum(self.loss_mask)
 
     def turn_lengths(self) -> list[int]:
-        """How many tokens the model wrote in each call."""
+        """Return the number of sampled tokens of each call."""
         return list(self._turn_lengths)
 
 
 class RolloutGraph:
-    """The answered calls of a session."""
+    """The answered calls of a session, each linked to a parent."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, TurnNode] = {}
@@ -146,10 +159,10 @@ class RolloutGraph:
         self._messages: dict[bytes, dict[str, Any]] = {}  # each once, however often it is sent
 
     def add_turn(self, node: TurnNode) -> TurnNode:
-        """Take a call in, and find which it goes on from, unless it says so itself.
+        """Add a call and find the parent, unless the call names a parent.
 
         Raises:
-            ValueError: There is a call of this name, or none of the name of its parent.
+            ValueError: The id is taken, or the named parent does not exist.
         """
         if node.node_id in self._nodes:
             raise ValueError(f"node_id={node.node_id!r}: there is such a call")
@@ -161,7 +174,7 @@ class RolloutGraph:
             node.parent_id = self._parent(node, chain)
         parent = self._nodes[node.parent_id] if node.parent_id is not None else None
         if parent is not None:
-            if _goes_on(node.prompt_ids, parent):  # share the numbers: a list of them is short
+            if _continues(node.prompt_ids, parent):  # share the numbers: a list of them is short
                 rest = node.context_ids(parent)
                 node.prompt_ids = parent.prompt_ids + parent.sampled_ids + rest
             else:
@@ -174,56 +187,56 @@ class RolloutGraph:
         if node.parent_id is not None:
             self._children[node.parent_id].append(node.node_id)
         if chain:
-            end = _next(chain[-1], _told(node.response_message))
+            end = _chain_digest(chain[-1], _canonical_text(node.response_message))
             self._by_end.setdefault(end, []).append(node.node_id)
         return node
 
     def nodes(self) -> list[TurnNode]:
-        """The calls, in the order in which they were asked."""
+        """Return the calls in order of request."""
         return sorted(self._nodes.values(), key=lambda node: node.index)
 
     def get(self, node_id: str) -> TurnNode:
-        """A call by its name.
+        """Return a call by id.
 
         Raises:
-            KeyError: There is none.
+            KeyError: There is no such call.
         """
         return self._nodes[node_id]
 
     def children(self, node_id: str) -> list[TurnNode]:
-        """The calls that go on from one."""
+        """Return the calls that continue a call."""
         return [self._nodes[name] for name in self._children[node_id]]
 
     def roots(self) -> list[TurnNode]:
-        """The first call of each conversation."""
+        """Return the first call of each conversation."""
         return [node for node in self.nodes() if node.parent_id is None]
 
     def leaves(self) -> list[TurnNode]:
-        """The calls that none goes on from."""
+        """Return the calls without continuation."""
         return [node for node in self.nodes() if not self._children[node.node_id]]
 
     def root_of(self, node_id: str) -> str:
-        """The name of the first call of a call's conversation."""
+        """Return the id of the first call of a call's conversation."""
         return self.path_to(node_id)[0].node_id
 
     def path_to(self, leaf_id: str) -> list[TurnNode]:
-        """The calls from the first of its conversation to this one."""
+        """Return the calls from the first of the conversation to this call."""
         path = [self._nodes[leaf_id]]
         while path[-1].parent_id is not None:
             path.append(self._nodes[path[-1].parent_id])
         return path[::-1]
 
     def paths(self) -> Iterator[list[TurnNode]]:
-        """The path to each leaf."""
+        """Iterate over the paths to all leaves."""
         for leaf in self.leaves():
             yield self.path_to(leaf.node_id)
 
     def forks(self) -> list[tuple[str, list[str]]]:
-        """The calls that more than one goes on from, and which."""
+        """Return the calls with several continuations, and the ids of these."""
         return [(name, list(after)) for name, after in self._children.items() if len(after) > 1]
 
     def discarded_nodes(self) -> list[TurnNode]:
-        """The calls whose answer led nowhere, since the agent asked just the same again."""
+        """Return the calls whose answers the agent dropped and asked for again."""
         asked_again = {node.retry_of for node in self._nodes.values() if node.retry_of}
         groups: dict[str, list[TurnNode]] = {}
         for node in self.nodes():
@@ -236,20 +249,21 @@ class RolloutGraph:
         return discarded
 
     def sequence_for(self, leaf_id: str) -> TrainingSequence:
-        """The sequence of tokens that ends with a call.
+        """Return the token sequence that ends with a call.
 
-        It begins at the first call of the conversation, or where the history was written in other
-        tokens than before: what came earlier is then context that was read, and no more.
+        It begins at the first call of the conversation, or where the history was last rendered in
+        other
+        tokens: everything before is then only context.
         """
         return self._sequence(self._exact_path(leaf_id), set())
 
     def sequences(self, *, without: Collection[str] = ()) -> list[TrainingSequence]:
-        """One for each call that no other goes on from in just its tokens.
+        """Return a sequence for each call whose exact tokens no other call continues.
 
-        A call that several of them share is trained on in the first of them only.
+        A call that several sequences share is trained on in the first only.
 
         Args:
-            without: Calls that none is to end with.
+            without: Calls that no sequence may end with.
         """
         on_from = {node.parent_id for node in self._nodes.values() if not self._is_first(node)}
         left_out = {*on_from, *without}
@@ -258,7 +272,7 @@ class RolloutGraph:
         return [self._sequence(self._exact_path(end.node_id), trained) for end in ends]
 
     def stats(self) -> dict[str, Any]:
-        """How many calls, conversations, ends, branches and retries."""
+        """Return the numbers of calls, conversations, leaves, forks and discarded calls."""
         return {
             "n_turns": len(self._nodes),
             "n_roots": len(self.roots()),
@@ -272,13 +286,13 @@ class RolloutGraph:
     def _parent(self, node: TurnNode, chain: list[bytes]) -> str | None:
         for at in range(len(chain) - 1, -1, -1):
             if ends := self._by_end.get(chain[at]):
-                exact = [one for one in ends if _goes_on(node.prompt_ids, self._nodes[one])]
+                exact = [one for one in ends if _continues(node.prompt_ids, self._nodes[one])]
                 return (exact or ends)[-1]
         return self._parent_by_tokens(node)
 
     def _parent_by_tokens(self, node: TurnNode) -> str | None:
-        """Where the messages tell nothing, tokens may: those of the longest call before."""
-        before = [one for one in self._nodes.values() if _goes_on(node.prompt_ids, one)]
+        """Return the longest earlier call that the prompt's tokens continue, or None."""
+        before = [one for one in self._nodes.values() if _continues(node.prompt_ids, one)]
         longest = max(
             before, key=lambda one: len(one.prompt_ids) + len(one.sampled_ids), default=None
         )
@@ -287,14 +301,14 @@ class RolloutGraph:
     def _retries(self, node: TurnNode, chain: list[bytes]) -> None:
         tools = json.dumps(node.request_tools, sort_keys=True, default=str)
         last = chain[-1] if chain else json.dumps(node.prompt_ids).encode()
-        asked = _next(last, tools)
+        asked = _chain_digest(last, tools)
         if (chain or node.prompt_ids) and asked in self._by_request:
             node.retry_of = self._by_request[asked]
         else:
             self._by_request[asked] = node.node_id
 
     def _share(self, node: TurnNode) -> None:
-        """An agent sends its whole history with each call: keep each message of it once."""
+        """Replace messages by equal messages of earlier calls, so that each is stored once."""
         shared = []
         for message in node.request_messages:
             key = hashlib.blake2b(
@@ -306,7 +320,7 @@ class RolloutGraph:
     # ------------------------------------------------------------------ tokens
 
     def _is_first(self, node: TurnNode) -> bool:
-        """No call before it ends in the tokens that it begins with."""
+        """Return whether a call starts a new token sequence."""
         if node.parent_id is None or node.rerendered:
             return True
         return bool(node.prompt_ids) != bool(self._nodes[node.parent_id].prompt_ids)
@@ -342,12 +356,12 @@ class RolloutGraph:
 
 
 def new_node_id() -> str:
-    """A name for a call."""
+    """Return a new id of a call."""
     return uuid.uuid4().hex[:12]
 
 
-def _goes_on(prompt: Sequence[int], parent: TurnNode) -> bool:
-    """Whether a prompt begins with all tokens of a call, and has some more."""
+def _continues(prompt: Sequence[int], parent: TurnNode) -> bool:
+    """Return whether a prompt begins with all tokens of a call, and is longer."""
     read, end = len(parent.prompt_ids), len(parent.prompt_ids) + len(parent.sampled_ids)
     return (
         0 < end < len(prompt)
@@ -361,26 +375,26 @@ def _goes_on(prompt: Sequence[int], parent: TurnNode) -> bool:
 
 
 def fingerprints(messages: Sequence[Mapping[str, Any]]) -> list[bytes]:
-    """For each message, a digest of it and all before it.
+    """Return, for each message, a digest of the conversation up to that message.
 
-    Two messages are the same if they say the same: agents send back what they were answered without
-    its empty fields, with text in blocks, or with the arguments of a call written anew.
+    Messages are equal if they have the same content: agents send answers back without empty fields,
+    with text in blocks, or with reformatted arguments of calls.
     """
     chain: list[bytes] = []
     before = b""
     for message in messages:
-        before = _next(before, _told(message))
+        before = _chain_digest(before, _canonical_text(message))
         chain.append(before)
     return chain
 
 
-def _next(before: bytes, told: str) -> bytes:
+def _chain_digest(before: bytes, told: str) -> bytes:
     return hashlib.blake2b(before + told.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def _told(message: Mapping[str, Any]) -> str:
+def _canonical_text(message: Mapping[str, Any]) -> str:
     role = message.get("role")
-    calls = [_called(call) for call in message.get("tool_calls") or ()]
+    calls = [_canonical_call(call) for call in message.get("tool_calls") or ()]
     told = [
         "system" if role == "developer" else role,
         _content(message.get("content")),
@@ -400,7 +414,7 @@ def _content(content: Any) -> Any:
     return content or ""
 
 
-def _called(call: Any) -> Any:
+def _canonical_call(call: Any) -> Any:
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping):
         return call

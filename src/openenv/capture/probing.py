@@ -1,4 +1,4 @@
-"""Whether a model's server tells what training needs, before anything is run with it."""
+"""Checks whether a model's server returns what training needs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from openenv.capture.completions import tokens_of
-from openenv.capture.dialects.base import calls_of, first_choice
-from openenv.capture.export import CURE
+from openenv.capture.completions import extract_tokens
+from openenv.capture.dialects.base import first_choice, list_calls
+from openenv.capture.export import TOKENS_REMEDY
 from openenv.capture.sessions import rollout_type_for
 from openenv.capture.upstream import InferenceClient, UpstreamError
 
@@ -35,24 +35,24 @@ _TOOL = {
 
 @dataclass
 class LLMReport:
-    """What a model's server was found to tell.
+    """The result of probing a model's server.
 
     Attributes:
-        ok: It can be used at all.
-        llm_url: Its address.
+        ok: True if the server can be used at all.
+        llm_url: The address.
         model: The model.
-        findings: What one should know, in words.
-        n_prompt_ids: How many tokens of a prompt it told.
-        n_completion_ids: How many of the answer.
-        served_models: The models that it serves.
-        capture_level: What it tells: ``tokens``, ``logprobs``, ``text``; empty if it is silent.
-        reachable: It answers.
-        param_fixes: What it was asked for the capture and refused.
-        tool_support: ``ok`` where it calls a tool that it is told to call, ``text`` where it
-            answers in words instead, ``refused``, or empty where that was not looked at.
-        logprobs_mode: ``processed`` where the log-probabilities are those of what is sampled from,
-            at its temperature; ``raw`` where they are the model's own at temperature 1; else
-            ``unknown``.
+        findings: Observations, as sentences.
+        n_prompt_ids: Number of prompt tokens that the server returned.
+        n_completion_ids: Number of completion tokens that the server returned.
+        served_models: The models that the server lists.
+        capture_level: The level that the server supports: ``tokens``, ``logprobs``, ``text``; empty
+            if it does not answer.
+        reachable: True if the server answers.
+        param_fixes: Request parameters that the server refused.
+        tool_support: ``ok`` if the model calls a tool when told to, ``text`` if it answers in words
+            instead, ``refused``, or empty if not checked.
+        logprobs_mode: ``processed`` if log-probabilities are those of the distribution that is
+            sampled from; ``raw`` if they are the model's own at temperature 1; else ``unknown``.
     """
 
     ok: bool
@@ -70,16 +70,16 @@ class LLMReport:
 
     @property
     def trainable(self) -> bool:
-        """It tells tokens and their log-probabilities."""
+        """True if the server returns tokens with log-probabilities."""
         return self.ok and self.capture_level == "tokens"
 
     @property
     def rollout_type(self) -> str:
-        """``train`` or ``eval``: what calls of it are good for."""
+        """Return ``train`` or ``eval``: the purpose that the server's answers allow."""
         return rollout_type_for("auto", self.capture_level)
 
     def summary(self) -> str:
-        """All of it in a few lines."""
+        """Return the report in a few lines."""
         if not self.reachable:
             return "\n".join([f"{self.llm_url} gave no answer", *self.findings])
         head = f"{self.model} at {self.llm_url}: it tells {self.capture_level or 'nothing'}"
@@ -97,17 +97,17 @@ def validate_llm(
     check_logprobs_mode: bool = True,
     check_tools: bool = True,
 ) -> LLMReport:
-    """Ask a model a few short questions, and see what its server tells. Nothing is raised.
+    """Probe a model's server with a few short questions. Failures are reported, not raised.
 
     Args:
-        llm_url: The base of its API.
-        model: What the server calls it.
-        provider: ``openai`` or ``anthropic``, whose API tells text only.
-        timeout: Seconds for each answer.
-        api_key: Its key.
+        llm_url: Base URL of the API.
+        model: The model's name on the server.
+        provider: ``openai`` or ``anthropic``, whose API returns text only.
+        timeout: Time limit for each answer, in seconds.
+        api_key: The API key.
         auth_header: The header of the key.
-        check_logprobs_mode: Whether to look at which log-probabilities it tells.
-        check_tools: Whether to look at whether it calls tools.
+        check_logprobs_mode: Check which log-probabilities the server returns.
+        check_tools: Check whether the model calls tools.
     """
     client = InferenceClient(
         llm_url,
@@ -131,10 +131,10 @@ def require_llm(
     auth_header: str = "Authorization",
     require_tokens: bool = False,
 ) -> LLMReport:
-    """What `validate_llm` says, if it is good.
+    """Probe a model's server and raise if it cannot be used.
 
     Raises:
-        RuntimeError: The model gives no answer, or, with `require_tokens`, its server tells no
+        RuntimeError: The model does not answer, or, with `require_tokens`, its server returns no
             tokens to train on.
     """
     report = validate_llm(
@@ -149,7 +149,7 @@ def require_llm(
     if not report.ok:
         raise RuntimeError(report.summary())
     if require_tokens and not report.trainable:
-        raise RuntimeError(f"{report.summary()}\n{CURE}")
+        raise RuntimeError(f"{report.summary()}\n{TOKENS_REMEDY}")
     return report
 
 
@@ -159,10 +159,10 @@ def list_models(
     api_key: str | None = None,
     auth_header: str = "Authorization",
 ) -> list[str]:
-    """The models that a server says it serves.
+    """Return the models that a server lists.
 
     Raises:
-        UpstreamError: It does not say.
+        UpstreamError: The server does not answer, or lists no models.
     """
 
     async def asked() -> list[str]:
@@ -213,7 +213,7 @@ async def _look_at_anthropic(client: InferenceClient, report: LLMReport) -> None
 async def _look_at_tokens(client: InferenceClient, report: LLMReport) -> None:
     completion = await client.completion(_question("Say: ok", 8))
     report.ok = report.reachable = True
-    tokens = tokens_of(completion, first_choice(completion))
+    tokens = extract_tokens(completion, first_choice(completion))
     report.n_prompt_ids, report.n_completion_ids = (
         len(tokens.prompt_ids),
         len(tokens.completion_ids),
@@ -233,7 +233,7 @@ async def _look_at_tools(client: InferenceClient, report: LLMReport) -> None:
         report.tool_support = "refused"
         report.findings.append(f"it refuses tools: {error}")
         return
-    called = calls_of(first_choice(completion).get("message") or {})
+    called = list_calls(first_choice(completion).get("message") or {})
     report.tool_support = "ok" if called else "text"
     if not called:
         report.findings.append(
@@ -243,8 +243,10 @@ async def _look_at_tools(client: InferenceClient, report: LLMReport) -> None:
 
 
 async def _look_at_logprobs(client: InferenceClient, report: LLMReport) -> None:
-    """At half the temperature, the log-probabilities of two tokens are twice as far apart, if they
-    are those of what is sampled from.
+    """Find out which log-probabilities the server returns.
+
+    At half the temperature, the log-probabilities of two tokens are twice as far apart if they are
+    those of the distribution that is sampled from.
     """
     apart = []
     for temperature in (1.0, 0.5):
@@ -265,7 +267,7 @@ async def _look_at_logprobs(client: InferenceClient, report: LLMReport) -> None:
 
 
 def _gap(completion: Mapping[str, Any]) -> float | None:
-    """How far apart the two likeliest first tokens are, in nats."""
+    """Return the difference between the two most likely first tokens, in nats."""
     told = (first_choice(completion).get("logprobs") or {}).get("content") or [{}]
     logprobs = sorted((one["logprob"] for one in told[0].get("top_logprobs") or ()), reverse=True)
     return logprobs[0] - logprobs[1] if len(logprobs) > 1 else None
@@ -283,7 +285,7 @@ def _names(models: Mapping[str, Any]) -> list[str]:
 
 
 def _run(asking: Coroutine[Any, Any, ResultT]) -> ResultT:
-    """Also where a loop runs: in a thread that has none."""
+    """Run a coroutine on a thread without event loop, so that callers may have a running loop."""
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(1) as threads:

@@ -1,4 +1,4 @@
-"""Agents that are programs of their own: played in an environment, and taken down by the proxy.
+"""Agents that are separate programs: run in an environment and recorded by the proxy.
 
     factory = ProgramSessionFactory(environment, server, ["mini", "--task", "{prompt}"])
     session = factory.create("Mend the test")
@@ -7,8 +7,7 @@
     reward = session.verify([]).env_reward
     session.close()
 
-That is what TRL's `HarnessRolloutWorker` does with it; `run_program` does it for
-`CLIHarnessAdapter`.
+TRL's `HarnessRolloutWorker` uses it in this way; `run_program` does so for `CLIHarnessAdapter`.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from openenv.agents.bridge import HarnessMCPBridge
-from openenv.capture.dialects.base import arguments_of, calls_of, text_of
+from openenv.capture.dialects.base import extract_text, list_calls, parse_arguments
 from openenv.capture.export import export_session, to_trace_entries, to_training_trace
 from openenv.capture.graph import TurnNode
 from openenv.capture.runner import CaptureServer
-from openenv.capture.sessions import Session
+from openenv.capture.sessions import CaptureSession
 from openenv.errors import InvalidActionError, OpenEnvError, ServerError, refusal
 from openenv.rewards.llm.client import LLMResponse, ToolCall
 from openenv.rollouts.harness.bridge import SessionMCPBridge
@@ -62,11 +61,11 @@ _MODEL_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "G
 
 
 class AgentFailed(OpenEnvError, RuntimeError):
-    """The agent's program could not be started, or asked the model nothing.
+    """An agent program that could not be started or never called the model.
 
     Attributes:
-        exit_code: How it ended; None where it could not be started.
-        output: The end of what it wrote.
+        exit_code: The exit code; None if the program could not be started.
+        output: The end of the program's output.
     """
 
     def __init__(self, message: str, exit_code: int | None = None, output: str = "") -> None:
@@ -76,27 +75,27 @@ class AgentFailed(OpenEnvError, RuntimeError):
 
 
 class ProgramSession(ResourceSession):
-    """An agent's program at work in an environment.
+    """An agent program at work in an environment.
 
-    The program is started at once, in a process group of its own and, unless `cwd` says otherwise,
-    in an empty directory. It finds the model by the environment variables of the common SDKs
+    The program is started immediately, in a process group of its own and, unless `cwd` is given, in
+    an empty directory. It finds the model through the environment variables of the common SDKs
     (``OPENAI_BASE_URL``, ``OPENAI_API_BASE``, ``OPENAI_API_KEY``, ``ANTHROPIC_BASE_URL``,
     ``ANTHROPIC_API_KEY``, ``GOOGLE_GEMINI_BASE_URL``, ``GEMINI_API_KEY``), its task in
-    ``OPENENV_TASK``, and the environment's tools, where there are any, as an MCP server at
+    ``OPENENV_TASK``, and the environment's tools, if there are any, as an MCP server at
     ``OPENENV_MCP_URL``.
 
     Args:
-        inner: The environment's session: what gives the task, the tools and the verdict. It is
-            closed with this one.
+        inner: The environment's session, which provides the task, the tools and the verdict. It is
+            closed together with this session.
         server: The proxy.
         command: The program and its arguments; ``{prompt}``, ``{base_url}``, ``{api_key}``,
-            ``{mcp_url}`` and ``{model}`` in them are filled in.
-        env: Further environment variables; likewise.
-        cwd: The directory that it is started in.
-        timeout_s: Seconds that it may take at most; None for no limit.
-        sampling: Settings of the sampler that stand before the agent's; see `training_sampling`.
-        max_model_calls: How many calls it may make; 0 for no limit.
-        metadata: Kept with the session of the proxy.
+            ``{mcp_url}`` and ``{model}`` are replaced.
+        env: Further environment variables, with the same replacements.
+        cwd: Working directory of the program.
+        timeout_s: Time limit of the program in seconds; None for no limit.
+        sampling: Sampling parameters that override the agent's; see `training_sampling`.
+        max_model_calls: Maximum number of model calls; 0 for no limit.
+        metadata: Stored with the proxy's session.
 
     Raises:
         AgentFailed: The program cannot be started.
@@ -124,7 +123,7 @@ class ProgramSession(ResourceSession):
         self._process: subprocess.Popen[bytes] | None = None
         self._output = bytearray()
         server.start()
-        self.captured: Session = server.registry.create(
+        self.captured: CaptureSession = server.registry.create(
             sampling=sampling, max_model_calls=max_model_calls, **(metadata or {})
         )
         try:
@@ -136,25 +135,25 @@ class ProgramSession(ResourceSession):
     # ------------------------------------------------------------------ the environment's session
 
     def initial_messages(self) -> list[Message]:
-        """What the task is, as the environment tells it."""
+        """Return the messages that describe the task."""
         return self.inner.initial_messages()
 
     def list_tools(self) -> list[Tool]:
-        """What the environment offers."""
+        """List the environment's tools."""
         return self.inner.list_tools()
 
     def call_tool(self, name: str, arguments: dict[str, Any]) -> ToolResult:
-        """Carry out one call in the environment, and note it."""
+        """Call a tool of the environment and record the call."""
         result = self.inner.call_tool(name, arguments)
         self.tool_trace.append(ToolTraceEntry(name, dict(arguments), result))
         return result
 
     def verify(self, transcript: list[Message], final_state: Any | None = None) -> VerifyResult:
-        """The environment's verdict."""
+        """Return the environment's verdict."""
         return self.inner.verify(transcript, final_state)
 
     def close(self) -> None:
-        """End the program and all that it has started, and close the environment's session."""
+        """End the program with all its children, and close the environment's session."""
         try:
             self._end()
             if self._bridge is not None:
@@ -168,14 +167,15 @@ class ProgramSession(ResourceSession):
     # ------------------------------------------------------------------ the program
 
     def wait_for_completion(self, timeout_s: float | None = None) -> int:
-        """Wait until the program is done; its exit status.
+        """Wait for the end of the program and return the exit status.
 
         Args:
-            timeout_s: Seconds; by default what is left of the session's own limit.
+            timeout_s: Time limit in seconds; by default the session's.
 
         Raises:
-            TimeoutError: It was not done in time; it is ended, and what it did is there.
-            AgentFailed: It has ended, and never asked the model.
+            TimeoutError: The program exceeded the limit and was ended; its calls so far are
+                recorded.
+            AgentFailed: The program ended without calling the model.
         """
         assert self._process is not None, "a session that is there has started its program"
         limit = self._timeout_s if timeout_s is None else timeout_s
@@ -196,23 +196,23 @@ class ProgramSession(ResourceSession):
 
     @property
     def output(self) -> str:
-        """The end of what the program wrote, both streams."""
+        """Return the end of the program's output, stdout and stderr together."""
         return bytes(self._output[-OUTPUT_BYTES:]).decode("utf-8", "replace")
 
     def fetch_proxy_trace(self) -> list[TraceEntry]:
-        """The calls of the model that can be trained on.
+        """Return the model calls to train on.
 
         Raises:
-            ValueError: They are not fit for that.
+            ValueError: The calls cannot be trained on.
         """
         entries: list[Any] = to_trace_entries(self.captured.graph, export_session(self.captured))
         return entries
 
     def fetch_training_trace(self) -> TrainingTrace:
-        """The same, checked.
+        """Return the model calls to train on, validated.
 
         Raises:
-            ValueError: They are not fit for that, or there is none.
+            ValueError: The calls cannot be trained on, or there are none.
         """
         return to_training_trace(self.captured.graph, export_session(self.captured))
 
@@ -220,17 +220,17 @@ class ProgramSession(ResourceSession):
         self, command: Sequence[str], env: Mapping[str, str], cwd: str | os.PathLike[str] | None
     ) -> None:
         if self.inner.list_tools():
-            self._bridge = HarnessMCPBridge(_Tools(self))
+            self._bridge = HarnessMCPBridge(_EnvironmentTools(self))
             self._bridge.start()
         if cwd is None:
             self._directory = tempfile.TemporaryDirectory(prefix="openenv-agent-")
             cwd = self._directory.name
         values = self._values()
-        filled = [_filled(word, values) for word in command]
+        filled = [_fill(word, values) for word in command]
         variables = {
-            **_inherited(),
+            **_inherited_environment(),
             **self._variables(values),
-            **{name: _filled(value, values) for name, value in env.items()},
+            **{name: _fill(value, values) for name, value in env.items()},
         }
         try:
             self._process = subprocess.Popen(  # nosec B603  # the operator's program, no shell
@@ -257,7 +257,7 @@ class ProgramSession(ResourceSession):
     def _values(self) -> dict[str, str]:
         messages = self.inner.initial_messages()
         return {
-            "prompt": "\n\n".join(text_of(one.get("content")) for one in messages),
+            "prompt": "\n\n".join(extract_text(one.get("content")) for one in messages),
             "base_url": f"{self.server.url}/v1",
             "api_key": self.captured.session_id,
             "mcp_url": self._bridge.url if self._bridge is not None else "",
@@ -280,7 +280,7 @@ class ProgramSession(ResourceSession):
         return variables | ({"OPENENV_MCP_URL": values["mcp_url"]} if values["mcp_url"] else {})
 
     def _end(self) -> None:
-        """End the program, and what it started: the whole of its group."""
+        """End the program and the process group."""
         process = self._process
         if process is None:
             return
@@ -298,13 +298,13 @@ class ProgramSession(ResourceSession):
 
 
 class ProgramSessionFactory(ResourceSessionFactory[ProgramSession]):
-    """Begins sessions in which a program plays.
+    """A factory of sessions in which a program plays.
 
     Args:
-        environment: Begins the environment's sessions.
-        server: The proxy; it is started with the first session.
+        environment: Factory of the environment's sessions.
+        server: The proxy; started with the first session.
         command: The program; see `ProgramSession`.
-        options: Those of `ProgramSession`.
+        options: Further options of `ProgramSession`.
     """
 
     def __init__(
@@ -322,7 +322,7 @@ class ProgramSessionFactory(ResourceSessionFactory[ProgramSession]):
     def create(
         self, task: Any, seed: int | None = None, episode_id: str | None = None
     ) -> ProgramSession:
-        """Begin one, for one task."""
+        """Begin a session for a task."""
         inner = self.environment.create(task, seed, episode_id)
         return ProgramSession(inner, self.server, self.command, **self.options)
 
@@ -330,16 +330,16 @@ class ProgramSessionFactory(ResourceSessionFactory[ProgramSession]):
 def run_program(
     bridge: SessionMCPBridge, session: ResourceSession, limits: HarnessRunLimits
 ) -> HarnessRolloutResult:
-    """The runner of a `CLIHarnessAdapter` whose sessions are `ProgramSession`.
+    """Run a `ProgramSession` to the end, as the runner of a `CLIHarnessAdapter`.
 
-    The result has the calls of the conversation that the agent ended with; a sub-agent's, and
-    branches that it left, are in the session's training trace only. `limits` are the program's
-    own business: give the session `max_model_calls`.
+    The result has the calls of the agent's last conversation; calls of sub-agents and abandoned
+    branches are only in the session's training trace. `limits` are not applied: pass
+    `max_model_calls` to the session.
 
     Raises:
-        TypeError: The session is none.
-        TimeoutError: The agent was not done in time.
-        AgentFailed: It never asked the model.
+        TypeError: The session is no `ProgramSession`.
+        TimeoutError: The agent exceeded its time limit.
+        AgentFailed: The agent never called the model.
     """
     del bridge, limits
     if not isinstance(session, ProgramSession):
@@ -361,7 +361,7 @@ def run_program(
     return result
 
 
-def _last_leaf(session: Session) -> TurnNode:
+def _last_leaf(session: CaptureSession) -> TurnNode:
     document = export_session(session)
     agents = {one["node_id"] for one in document["turns"] if one["role"] == "agent"}
     leaves = [node for node in session.graph.leaves() if node.node_id in agents]
@@ -370,14 +370,14 @@ def _last_leaf(session: Session) -> TurnNode:
 
 def _step(node: TurnNode) -> ModelStepResult:
     message = node.response_message
-    calls = [ToolCall(i, name, arguments_of(given)) for i, name, given in calls_of(message)]
-    reply = LLMResponse(text_of(message.get("content")), calls)
+    calls = [ToolCall(i, name, parse_arguments(given)) for i, name, given in list_calls(message)]
+    reply = LLMResponse(extract_text(message.get("content")), calls)
     logprobs = list(node.sampled_logprobs or ()) if node.has_tokens else []
     return ModelStepResult(reply, node.prompt_ids, node.sampled_ids, logprobs)
 
 
-class _Tools:
-    """The environment's tools, in the forms of MCP's wire."""
+class _EnvironmentTools:
+    """The environment's tools for the MCP bridge, in MCP's form."""
 
     def __init__(self, session: ProgramSession) -> None:
         self.session = session
@@ -412,14 +412,14 @@ class _Tools:
         return {"content": content, "isError": result.error is not None}
 
 
-def _inherited() -> dict[str, str]:
-    """This process's variables, without any key by which an agent could ask past the proxy."""
+def _inherited_environment() -> dict[str, str]:
+    """Return this process's variables without keys that would let an agent bypass the proxy."""
     return {
         name: value for name, value in without_keys(os.environ).items() if name not in _MODEL_KEYS
     }
 
 
-def _filled(word: str, values: Mapping[str, str]) -> str:
+def _fill(word: str, values: Mapping[str, str]) -> str:
     for name, value in values.items():
         word = word.replace("{" + name + "}", value)
     return word

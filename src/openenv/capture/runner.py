@@ -1,4 +1,4 @@
-"""A proxy in a thread of this process, for a trainer that starts agents itself."""
+"""A capture proxy on a thread of this process, for trainers that start agents themselves."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ GRACE_S = 1
 
 
 class CaptureServer:
-    """A proxy in front of a model, on a thread of its own.
+    """A capture proxy that runs on a thread.
 
         with CaptureServer(llm_url="http://localhost:8000/v1", model="Qwen/Qwen3-8B") as server:
             session = server.registry.create()
             # an agent with OPENAI_BASE_URL={server.url}/v1, OPENAI_API_KEY={session.session_id}
 
     Args:
-        llm_url: The base of the upstream's API.
-        model: What the upstream calls the model.
-        port: The port; 0 chooses a free one, which `url` tells.
-        host: The address to listen on; one that the agents reach.
-        options: Those of `create_app`.
+        llm_url: Base URL of the upstream's API.
+        model: The model's name on the upstream.
+        port: The port; 0 for a free port, which `url` contains after `start`.
+        host: The address to listen on, which agents must be able to reach.
+        options: Further options of `create_app`.
 
     Raises:
-        ValueError: `llm_url` is no address, or a value cannot be.
+        ValueError: `llm_url` is no URL, or an option is invalid.
     """
 
     def __init__(
@@ -49,38 +49,38 @@ class CaptureServer:
         self.host = host
         self.port = port
         self.app = create_app(llm_url=llm_url, model=model, **options)
-        self._server: _Server | None = None
+        self._server: _CaptureUvicorn | None = None
         self._thread: threading.Thread | None = None
 
     @property
     def registry(self) -> SessionRegistry:
-        """The sessions."""
+        """Return the registry of sessions."""
         registry: SessionRegistry = self.app.state.registry
         return registry
 
     @property
     def inference(self) -> InferenceClient:
-        """What asks the upstream."""
+        """Return the client of the upstream."""
         client: InferenceClient = self.app.state.inference
         return client
 
     @property
     def url(self) -> str:
-        """Its address, without ``/v1``."""
+        """Return the proxy's address, without ``/v1``."""
         return f"http://{self.host}:{self.port}"
 
     def start(self, timeout_s: float = 30.0) -> None:
-        """Listen. It is no error to call it again.
+        """Start listening; do nothing if already started.
 
         Raises:
             OSError: The port is taken.
-            TimeoutError: It did not come up in time.
+            TimeoutError: The server did not start in time.
         """
         if self._thread is not None:
             return
         bound = bind(self.host, self.port)
         self.port = bound.getsockname()[1]
-        self._server = server = _Server(_config(self.app))
+        self._server = server = _CaptureUvicorn(_config(self.app))
         run = {"sockets": [bound]}
         self._thread = threading.Thread(
             target=server.run, kwargs=run, name="openenv-capture", daemon=True
@@ -91,7 +91,7 @@ class CaptureServer:
             raise TimeoutError(f"the proxy did not come up in {timeout_s:g} s")
 
     def stop(self, timeout_s: float = 10.0) -> None:
-        """Stop; calls that are under way are given up. It may be called again."""
+        """Stop the server and abandon running calls. Idempotent."""
         thread, self._thread = self._thread, None
         if thread is None or self._server is None:
             return
@@ -107,7 +107,7 @@ class CaptureServer:
 
 
 def serve_app(app: Any, bound: socket.socket) -> None:
-    """Serve a proxy in this thread, on a socket that listens, until SIGINT or SIGTERM."""
+    """Serve a proxy on this thread, on a listening socket, until SIGINT or SIGTERM."""
     uvicorn.Server(_config(app)).run(sockets=[bound])
 
 
@@ -121,8 +121,8 @@ def _config(app: Any) -> uvicorn.Config:
     )
 
 
-class _Server(uvicorn.Server):
-    """Tells when it is up, and stops at once: uvicorn looks every 0.1 s."""
+class _CaptureUvicorn(uvicorn.Server):
+    """A uvicorn server that signals startup, and stops at once instead of polling every 0.1 s."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -135,7 +135,7 @@ class _Server(uvicorn.Server):
         await self._told.wait()
 
     def stop(self) -> None:
-        """Stop, from any thread."""
+        """Stop the server, from any thread."""
         if self.is_up.is_set():
             self._loop.call_soon_threadsafe(self._told.set)
         self.should_exit = True

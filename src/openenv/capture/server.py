@@ -1,8 +1,12 @@
-"""The proxy: agents call a model through it by the API that they know, and it takes down each call.
+"""The capture proxy: an application that forwards agents' model calls and records each.
 
 agent  ── POST /v1/chat/completions (or responses, messages, :generateContent) ──▶  proxy
        ◀─────────────────────────── the same API, streamed or not ─────────────────
 proxy  ── POST /v1/chat/completions, with logprobs and return_token_ids ──▶  upstream model
+
+Invariants: a call is recorded before the agent learns that its answer is complete, so that no agent
+acts on an unrecorded answer; a call that cannot be recorded is answered with an error. Work for an
+agent that disconnects is cancelled, including the upstream request.
 """
 
 from __future__ import annotations
@@ -22,23 +26,23 @@ from starlette.routing import Route
 from openenv._internal.json import read_json
 from openenv.capture.answers import (
     EVENTS,
+    AgentDisconnected,
     EventResponse,
-    Gone,
-    failed,
-    refused,
-    status_of,
-    unless_gone,
+    build_error,
+    build_upstream_error,
+    cancel_on_disconnect,
+    error_status,
 )
-from openenv.capture.calls import Call, as_chunk, budget_stop
-from openenv.capture.completions import Gathered
+from openenv.capture.calls import ModelCall, build_budget_stop, to_chunk
+from openenv.capture.completions import CompletionAssembler
 from openenv.capture.detection import APIType, detect
 from openenv.capture.dialects import DIALECTS
-from openenv.capture.dialects.base import Dialect, EventStream, Unsupported
+from openenv.capture.dialects.base import Dialect, EventStream, UnsupportedRequest
 from openenv.capture.export import export_session, to_trace_entries
-from openenv.capture.passing import pass_on
+from openenv.capture.forwarding import forward_call
 from openenv.capture.sessions import (
+    CaptureSession,
     OnCall,
-    Session,
     SessionLimitError,
     SessionRegistry,
     extract_api_key,
@@ -57,10 +61,10 @@ __all__ = ["DEFAULT_MAX_BODY_BYTES", "create_app"]
 logger = logging.getLogger(__name__)
 
 DEFAULT_MAX_BODY_BYTES = 64 * 2**20
-OnEnd = Callable[[Session], None]
+OnEnd = Callable[[CaptureSession], None]
 
 
-class _TooLarge(Exception):
+class _BodyTooLarge(Exception):
     pass
 
 
@@ -83,31 +87,32 @@ def create_app(
     on_end: OnEnd | None = None,
     on_call: OnCall | None = None,
 ) -> Starlette:
-    """The application of a proxy; its `state` has the `registry` of sessions and the `inference`
-    client.
+    """Create the proxy's application.
+
+    Its `state` has the `registry` of sessions and the `inference` client.
 
     Args:
-        llm_url: The base of the upstream's API, such as ``http://localhost:8000/v1``.
-        model: What the upstream calls the model; None passes on what agents call it.
-        require_registered: Whether a session has to be made (``POST /sessions``) before its key is
-            let in. Otherwise any key is a session's from its first call on.
-        max_output_tokens: How many tokens an answer may have at most; None for no limit.
+        llm_url: Base URL of the upstream's API, such as ``http://localhost:8000/v1``.
+        model: The model's name on the upstream; None to pass on the agent's name.
+        require_registered: Accept only keys of sessions made by ``POST /sessions``. Otherwise any
+            key opens a session with its first call.
+        max_output_tokens: Maximum number of tokens of an answer; None for no limit.
         api_key: The upstream's key. Agents never see it.
-        auth_header: The header that the upstream wants it in.
-        provider: ``openai`` for an upstream of OpenAI's form, ``anthropic`` for Anthropic's API.
-        capture_level: ``tokens``, ``logprobs`` or ``text``: what the upstream is asked for.
-        admin_key: The key of whoever makes and reads sessions; None lets everybody make one, and
-            whoever knows a session's id read it, but nobody list them.
-        max_model_calls: How many calls a session may make; 0 for no limit.
-        max_session_tokens: How many tokens a session may read and write in all; likewise.
-        max_sessions: How many sessions there may be at a time.
-        max_body_bytes: The largest request.
-        timeout_s: Seconds that the upstream may be silent.
-        on_end: Called with each session that is deleted, or is there when the proxy ends.
-        on_call: Called with each session and call, when it is answered or has failed.
+        auth_header: The header in which the upstream expects the key.
+        provider: ``openai`` for an OpenAI-compatible upstream, ``anthropic`` for Anthropic's API.
+        capture_level: ``tokens``, ``logprobs`` or ``text``: what to request from the upstream.
+        admin_key: The key required to make and read sessions. If None, anybody may make a session
+            and read one by id, but nobody may list them.
+        max_model_calls: Maximum number of calls of a session; 0 for no limit.
+        max_session_tokens: Maximum number of tokens read and written in a session; 0 for no limit.
+        max_sessions: Maximum number of sessions at a time.
+        max_body_bytes: Maximum size of a request.
+        timeout_s: Time in seconds that the upstream may be silent.
+        on_end: Called with each session that is deleted or still open when the proxy ends.
+        on_call: Called with the session and each call that is answered or has failed.
 
     Raises:
-        ValueError: `llm_url` is no address, or a value cannot be.
+        ValueError: `llm_url` is no URL, or an option is invalid.
     """
     client = InferenceClient(
         llm_url,
@@ -126,8 +131,8 @@ def create_app(
         max_tokens=max_session_tokens,
         on_call=on_call,
     )
-    desk = _Desk(registry, client, admin_key, on_end or (lambda session: None))
-    proxy = _Proxy(registry, client, max_output_tokens, max_body_bytes)
+    desk = _SessionEndpoints(registry, client, admin_key, on_end or (lambda session: None))
+    proxy = _AgentEndpoints(registry, client, max_output_tokens, max_body_bytes)
     app = Starlette(
         routes=[
             Route("/health", desk.health),
@@ -150,8 +155,8 @@ def create_app(
 # ------------------------------------------------------------------ calls of agents
 
 
-class _Proxy:
-    """Answers agents."""
+class _AgentEndpoints:
+    """The endpoints for agents."""
 
     def __init__(
         self,
@@ -166,37 +171,37 @@ class _Proxy:
         self.max_body_bytes = max_body_bytes
 
     async def models(self, request: Request) -> Response:
-        """What models there are, to agents that ask first."""
+        """List the models, for agents that ask first."""
         if self._session(request) is None:
-            return _unknown(DIALECTS[detect(request.url.path, request.headers, {})])
+            return _unknown_key(DIALECTS[detect(request.url.path, request.headers, {})])
         if self.client.served_model:
             data = [{"id": self.client.served_model, "object": "model", "owned_by": "upstream"}]
             return JSONResponse({"object": "list", "data": data})
         try:
             return JSONResponse(await self.client.list_models())
         except UpstreamError as error:
-            return failed(DIALECTS[APIType.OPENAI_CHAT], error)
+            return build_upstream_error(DIALECTS[APIType.OPENAI_CHAT], error)
 
     async def call(self, request: Request) -> Response:
-        """One call of a model."""
+        """Answer a model call."""
         path = request.url.path
         guessed = DIALECTS[detect(path, request.headers, {})]
         try:
             session = self._session(request)
             if session is None:
-                return _unknown(guessed)
-            raw = await _body(request, self.max_body_bytes)
+                return _unknown_key(guessed)
+            raw = await _read_body(request, self.max_body_bytes)
             body = read_json(raw)
         except SessionLimitError as error:
-            return refused(guessed, 429, str(error))
-        except _TooLarge:
-            return refused(guessed, 413, f"the request is over {self.max_body_bytes} bytes")
+            return build_error(guessed, 429, str(error))
+        except _BodyTooLarge:
+            return build_error(guessed, 413, f"the request is over {self.max_body_bytes} bytes")
         except ClientDisconnect:
             return Response(status_code=499)
         except ValueError as error:
-            return refused(guessed, 400, f"the request is no JSON: {error}")
+            return build_error(guessed, 400, f"the request is no JSON: {error}")
         if not isinstance(body, dict):
-            return refused(guessed, 400, "the request is no JSON object")
+            return build_error(guessed, 400, "the request is no JSON object")
         if path.rstrip("/").endswith("/count_tokens"):
             return await self._count_tokens(body)
         api = detect(path, request.headers, body)
@@ -204,12 +209,14 @@ class _Proxy:
             return await self._answer(request, session, DIALECTS[api], api, body, raw)
         except OSError as error:  # of `on_call`: what cannot be recorded is not answered
             logger.error("a call could not be recorded: %s", error)
-            return refused(DIALECTS[api], 500, f"the call could not be recorded: {error.strerror}")
+            return build_error(
+                DIALECTS[api], 500, f"the call could not be recorded: {error.strerror}"
+            )
 
     async def _answer(
         self,
         request: Request,
-        session: Session,
+        session: CaptureSession,
         dialect: Dialect,
         api: APIType,
         body: dict[str, Any],
@@ -219,41 +226,45 @@ class _Proxy:
         streams = dialect.wants_stream(request.url.path, body)
         if session.over_budget:
             session.budget_stop_count += 1
-            return _said(dialect, body, budget_stop(str(body.get("model") or "")), streams)
-        call = Call(session, dialect, body, self.max_output_tokens, names)
+            return _answer_at_once(
+                dialect, body, build_budget_stop(str(body.get("model") or "")), streams
+            )
+        call = ModelCall(session, dialect, body, self.max_output_tokens, names)
         session.model_calls += 1
         if self.client.provider == "anthropic":
             if api is not APIType.ANTHROPIC:
                 words = "the upstream is Anthropic's: it is called by POST /v1/messages only"
-                call.failed("refused", 400, words)
-                return refused(dialect, 400, words)
-            answering = pass_on(call, self.client, request.headers, raw)
+                call.record_failure("refused", 400, words)
+                return build_error(dialect, 400, words)
+            answering = forward_call(call, self.client, request.headers, raw)
         else:
             try:
                 call.read()
-            except Unsupported as error:
-                call.failed("refused", 400, str(error))
-                return refused(dialect, 400, str(error))
+            except UnsupportedRequest as error:
+                call.record_failure("refused", 400, str(error))
+                return build_error(dialect, 400, str(error))
             answering = self._streamed(call) if streams else self._whole(call)
         try:
-            return await unless_gone(request, answering)
-        except Gone:
-            call.failed("abandoned", None, "the agent hung up before it was answered")
+            return await cancel_on_disconnect(request, answering)
+        except AgentDisconnected:
+            call.record_failure("abandoned", None, "the agent hung up before it was answered")
             return Response(status_code=499)
         except UpstreamError as error:
-            call.failed("upstream", status_of(error), str(error))
-            return failed(dialect, error)
+            call.record_failure("upstream", error_status(error), str(error))
+            return build_upstream_error(dialect, error)
 
-    async def _whole(self, call: Call) -> Response:
+    async def _whole(self, call: ModelCall) -> Response:
         completion = await self.client.completion(call.chat, call.wished)
         if not completion.get("choices"):
-            raise UpstreamTransportError(f"the upstream answered no choices: {_short(completion)}")
+            raise UpstreamTransportError(
+                f"the upstream answered no choices: {_abbreviate(completion)}"
+            )
         answer = call.dialect.from_chat(completion, call.body)
-        call.answered(completion, call.dialect.response_id(answer))
+        call.record_answer(completion, call.dialect.response_id(answer))
         return JSONResponse(answer)
 
-    async def _streamed(self, call: Call) -> Response:
-        """Its status is the upstream's, so its answer begins when the upstream's has."""
+    async def _streamed(self, call: ModelCall) -> Response:
+        """Stream an answer, after the first chunk of the upstream has arrived."""
         async with contextlib.AsyncExitStack() as stack:
             chunks = await stack.enter_async_context(self.client.stream(call.chat, call.wished))
             first = await anext(chunks, None)
@@ -264,7 +275,7 @@ class _Proxy:
             return EventResponse(events)
 
     async def _count_tokens(self, body: dict[str, Any]) -> Response:
-        """As vLLM counts them; what another upstream would count is not known."""
+        """Count tokens as vLLM does; other upstreams cannot."""
         dialect = DIALECTS[APIType.ANTHROPIC]
         try:
             if self.client.provider == "anthropic":
@@ -275,9 +286,9 @@ class _Proxy:
             counted = await self.client.post("/../tokenize", {"model": model, **told})
             return JSONResponse({"input_tokens": int(counted["count"])})
         except (UpstreamError, KeyError, ValueError):
-            return refused(dialect, 404, "this upstream does not count tokens")
+            return build_error(dialect, 404, "this upstream does not count tokens")
 
-    def _session(self, request: Request) -> Session | None:
+    def _session(self, request: Request) -> CaptureSession | None:
         headers = dict(request.headers)
         if "key" in request.query_params:  # as Google's clients may send it
             headers.setdefault("x-goog-api-key", request.query_params["key"])
@@ -285,39 +296,41 @@ class _Proxy:
 
 
 async def _events(
-    call: Call,
+    call: ModelCall,
     first: list[dict[str, Any]],
     rest: AsyncIterator[list[dict[str, Any]]],
     stack: contextlib.AsyncExitStack,
 ) -> AsyncGenerator[str, None]:
-    """The events of an answer; it is taken down before the agent is told that it is over."""
-    gathered, events = Gathered(), call.dialect.stream(call.body)
+    """Yield the events of an answer; record the call before the final event."""
+    gathered, events = CompletionAssembler(), call.dialect.stream(call.body)
     try:
         async with stack:
             yield ""
-            yield _added(gathered, events, first)
+            yield _add_chunks(gathered, events, first)
             async for chunks in rest:
-                yield _added(gathered, events, chunks)
+                yield _add_chunks(gathered, events, chunks)
         if not gathered.is_ended:
             raise UpstreamTransportError("the upstream's stream does not say why it ended")
         completion = gathered.completion()
         ending = events.end(completion)
-        call.answered(completion, events.answer_id)
+        call.record_answer(completion, events.answer_id)
     except UpstreamError as error:
-        call.failed("broken", None, str(error), gathered)
+        call.record_failure("broken", None, str(error), gathered)
         yield events.error(str(error))
     except OSError as error:  # of `on_call`
         logger.error("a call could not be recorded: %s", error)
         yield events.error(f"the call could not be recorded: {error.strerror}")
     except (asyncio.CancelledError, GeneratorExit):
-        call.failed("abandoned", None, "the agent hung up amid its answer", gathered)
+        call.record_failure("abandoned", None, "the agent hung up amid its answer", gathered)
         raise
     else:
         yield ending
 
 
-def _added(gathered: Gathered, events: EventStream, chunks: list[dict[str, Any]]) -> str:
-    """The events of some chunks, which are gathered too."""
+def _add_chunks(
+    gathered: CompletionAssembler, events: EventStream, chunks: list[dict[str, Any]]
+) -> str:
+    """Add chunks to the completion and return the resulting events."""
     told = []
     for chunk in chunks:
         gathered.add(chunk)
@@ -325,41 +338,41 @@ def _added(gathered: Gathered, events: EventStream, chunks: list[dict[str, Any]]
     return "".join(told)
 
 
-async def _body(request: Request, limit: int) -> bytes:
+async def _read_body(request: Request, limit: int) -> bytes:
     if int(request.headers.get("content-length") or 0) > limit:
-        raise _TooLarge
+        raise _BodyTooLarge
     body = bytearray()
     async for part in request.stream():
         body += part
         if len(body) > limit:
-            raise _TooLarge
+            raise _BodyTooLarge
     return bytes(body)
 
 
-def _said(
+def _answer_at_once(
     dialect: Dialect, body: Mapping[str, Any], completion: dict[str, Any], streams: bool
 ) -> Response:
     if not streams:
         return JSONResponse(dialect.from_chat(completion, body))
     events = dialect.stream(body)
-    text = events.chunk(as_chunk(completion)) + events.end(completion)
+    text = events.chunk(to_chunk(completion)) + events.end(completion)
     return Response(text, headers=EVENTS)
 
 
-def _unknown(dialect: Dialect) -> Response:
+def _unknown_key(dialect: Dialect) -> Response:
     words = "unknown API key: it has to be the id of a session, which POST /sessions makes"
-    return refused(dialect, 401, words)
+    return build_error(dialect, 401, words)
 
 
-def _short(value: Any) -> str:
+def _abbreviate(value: Any) -> str:
     return json.dumps(value)[:200]
 
 
 # ------------------------------------------------------------------ making and reading sessions
 
 
-class _Desk:
-    """Makes sessions, and shows what was taken down."""
+class _SessionEndpoints:
+    """The endpoints for making and reading sessions."""
 
     def __init__(
         self,
@@ -399,12 +412,12 @@ class _Desk:
         if (refusal := self._refusal(request)) is not None:
             return refusal
         try:
-            raw = await _body(request, 2**20)
+            raw = await _read_body(request, 2**20)
             body = read_json(raw or b"{}")
             session = self.registry.create(**_creation(body))
         except SessionLimitError as error:
             return _error(429, str(error))
-        except _TooLarge:
+        except _BodyTooLarge:
             return _error(413, "the request is over 1 MiB")
         except (TypeError, ValueError) as error:
             return _error(400, str(error))
@@ -433,7 +446,7 @@ class _Desk:
         def wants(name: str) -> bool:
             return request.query_params.get(name, "") in ("1", "true")
 
-        def document(session: Session) -> dict[str, Any]:
+        def document(session: CaptureSession) -> dict[str, Any]:
             return export_session(
                 session,
                 include_discarded=wants("include_discarded"),
@@ -444,7 +457,7 @@ class _Desk:
         return self._shown(request, document)
 
     async def entries(self, request: Request) -> Response:
-        def entries(session: Session) -> dict[str, Any]:
+        def entries(session: CaptureSession) -> dict[str, Any]:
             document = export_session(session)
             found = to_trace_entries(session.graph, document)
             return {"session_id": session.session_id, "entries": found}
@@ -460,7 +473,9 @@ class _Desk:
         self.on_end(session)
         return JSONResponse({"deleted": True})
 
-    def _shown(self, request: Request, show: Callable[[Session], dict[str, Any]]) -> Response:
+    def _shown(
+        self, request: Request, show: Callable[[CaptureSession], dict[str, Any]]
+    ) -> Response:
         if (refusal := self._refusal(request)) is not None:
             return refusal
         session = self.registry.get(request.path_params["session_id"])
@@ -486,7 +501,7 @@ def _creation(body: Any) -> dict[str, Any]:
     return {**metadata, **body}
 
 
-def _summary(session: Session) -> dict[str, Any]:
+def _summary(session: CaptureSession) -> dict[str, Any]:
     return {
         "session_id": session.session_id,
         "idle_s": round(session.idle_seconds, 1),

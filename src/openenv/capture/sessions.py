@@ -1,4 +1,4 @@
-"""Sessions of the proxy: whose calls are whose. The key that an agent sends names its session."""
+"""Sessions of the proxy, identified by the API key that an agent sends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from openenv.rollouts.harness.training import training_sampling
 __all__ = [
     "FailedCall",
     "OnCall",
-    "Session",
+    "CaptureSession",
     "SessionLimitError",
     "SessionRegistry",
     "clean_session_id",
@@ -36,22 +36,22 @@ _SESSION_HEADERS = ("x-session-id", "session_id", "x-claude-code-session-id", "x
 
 
 class SessionLimitError(OpenEnvError, RuntimeError):
-    """There are as many sessions as there may be."""
+    """A session beyond the maximum number."""
 
 
 @dataclass
 class FailedCall:
-    """A call that was not answered in full; nothing of it is trained on.
+    """A call without a complete answer, which is never trained on.
 
     Attributes:
-        index: Its place among the calls of the session.
+        index: Position among the calls of the session.
         kind: ``refused`` (the proxy did not pass it on), ``upstream`` (an error of the upstream),
-            ``broken`` (the upstream's stream broke off) or ``abandoned`` (the agent hung up).
-        status: The status that the agent was answered; None where its answer had begun, or it had
-            gone.
+            ``broken`` (the upstream's stream broke off) or ``abandoned`` (the agent disconnected).
+        status: The status of the answer; None if the answer had begun or the agent had
+            disconnected.
         message: What happened.
-        request_messages: What was asked.
-        partial_message: What had come of the answer.
+        request_messages: The messages of the request.
+        partial_message: The received part of the answer.
     """
 
     index: int
@@ -62,33 +62,33 @@ class FailedCall:
     partial_message: dict[str, Any] | None = None
 
 
-OnCall = Callable[["Session", "TurnNode | FailedCall"], None]
+OnCall = Callable[["CaptureSession", "TurnNode | FailedCall"], None]
 
 
 @dataclass
-class Session:
-    """What is known of one agent's calls.
+class CaptureSession:
+    """The recorded calls and limits of an agent.
 
     Attributes:
-        session_id: Its name. It is the key too, where the session was made beforehand; else a
-            digest of it, since an agent may have sent a key that is a secret elsewhere.
-        created_at: When it began; seconds since 1970.
-        graph: Its answered calls.
-        metadata: Whatever it was made with.
-        findings: What happened that one should know, in words.
-        last_turn_at: When a call was last answered.
-        upstream_errors: How many calls the upstream did not answer.
+        session_id: The id. It is also the key if the session was made beforehand; otherwise a
+            digest of the key, since an agent may have sent a key that is secret elsewhere.
+        created_at: Start time in seconds since 1970.
+        graph: The answered calls.
+        metadata: Data that the session was created with.
+        findings: Noteworthy events, as sentences.
+        last_turn_at: Time of the latest answer.
+        upstream_errors: Number of calls that the upstream did not answer.
         capture_level: ``tokens``, ``logprobs`` or ``text``; empty for the server's.
         purpose: ``auto``, ``train`` or ``eval``.
-        eval_sampling: Settings of the sampler for calls that do not say otherwise.
-        model_calls: How many calls it made.
-        max_model_calls: How many it may make; 0 for no limit.
-        max_tokens: How many tokens it may read and write in all; 0 for no limit.
-        budget_stop_count: How many calls were told to stop since it had made or read that many.
-        sampling: Settings of the sampler that stand before the agent's own, so that what is trained
-            on was sampled as the trainer thinks; see `training_sampling`.
-        failures: The calls that failed.
-        n_tokens: How many tokens it has read and written.
+        eval_sampling: Default sampling parameters for calls that have none.
+        model_calls: Number of calls made.
+        max_model_calls: Maximum number of calls; 0 for no limit.
+        max_tokens: Maximum number of tokens read and written; 0 for no limit.
+        budget_stop_count: Number of calls that were told to stop because a limit was reached.
+        sampling: Sampling parameters that override the agent's, so that the data is sampled as the
+            trainer assumes; see `training_sampling`.
+        failures: The failed calls.
+        n_tokens: Number of tokens read and written.
         on_call: Called with each call that is answered or has failed.
     """
 
@@ -116,46 +116,46 @@ class Session:
 
     @property
     def over_budget(self) -> bool:
-        """It has made all the calls, or used all the tokens, that it may."""
+        """True if the maximum number of calls or tokens is reached."""
         return 0 < self.max_model_calls <= self.model_calls or (
             0 < self.max_tokens <= self.n_tokens
         )
 
     @property
     def idle_seconds(self) -> float:
-        """Seconds since a call was answered, or since it began."""
+        """Return the seconds since the latest answer, or since the start."""
         return time.time() - (self.last_turn_at or self.created_at)
 
-    def answered(self, node: TurnNode) -> TurnNode:
-        """Take a call in that was answered."""
+    def record_answer(self, node: TurnNode) -> TurnNode:
+        """Record an answered call."""
         self.graph.add_turn(node)
         self.last_turn_at = time.time()
         if self.on_call is not None:
             self.on_call(self, node)
         return node
 
-    def failed(self, call: FailedCall) -> None:
-        """Take a call in that was not."""
+    def record_failure(self, call: FailedCall) -> None:
+        """Record a failed call."""
         self.failures.append(call)
         if self.on_call is not None:
             self.on_call(self, call)
 
     def next_index(self) -> int:
-        """The place of a call that begins now."""
+        """Return the index for a new call."""
         self._calls += 1
         return self._calls - 1
 
 
 class SessionRegistry:
-    """All sessions of a proxy, by their keys. It may be used from any thread.
+    """The sessions of a proxy by key. Thread-safe.
 
     Args:
-        require_registered: Whether a session has to be made before its key is let in; otherwise
-            any key is a session's from its first call on.
-        max_sessions: How many there may be.
-        capture_level: That of a session that names none.
-        max_model_calls: That of a session that names none.
-        max_tokens: Likewise.
+        require_registered: Accept only keys of sessions made with `create`; otherwise any key opens
+            a session with its first call.
+        max_sessions: Maximum number of sessions.
+        capture_level: Default for sessions.
+        max_model_calls: Default for sessions.
+        max_tokens: Default for sessions.
         on_call: Called with each call that is answered or has failed.
     """
 
@@ -175,8 +175,8 @@ class SessionRegistry:
         self.capture_level = capture_level
         self.max_model_calls = max_model_calls
         self.max_tokens = max_tokens
-        self._by_key: dict[str, Session] = {}
-        self._by_id: dict[str, Session] = {}
+        self._by_key: dict[str, CaptureSession] = {}
+        self._by_id: dict[str, CaptureSession] = {}
         self._lock = threading.Lock()
 
     def create(
@@ -190,23 +190,23 @@ class SessionRegistry:
         max_tokens: int | None = None,
         sampling: Mapping[str, Any] | None = None,
         **metadata: Any,
-    ) -> Session:
+    ) -> CaptureSession:
         """Make a session; its id is the key that its agent has to send.
 
         Args:
             session_id: The id; by default one that cannot be guessed.
-            capture_level: Of this session; empty for the server's.
-            purpose: ``train`` for a session that has to give tokens, ``eval`` for one that is not
-                trained on, ``auto`` for whatever the level of capture allows.
-            eval_sampling: Settings of the sampler for calls that do not say otherwise.
-            max_model_calls: How many calls it may make; None for the server's limit, 0 for none.
-            max_tokens: How many tokens it may read and write; likewise.
-            sampling: Settings of the sampler that stand before the agent's own.
-            metadata: Kept with it.
+            capture_level: Level of this session; empty for the server's.
+            purpose: ``train`` for a session that must have tokens, ``eval`` for one that is not
+                trained on, ``auto`` for whatever the capture level allows.
+            eval_sampling: Default sampling parameters for calls that have none.
+            max_model_calls: Maximum number of calls; None for the server's limit, 0 for none.
+            max_tokens: Maximum number of tokens; None for the server's limit, 0 for none.
+            sampling: Sampling parameters that override the agent's.
+            metadata: Stored with the session.
 
         Raises:
-            ValueError: There is such a session, or a value cannot be.
-            SessionLimitError: There are as many sessions as there may be.
+            ValueError: The id is taken, or a value is invalid.
+            SessionLimitError: The maximum number of sessions is reached.
         """
         if session_id is not None and clean_session_id(session_id) is None:
             raise ValueError(
@@ -219,7 +219,7 @@ class SessionRegistry:
             raise ValueError(f"purpose={purpose!r}: expected one of {', '.join(_PURPOSES)}")
         key = session_id or f"s{secrets.token_hex(16)}"
         return self._add(
-            Session(
+            CaptureSession(
                 key,
                 metadata=dict(metadata),
                 capture_level=capture_level or self.capture_level,
@@ -232,15 +232,15 @@ class SessionRegistry:
             )
         )
 
-    def get(self, session_id: str | None) -> Session | None:
-        """A session by its id."""
+    def get(self, session_id: str | None) -> CaptureSession | None:
+        """Return a session by id, or None."""
         return self._by_id.get(session_id or "")
 
-    def resolve(self, headers: Mapping[str, str], body: Mapping[str, Any]) -> Session | None:
-        """The session of a call, by the key that it came with.
+    def resolve(self, headers: Mapping[str, str], body: Mapping[str, Any]) -> CaptureSession | None:
+        """Return the session of a call by the key in the headers, or None.
 
         Raises:
-            SessionLimitError: It would be a new one, and there are as many as there may be.
+            SessionLimitError: The key would open a session beyond the maximum number.
         """
         del body
         key = extract_api_key(headers)
@@ -251,7 +251,7 @@ class SessionRegistry:
             return session
         name = "k" + hashlib.sha256(key.encode()).hexdigest()[:16]
         return self._add(
-            Session(
+            CaptureSession(
                 name,
                 capture_level=self.capture_level,
                 max_model_calls=self.max_model_calls,
@@ -261,15 +261,15 @@ class SessionRegistry:
         )
 
     def list_ids(self) -> list[str]:
-        """The ids of all sessions."""
+        """Return the ids of all sessions."""
         return list(self._by_id)
 
-    def sessions(self) -> list[Session]:
-        """All sessions."""
+    def sessions(self) -> list[CaptureSession]:
+        """Return all sessions."""
         return list(self._by_id.values())
 
     def delete(self, session_id: str) -> bool:
-        """Forget a session; whether there was one."""
+        """Remove a session; return whether there was one."""
         with self._lock:
             session = self._by_id.pop(session_id, None)
             if session is not None:
@@ -277,7 +277,7 @@ class SessionRegistry:
         return session is not None
 
     def summary(self) -> list[dict[str, Any]]:
-        """A line for each session."""
+        """Return a summary of each session."""
         return [
             {
                 "session_id": session.session_id,
@@ -291,7 +291,7 @@ class SessionRegistry:
             for session in self.sessions()
         ]
 
-    def _add(self, session: Session) -> Session:
+    def _add(self, session: CaptureSession) -> CaptureSession:
         session.on_call = self.on_call
         with self._lock:
             if session.session_id in self._by_id:
@@ -308,19 +308,19 @@ class SessionRegistry:
 
 
 def rollout_type_for(purpose: str, capture_level: str) -> str:
-    """``train`` where there are tokens to train on, and they are meant for it; else ``eval``."""
+    """Return ``train`` if tokens are captured and may be trained on, else ``eval``."""
     return "train" if capture_level == "tokens" and purpose != "eval" else "eval"
 
 
 def clean_session_id(value: Any) -> str | None:
-    """A session's id, if it can be one."""
+    """Return a valid session id, or None for any other value."""
     if isinstance(value, str) and _SESSION_ID.fullmatch(value):
         return value
     return None
 
 
 def extract_api_key(headers: Mapping[str, str]) -> str | None:
-    """The key of a call, in whichever header its API has it."""
+    """Return the key of a call, from whichever header the API uses."""
     lower = {name.lower(): value for name, value in headers.items()}
     scheme, _, bearer = lower.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and bearer.strip():
@@ -332,7 +332,7 @@ def extract_api_key(headers: Mapping[str, str]) -> str | None:
 
 
 def extract_harness_session(headers: Mapping[str, str], body: Mapping[str, Any]) -> str | None:
-    """What an agent calls its own session, if it says so: an agent may have sub-agents."""
+    """Return the agent's own name for its session, or None. An agent may have sub-agents."""
     lower = {name.lower(): value for name, value in headers.items()}
     for name in _SESSION_HEADERS:
         if lower.get(name):
@@ -346,7 +346,7 @@ def extract_harness_session(headers: Mapping[str, str], body: Mapping[str, Any])
 
 
 def same_key(offered: str | None, expected: str) -> bool:
-    """Whether two keys are the same, in a time that tells nothing of them."""
+    """Compare two keys in constant time."""
     return hmac.compare_digest((offered or "").encode(), expected.encode())
 
 

@@ -1,4 +1,4 @@
-"""The model behind the proxy: asked by its own API, for its tokens too."""
+"""The client of the model behind the proxy, which also requests tokens."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ __all__ = [
     "UpstreamTimeoutError",
     "UpstreamTransportError",
     "auth_headers",
-    "events_of",
-    "object_of",
+    "read_events",
+    "parse_object",
     "openai_api_base",
-    "whole_body",
+    "read_body",
 ]
 
 CaptureLevel = Literal["tokens", "logprobs", "text"]
@@ -46,20 +46,20 @@ MAX_ANSWER_BYTES = 256 * 2**20  # of an answer, and of one event of a stream
 
 
 class UpstreamError(OpenEnvError, RuntimeError):
-    """The upstream model did not answer a call."""
+    """A call that the upstream model did not answer."""
 
 
 class UpstreamRequestError(UpstreamError):
-    """The call cannot be put to this upstream."""
+    """A call that cannot be sent to this upstream."""
 
 
 class UpstreamHTTPError(UpstreamError):
-    """The upstream answered by an error.
+    """An error status from the upstream.
 
     Attributes:
-        status_code: Its status.
-        body: What it said: JSON, or text.
-        retry_after: When to ask again, as it said.
+        status_code: The status.
+        body: The body: JSON, or text.
+        retry_after: The ``Retry-After`` header, if any.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class UpstreamHTTPError(UpstreamError):
 
     @property
     def text(self) -> str:
-        """What it said, in words."""
+        """Return the message in the error's body."""
         body: Any = self.body
         for name in ("error", "message"):
             if isinstance(body, dict) and name in body:
@@ -85,46 +85,47 @@ class UpstreamHTTPError(UpstreamError):
 
 
 class UpstreamTimeoutError(UpstreamError, TimeoutError):
-    """The upstream was silent for too long."""
+    """An upstream that was silent for too long."""
 
 
 class UpstreamTransportError(UpstreamError, ConnectionError):
-    """The upstream cannot be reached, or its answer broke off."""
+    """An upstream that cannot be reached, or broke off its answer."""
 
 
 def auth_headers(api_key: str | None, header: str = "Authorization") -> dict[str, str]:
-    """The header of a key: behind ``Bearer`` in Authorization, as it is in any other."""
+    """Return the header of a key: as ``Bearer`` in Authorization, unchanged in any other."""
     if not api_key:
         return {}
     return {header: f"Bearer {api_key}" if header.lower() == "authorization" else api_key}
 
 
 def openai_api_base(url: str) -> str:
-    """The base of an API of OpenAI's form: with ``/v1``, unless the address has a path."""
+    """Return the base URL of an OpenAI-compatible API: with ``/v1``, unless the URL has a path."""
     url = url.rstrip("/")
     _, _, behind = url.partition("://")
     return url if "/" in behind else f"{url}/v1"
 
 
 class InferenceClient:
-    """Asks one model.
+    """A client of an upstream model.
 
-    An upstream that does not know what is asked for beside the agent's own words (an error 400 that
-    names it) is asked again without; `refused` says what that was. What the agent asked is never
-    left out.
+    If the upstream does not know a parameter that the proxy added (an error 400 that names it), the
+    request is repeated without; `refused` has these parameters. Parameters of the agent are never
+    dropped.
 
     Args:
-        base_url: Of an API of OpenAI's form (``http://localhost:8000/v1``), or of Anthropic's.
-        served_model: What the model is called there; None keeps what the agent calls it.
-        api_key: Its key.
+        base_url: Base URL of an OpenAI-compatible API (``http://localhost:8000/v1``), or
+            Anthropic's.
+        served_model: The model's name on the upstream; None to keep the agent's name.
+        api_key: The API key.
         auth_header: The header of the key.
-        capture_level: What is asked for: ``tokens`` (with their log-probabilities), ``logprobs``,
-            or ``text``.
-        provider: ``openai`` for the API of OpenAI's form, ``anthropic`` for Anthropic's own.
-        timeout_s: Seconds that it may be silent in an answer.
+        capture_level: What to request: ``tokens`` (with log-probabilities), ``logprobs``, or
+            ``text``.
+        provider: ``openai`` for an OpenAI-compatible API, ``anthropic`` for Anthropic's.
+        timeout_s: Time in seconds that the upstream may be silent during an answer.
 
     Raises:
-        ValueError: `base_url` is no address, or `capture_level` or `provider` is none of these.
+        ValueError: `base_url` is no URL, or `capture_level` or `provider` is unknown.
     """
 
     def __init__(
@@ -158,60 +159,61 @@ class InferenceClient:
     async def completion(
         self, request: Mapping[str, Any], wished: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """The chat completion of a request, whole.
+        """Request a chat completion.
 
         Args:
-            request: As an agent puts it.
-            wished: What is added to it, unless the upstream refuses that.
+            request: The agent's request.
+            wished: Fields to add unless the upstream refuses them.
 
         Raises:
-            UpstreamError: There is none.
+            UpstreamError: There is no completion.
         """
         asked = {**request, "stream": False}
-        async with self._asked("/chat/completions", asked, wished or {}) as answer:
-            return object_of(await whole_body(answer))
+        async with self._open_answer("/chat/completions", asked, wished or {}) as answer:
+            return parse_object(await read_body(answer))
 
     @contextlib.asynccontextmanager
     async def stream(
         self, request: Mapping[str, Any], wished: Mapping[str, Any] | None = None
     ) -> AsyncIterator[AsyncIterator[list[dict[str, Any]]]]:
-        """The chunks of the chat completion of a request, at a time all that have come; see
-        `completion`.
+        """Request a streamed chat completion, and yield lists of chunks on arrival.
+
+        See `completion` for the arguments.
 
         Raises:
-            UpstreamError: There is none, or, in the block, it broke off.
+            UpstreamError: There is no completion, or, inside the block, the stream broke off.
         """
         options = {**(request.get("stream_options") or {}), "include_usage": True}
         asked = {**request, "stream": True, "stream_options": options}
-        async with self._asked("/chat/completions", asked, wished or {}) as answer:
+        async with self._open_answer("/chat/completions", asked, wished or {}) as answer:
             yield _chunks(answer)
 
     async def list_models(self) -> dict[str, Any]:
-        """The models that the upstream serves, as its API has them.
+        """Return the upstream's list of models, in the upstream's form.
 
         Raises:
-            UpstreamError: It does not say.
+            UpstreamError: The upstream does not answer.
         """
         async with self._request("GET", "/models", {}, b"") as answer:
-            return object_of(await whole_body(answer))
+            return parse_object(await read_body(answer))
 
     async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """What the upstream answers at another path of its API; ``/..`` leaves ``/v1``.
+        """POST to another path of the upstream's API and return the answer; ``/..`` leaves ``/v1``.
 
         Raises:
-            UpstreamError: It does not.
+            UpstreamError: The upstream does not answer.
         """
         async with self._request("POST", path, {}, json.dumps(body).encode()) as answer:
-            return object_of(await whole_body(answer))
+            return parse_object(await read_body(answer))
 
     @contextlib.asynccontextmanager
-    async def passed(
+    async def forward(
         self, path: str, body: bytes, headers: Mapping[str, str]
     ) -> AsyncIterator[StreamedAnswer]:
-        """The answer to a call that is passed on as it is, with further headers.
+        """Forward a request unchanged, with further headers, and yield the answer.
 
         Raises:
-            UpstreamError: It is an error, or there is none.
+            UpstreamError: The answer is an error, or there is none.
         """
         async with self._request("POST", path, headers, body) as answer:
             yield answer
@@ -220,8 +222,8 @@ class InferenceClient:
         """Close the connections."""
         await self._connections.aclose()
 
-    def _prepared(self, request: Mapping[str, Any], wished: Mapping[str, Any]) -> dict[str, Any]:
-        """A request as the upstream is sent it, with what is asked for the capture."""
+    def _prepare(self, request: Mapping[str, Any], wished: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the request to send, with the parameters that capture adds."""
         asked = {**wished, **_ASKED[self.capture_level]}
         added = {name: value for name, value in asked.items() if name not in self.refused}
         model = {"model": self.served_model} if self.served_model else {}
@@ -231,11 +233,11 @@ class InferenceClient:
         return {**request, **added, **model}
 
     @contextlib.asynccontextmanager
-    async def _asked(
+    async def _open_answer(
         self, path: str, request: dict[str, Any], wished: Mapping[str, Any]
     ) -> AsyncIterator[StreamedAnswer]:
         while True:
-            sent = json.dumps(self._prepared(request, wished)).encode()
+            sent = json.dumps(self._prepare(request, wished)).encode()
             refused: set[str] = set()
             async with contextlib.AsyncExitStack() as stack:
                 try:
@@ -250,7 +252,7 @@ class InferenceClient:
             self.refused |= refused
 
     def _refused_in(self, error: UpstreamHTTPError, wished: Mapping[str, Any]) -> set[str]:
-        """What of that which was added the upstream does not take."""
+        """Return the added parameters that an error of the upstream names."""
         if error.status_code not in (400, 422):
             return set()
         added = ({*_ASKED[self.capture_level]} | {*wished}) - self.refused
@@ -281,11 +283,11 @@ class InferenceClient:
             raise UpstreamTimeoutError(f"{self.base_url}: {error}") from error
 
 
-async def whole_body(answer: StreamedAnswer) -> bytes:
-    """Return the whole body of an answer.
+async def read_body(answer: StreamedAnswer) -> bytes:
+    """Read the whole body of an answer.
 
     Raises:
-        UpstreamTransportError: It is larger than `MAX_ANSWER_BYTES`.
+        UpstreamTransportError: The body is larger than `MAX_ANSWER_BYTES`.
     """
     body = await answer.read(MAX_ANSWER_BYTES + 1)
     if len(body) > MAX_ANSWER_BYTES:
@@ -293,23 +295,23 @@ async def whole_body(answer: StreamedAnswer) -> bytes:
     return body
 
 
-def object_of(body: bytes) -> dict[str, Any]:
-    """The JSON object that an upstream sent.
+def parse_object(body: bytes) -> dict[str, Any]:
+    """Parse a JSON object from the upstream.
 
     Raises:
-        UpstreamTransportError: It is none.
+        UpstreamTransportError: The data is no JSON object.
     """
     try:
         value = from_json(body)
     except ValueError:
-        value = _leniently(body)
+        value = _parse_leniently(body)
     if not isinstance(value, dict):
         raise UpstreamTransportError(f"the upstream answered no JSON object: {body[:200]!r}")
     return value
 
 
-def _leniently(body: bytes) -> Any:
-    """JSON with half a pair of surrogates, which some servers send, and the strict refuse."""
+def _parse_leniently(body: bytes) -> Any:
+    """Parse JSON with lone surrogates, which some servers send and the strict parser refuses."""
     try:
         return read_json(body)
     except ValueError as error:
@@ -326,16 +328,17 @@ def _text_or_json(body: bytes) -> dict[str, Any] | str:
 
 
 async def _chunks(answer: StreamedAnswer) -> AsyncIterator[list[dict[str, Any]]]:
-    """The chunks of a stream: at a time all that have come.
+    """Yield lists of the chunks of a stream on arrival.
 
     Raises:
-        UpstreamTransportError: It is no stream, or told of an error, or ended without ``[DONE]``.
+        UpstreamTransportError: The answer is no stream, contains an error, or ended without
+            ``[DONE]``.
     """
     if "text/event-stream" not in answer.headers.get("content-type", ""):
         raise UpstreamTransportError("the upstream answered a stream by what is none")
-    async for events in events_of(answer):
+    async for events in read_events(answer):
         is_over = events[-1] == b"[DONE]"
-        chunks = [object_of(data) for data in (events[:-1] if is_over else events)]
+        chunks = [parse_object(data) for data in (events[:-1] if is_over else events)]
         for chunk in chunks:
             if "error" in chunk:
                 words = f"the upstream failed amid the stream: {chunk['error']}"
@@ -348,12 +351,11 @@ async def _chunks(answer: StreamedAnswer) -> AsyncIterator[list[dict[str, Any]]]
     raise UpstreamTransportError("the upstream's stream ended before its time")
 
 
-async def events_of(answer: StreamedAnswer) -> AsyncIterator[list[bytes]]:
-    """Yield the data of the server-sent events of an answer (WHATWG HTML, 9.2), without their
-    names: at a time all that have come.
+async def read_events(answer: StreamedAnswer) -> AsyncIterator[list[bytes]]:
+    """Yield lists of the data of server-sent events (WHATWG HTML, 9.2) on arrival.
 
     Raises:
-        UpstreamTransportError: One event is larger than `MAX_ANSWER_BYTES`.
+        UpstreamTransportError: An event is larger than `MAX_ANSWER_BYTES`.
     """
     unread, data = list[bytes](), list[bytes]()
     async for part in answer.parts():

@@ -1,4 +1,4 @@
-"""What a trainer should know of captured calls before it trains on them."""
+"""Checks of captured calls before training."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _NEUTRAL = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was found.
+    """A result of a check.
 
     Attributes:
-        level: ``FATAL`` (nothing can be trained on), ``WARN`` or ``INFO``.
-        code: What it is, in a word.
-        detail: What was seen.
+        level: ``FATAL`` (cannot be trained on), ``WARN`` or ``INFO``.
+        code: The kind of finding.
+        detail: The observation, as text.
     """
 
     level: str
@@ -46,7 +46,7 @@ class Finding:
 
 @dataclass
 class Report:
-    """What was found."""
+    """A list of findings."""
 
     findings: list[Finding] = field(default_factory=list)
 
@@ -56,23 +56,23 @@ class Report:
 
     @property
     def fatal(self) -> list[Finding]:
-        """Those that are fatal."""
+        """Return the fatal findings."""
         return [one for one in self.findings if one.level == FATAL]
 
     @property
     def ok(self) -> bool:
-        """None is fatal."""
+        """True if there are no fatal findings."""
         return not self.fatal
 
     def text(self) -> str:
-        """All, a line each."""
+        """Return all findings, a line each."""
         return "\n".join(map(str, self.findings))
 
 
 def check_rollout(
     graph: RolloutGraph, *, capture_level: str = "tokens", budget_stop_count: int = 0
 ) -> Report:
-    """What is to be known of a session's calls."""
+    """Check the calls of a session and report findings."""
     report, nodes, stats = Report(), graph.nodes(), graph.stats()
     if not nodes:
         report.add(FATAL, "no_turns", "no call was answered: the agent never reached the model")
@@ -100,7 +100,7 @@ def check_rollout(
 
 
 def check_sequence(sequence: TrainingSequence, *, min_trainable: int = 1) -> Report:
-    """Whether a sequence can be trained on."""
+    """Check whether a sequence can be trained on."""
     report = Report()
     if not sequence.input_ids:
         report.add(FATAL, "no_tokens", "its tokens are not known")
@@ -118,9 +118,9 @@ def check_sequence(sequence: TrainingSequence, *, min_trainable: int = 1) -> Rep
 
 
 def _check_sampling(report: Report, nodes: Sequence[TurnNode]) -> None:
-    bent = [node for node in nodes if bending(node.sampling_params)]
+    bent = [node for node in nodes if find_distortions(node.sampling_params)]
     if bent:
-        names = sorted({name for node in bent for name in bending(node.sampling_params)})
+        names = sorted({name for node in bent for name in find_distortions(node.sampling_params)})
         report.add(
             WARN,
             "bent_sampling",
@@ -129,8 +129,8 @@ def _check_sampling(report: Report, nodes: Sequence[TurnNode]) -> None:
         )
 
 
-def bending(sampling: dict[str, Any]) -> list[str]:
-    """The settings of a sampler that bend the model's own distribution."""
+def find_distortions(sampling: dict[str, Any]) -> list[str]:
+    """Return the sampling parameters that distort the model's own distribution."""
     names = [name for name, fine in _NEUTRAL.items() if sampling.get(name, fine[0]) not in fine]
     names += [name for name, value in sampling.items() if value is True]
     return names + (["temperature"] if sampling.get("temperature") == 0 else [])

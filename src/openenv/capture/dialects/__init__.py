@@ -1,4 +1,4 @@
-"""The APIs that agents call models by, each to and from chat completions."""
+"""The model APIs of agents, each with conversions to and from chat completions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages of Anthropic's API."""
+"""The Messages API of Anthropic."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from openenv.capture.dialects.base import (
     Dialect,
     Earlier,
     EventStream,
-    Unsupported,
-    arguments_of,
-    calls_of,
-    content_of,
+    UnsupportedRequest,
+    build_content,
+    encode_event,
+    extract_text,
     first_choice,
-    sse,
-    text_of,
+    list_calls,
+    parse_arguments,
 )
 
 __all__ = ["Anthropic"]
@@ -48,9 +48,9 @@ class Anthropic(Dialect):
     def to_chat(self, body: Mapping[str, Any], earlier: Earlier) -> dict[str, Any]:
         messages = body.get("messages")
         if not isinstance(messages, list):
-            raise Unsupported("messages: expected a list")
+            raise UnsupportedRequest("messages: expected a list")
         chat = {name: body[name] for name in _SAME if body.get(name) is not None}
-        system = text_of(body.get("system"))
+        system = extract_text(body.get("system"))
         told: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
         for message in messages:
             told += _assistant(message) if message.get("role") == "assistant" else _user(message)
@@ -70,12 +70,12 @@ class Anthropic(Dialect):
             "role": "assistant",
             "model": asked.get("model") or completion.get("model"),
             "content": list(_blocks(choice.get("message") or {})),
-            **_stopped(choice),
+            **_stop_reason(choice),
             "usage": _usage(completion),
         }
 
     def stream(self, asked: Mapping[str, Any]) -> EventStream:
-        return _Events(asked)
+        return AnthropicEvents(asked)
 
     def error(self, status: int, message: str, body: Any = None) -> dict[str, Any]:
         if isinstance(body, dict) and body.get("type") == "error":
@@ -95,20 +95,22 @@ def _user(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     for block in content or ():
         if block.get("type") == "tool_result":
             inner = block.get("content")
-            told = content_of([_part(one) for one in inner]) if isinstance(inner, list) else inner
+            told = (
+                build_content([_part(one) for one in inner]) if isinstance(inner, list) else inner
+            )
             result = {"role": "tool", "tool_call_id": block.get("tool_use_id")}
             results.append({**result, "content": told or ""})
         else:
             parts.append(_part(block))
     role = message.get("role", "user")
-    return results + ([{"role": role, "content": content_of(parts)}] if parts else [])
+    return results + ([{"role": role, "content": build_content(parts)}] if parts else [])
 
 
 def _assistant(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     content = message.get("content")
     if isinstance(content, str):
         return [{"role": "assistant", "content": content}]
-    told: dict[str, Any] = {"role": "assistant", "content": text_of(content) or None}
+    told: dict[str, Any] = {"role": "assistant", "content": extract_text(content) or None}
     calls, thoughts = [], []
     for block in content or ():
         kind = block.get("type")
@@ -121,7 +123,7 @@ def _assistant(message: Mapping[str, Any]) -> list[dict[str, Any]]:
         elif kind == "thinking":
             thoughts.append(block.get("thinking") or "")
         elif kind not in ("text", "redacted_thinking"):
-            raise Unsupported(f"a block of type {kind!r} in a message of the assistant")
+            raise UnsupportedRequest(f"a block of type {kind!r} in a message of the assistant")
     if calls:
         told["tool_calls"] = calls
     if any(thoughts):
@@ -141,12 +143,12 @@ def _part(block: Mapping[str, Any]) -> dict[str, Any]:
         return {"type": "image_url", "image_url": {"url": source.get("url")}}
     if kind == "document" and source.get("type") == "text":
         return {"type": "text", "text": source.get("data") or ""}
-    raise Unsupported(f"a block of type {kind!r} cannot be put to a model of OpenAI's form")
+    raise UnsupportedRequest(f"a block of type {kind!r} cannot be put to a model of OpenAI's form")
 
 
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     if tool.get("type") not in (None, "custom"):
-        raise Unsupported(
+        raise UnsupportedRequest(
             f"the tool {tool.get('name')!r} is one that Anthropic's servers carry out "
             f"({tool['type']}): take it out of the agent's tools"
         )
@@ -169,21 +171,21 @@ def _choice(choice: Mapping[str, Any]) -> dict[str, Any]:
 # ------------------------------------------------------------------ answers
 
 
-def reasoning_of(message: Mapping[str, Any]) -> str:
-    """What a model has thought, where the server tells it apart."""
+def extract_reasoning(message: Mapping[str, Any]) -> str:
+    """Return the model's reasoning, if the server separates it from the answer."""
     return next((message[name] for name in _REASONING if message.get(name)), "")
 
 
 def _blocks(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    if thought := reasoning_of(message):
+    if thought := extract_reasoning(message):
         yield {"type": "thinking", "thinking": thought, "signature": ""}
     if message.get("content"):
         yield {"type": "text", "text": message["content"]}
-    for number, name, arguments in calls_of(message):
-        yield {"type": "tool_use", "id": number, "name": name, "input": arguments_of(arguments)}
+    for number, name, arguments in list_calls(message):
+        yield {"type": "tool_use", "id": number, "name": name, "input": parse_arguments(arguments)}
 
 
-def _stopped(choice: Mapping[str, Any]) -> dict[str, Any]:
+def _stop_reason(choice: Mapping[str, Any]) -> dict[str, Any]:
     at = choice.get("stop_reason")  # vLLM: what it stopped at
     if isinstance(at, str) and choice.get("finish_reason") == "stop":
         return {"stop_reason": "stop_sequence", "stop_sequence": at}
@@ -202,8 +204,8 @@ def _id(completion: Mapping[str, Any]) -> str:
     return number if number.startswith("msg_") else f"msg_{number}"
 
 
-class _Events(EventStream):
-    """The events of a message: its blocks, one after the other."""
+class AnthropicEvents(EventStream):
+    """The event stream of a message: content blocks in sequence."""
 
     def __init__(self, asked: Mapping[str, Any]) -> None:
         self.asked = asked
@@ -214,7 +216,7 @@ class _Events(EventStream):
     def chunk(self, chunk: Mapping[str, Any]) -> str:
         events = "" if self.begun else self._begin(chunk)
         delta = first_choice(chunk).get("delta") or {}
-        if thought := reasoning_of(delta):
+        if thought := extract_reasoning(delta):
             events += self._block("thinking", {"thinking": "", "signature": ""})
             events += self._delta({"type": "thinking_delta", "thinking": thought})
         if delta.get("content"):
@@ -232,7 +234,7 @@ class _Events(EventStream):
 
     def end(self, completion: Mapping[str, Any]) -> str:
         events = ("" if self.begun else self._begin(completion)) + self._close()
-        delta = _stopped(first_choice(completion))
+        delta = _stop_reason(first_choice(completion))
         ending = {"type": "message_delta", "delta": delta, "usage": _usage(completion)}
         return events + _event(ending) + _event({"type": "message_stop"})
 
@@ -275,4 +277,4 @@ class _Events(EventStream):
 
 
 def _event(data: Mapping[str, Any]) -> str:
-    return sse(data, str(data["type"]))
+    return encode_event(data, str(data["type"]))

@@ -1,4 +1,4 @@
-"""What the proxy needs of an API: requests and answers, to and from chat completions."""
+"""The interface of a model API: conversion of requests and answers to and from chat completions."""
 
 from __future__ import annotations
 
@@ -15,85 +15,86 @@ from openenv.errors import OpenEnvError
 __all__ = [
     "Dialect",
     "EventStream",
-    "Unsupported",
-    "arguments_of",
-    "calls_of",
-    "content_of",
+    "UnsupportedRequest",
+    "parse_arguments",
+    "list_calls",
+    "build_content",
     "first_choice",
-    "sse",
-    "text_of",
+    "encode_event",
+    "extract_text",
 ]
 
 Earlier = Callable[[str], Sequence[Mapping[str, Any]]]
 
 
-class Unsupported(OpenEnvError, ValueError):
-    """A call asks for what chat completions cannot give, or is malformed."""
+class UnsupportedRequest(OpenEnvError, ValueError):
+    """A request that is malformed, or that chat completions cannot express."""
 
 
 class EventStream(ABC):
-    """One answer, as the events of an API: made of the chunks of a chat completion.
+    """The events of an answer in an API's form, made from the chunks of a chat completion.
 
     Attributes:
-        answer_id: The id by which the agent may refer to the answer later, if it may.
+        answer_id: The id by which the agent may refer to the answer later; None if the API has no
+            such ids.
     """
 
     answer_id: str | None = None
 
     @abstractmethod
     def chunk(self, chunk: Mapping[str, Any]) -> str:
-        """The events of one chunk; empty where it makes none."""
+        """Return the events for a chunk; "" if there are none."""
 
     @abstractmethod
     def end(self, completion: Mapping[str, Any]) -> str:
-        """The events after the last; `completion` is the whole."""
+        """Return the final events; `completion` is the whole answer."""
 
     @abstractmethod
     def error(self, message: str) -> str:
-        """The event that tells the agent that no more comes, and why."""
+        """Return the event that tells the agent why the stream ends early."""
 
 
 class Dialect(ABC):
-    """One API."""
+    """The conversions for a model API."""
 
     @abstractmethod
     def to_chat(self, body: Mapping[str, Any], earlier: Earlier) -> dict[str, Any]:
-        """The chat request that a call amounts to.
+        """Convert a request to a chat request.
 
         Args:
-            body: The call's.
-            earlier: Gives the messages up to and with an answer of this session, by its id, but
-                for the instructions of its call.
+            body: The body of the request.
+            earlier: Returns the messages up to and including an earlier answer of the session, by
+                its id, without the instructions of that call.
 
         Raises:
-            Unsupported: There is none.
+            Unsupported: There is no equivalent chat request.
         """
 
     @abstractmethod
     def from_chat(self, completion: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to a call, of the chat completion of its request."""
+        """Convert a chat completion to the answer of the API."""
 
     @abstractmethod
     def stream(self, asked: Mapping[str, Any]) -> EventStream:
-        """What makes the events of an answer."""
+        """Return a converter of chunks to events."""
 
     @abstractmethod
     def error(self, status: int, message: str, body: Any = None) -> dict[str, Any]:
-        """An error as this API has it; `body` is what an upstream said."""
+        """Return an error in the form of the API; `body` is the upstream's error, if any."""
 
     def wants_stream(self, path: str, body: Mapping[str, Any]) -> bool:
-        """Whether a call wants its answer in parts."""
+        """Return whether a request asks for a streamed answer."""
         del path
         return bool(body.get("stream"))
 
     def response_id(self, answer: Mapping[str, Any]) -> str | None:
-        """The id by which the agent may refer to an answer later."""
+        """Return the id by which the agent may refer to an answer later, or None."""
         del answer
         return None
 
 
-def sse(data: Mapping[str, Any], event: str | None = None) -> str:
-    """One server-sent event."""
+def encode_event(data: Mapping[str, Any], event: str | None = None) -> str:
+    """Encode a server-sent event."""
     head = "" if event is None else f"event: {event}\n"
     try:
         told = to_json(data).decode()
@@ -103,24 +104,24 @@ def sse(data: Mapping[str, Any], event: str | None = None) -> str:
 
 
 def first_choice(completion: Mapping[str, Any]) -> dict[str, Any]:
-    """The first choice of a completion or chunk; empty where there is none."""
+    """Return the first choice of a completion or chunk, or an empty dictionary."""
     choices = completion.get("choices") or [{}]
     choice: dict[str, Any] = choices[0]
     return choice
 
 
-def calls_of(message: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """The calls of tools in a message: id, name, arguments as text."""
+def list_calls(message: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return the tool calls of a message: id, name, arguments as text."""
     return [
         (call.get("id") or "", call["function"]["name"], call["function"].get("arguments") or "")
         for call in message.get("tool_calls") or ()
     ]
 
 
-def arguments_of(text: str) -> dict[str, Any]:
-    """The arguments of a call, for an API that has them as an object.
+def parse_arguments(text: str) -> dict[str, Any]:
+    """Parse the arguments of a tool call.
 
-    A model may have written what is none: the agent then finds it, whole, as ``invalid_json``.
+    A model may write invalid JSON. The agent then gets the whole text as ``invalid_json``.
     """
     try:
         value = read_json(text or "{}")
@@ -129,8 +130,8 @@ def arguments_of(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {"invalid_json": text}
 
 
-def text_of(content: Any) -> str:
-    """The text of a content: as it is, or of its blocks."""
+def extract_text(content: Any) -> str:
+    """Return the text of a message's content, joined if it is a list of blocks."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):
@@ -139,8 +140,8 @@ def text_of(content: Any) -> str:
     return ""
 
 
-def content_of(parts: Sequence[dict[str, Any]]) -> str | list[dict[str, Any]]:
-    """The content of a chat message: a text where there is nothing else, as templates expect."""
+def build_content(parts: Sequence[dict[str, Any]]) -> str | list[dict[str, Any]]:
+    """Return the content of a chat message: a string if all parts are text, as templates expect."""
     if all(part.get("type") == "text" for part in parts):
         return "\n".join(part["text"] for part in parts)
     return list(parts)

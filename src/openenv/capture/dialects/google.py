@@ -1,4 +1,4 @@
-"""``generateContent`` of Google's API of Gemini."""
+"""``generateContent`` of Google's Gemini API."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from openenv.capture.dialects.anthropic import reasoning_of
+from openenv.capture.dialects.anthropic import extract_reasoning
 from openenv.capture.dialects.base import (
     Dialect,
     Earlier,
     EventStream,
-    Unsupported,
-    arguments_of,
-    calls_of,
-    content_of,
+    UnsupportedRequest,
+    build_content,
+    encode_event,
     first_choice,
-    sse,
+    list_calls,
+    parse_arguments,
 )
 
 __all__ = ["Google"]
@@ -46,22 +46,22 @@ _ERRORS = {
 
 
 class Google(Dialect):
-    """``POST /v1beta/models/NAME:generateContent`` and ``:streamGenerateContent``.
+    """The Gemini API: ``POST /v1beta/models/NAME:generateContent`` and ``:streamGenerateContent``.
 
-    The ids of calls, which this API may leave out, are made of the places of the calls.
+    The API may omit ids of calls; they are then made from the positions of the calls.
     """
 
     def to_chat(self, body: Mapping[str, Any], earlier: Earlier) -> dict[str, Any]:
         contents = body.get("contents")
         if not isinstance(contents, list):
-            raise Unsupported("contents: expected a list")
+            raise UnsupportedRequest("contents: expected a list")
         messages: list[dict[str, Any]] = []
         system = body.get("systemInstruction") or body.get("system_instruction") or {}
         if parts := system.get("parts"):
-            messages.append({"role": "system", "content": content_of(_parts(parts))})
+            messages.append({"role": "system", "content": build_content(_parts(parts))})
         open_calls: list[tuple[str, str]] = []  # by name and id, not answered yet
         for content in contents:
-            messages += _told(content, open_calls)
+            messages += _to_messages(content, open_calls)
         config = body.get("generationConfig") or {}
         chat: dict[str, Any] = {
             to: config[name] for name, to in _CONFIG.items() if config.get(name) is not None
@@ -81,11 +81,11 @@ class Google(Dialect):
 
     def from_chat(self, completion: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
         choice = first_choice(completion)
-        parts = list(_said(choice.get("message") or {}))
+        parts = list(_to_parts(choice.get("message") or {}))
         return _answer(completion, parts, choice.get("finish_reason") or "stop")
 
     def stream(self, asked: Mapping[str, Any]) -> EventStream:
-        return _Events()
+        return GoogleEvents()
 
     def error(self, status: int, message: str, body: Any = None) -> dict[str, Any]:
         name = _ERRORS.get(status, "INTERNAL" if status >= 500 else "INVALID_ARGUMENT")
@@ -98,7 +98,7 @@ class Google(Dialect):
 # ------------------------------------------------------------------ requests
 
 
-def _told(
+def _to_messages(
     content: Mapping[str, Any], open_calls: list[tuple[str, str]]
 ) -> Iterator[dict[str, Any]]:
     parts: Sequence[Mapping[str, Any]] = content.get("parts") or ()
@@ -106,14 +106,14 @@ def _told(
     for part in parts:
         if "functionResponse" in part:
             given = part["functionResponse"]
-            number = given.get("id") or _answered(given.get("name"), open_calls)
+            number = given.get("id") or _take_call_id(given.get("name"), open_calls)
             text = json.dumps(given.get("response"), ensure_ascii=False)
             yield {"role": "tool", "tool_call_id": number, "content": text}
     if content.get("role") != "model":
         if rest:
-            yield {"role": "user", "content": content_of(_parts(rest))}
+            yield {"role": "user", "content": build_content(_parts(rest))}
         return
-    said = content_of(_parts([part for part in rest if not part.get("thought")]))
+    said = build_content(_parts([part for part in rest if not part.get("thought")]))
     message: dict[str, Any] = {"role": "assistant", "content": said or None}
     for part in parts:
         if "functionCall" in part:
@@ -127,12 +127,12 @@ def _told(
     yield message
 
 
-def _answered(name: str | None, open_calls: list[tuple[str, str]]) -> str:
+def _take_call_id(name: str | None, open_calls: list[tuple[str, str]]) -> str:
     for at, (called, number) in enumerate(open_calls):
         if called == name:
             open_calls[at] = ("", number)
             return number
-    raise Unsupported(f"a functionResponse of {name!r}, which was not called")
+    raise UnsupportedRequest(f"a functionResponse of {name!r}, which was not called")
 
 
 def _parts(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -146,13 +146,15 @@ def _part(part: Mapping[str, Any]) -> dict[str, Any]:
     if str(data.get("mimeType", "")).startswith("image/"):
         url = f"data:{data['mimeType']};base64,{data.get('data')}"
         return {"type": "image_url", "image_url": {"url": url}}
-    raise Unsupported(f"a part with {', '.join(part)} cannot be put to a model of chat")
+    raise UnsupportedRequest(f"a part with {', '.join(part)} cannot be put to a model of chat")
 
 
 def _tools(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     declared = given.get("functionDeclarations") or given.get("function_declarations")
     if declared is None:
-        raise Unsupported(f"the tool {', '.join(given)} is one that Google's servers carry out")
+        raise UnsupportedRequest(
+            f"the tool {', '.join(given)} is one that Google's servers carry out"
+        )
     for one in declared:
         schema = one.get("parametersJsonSchema") or one.get("parameters") or {"type": "object"}
         function = {"name": one.get("name"), "parameters": _schema(schema)}
@@ -162,7 +164,7 @@ def _tools(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _schema(schema: Any) -> Any:
-    """A schema as JSON Schema has it: types in small letters."""
+    """Convert a schema to JSON Schema, with lower-case types."""
     if isinstance(schema, Mapping):
         return {
             name: value.lower() if name == "type" and isinstance(value, str) else _schema(value)
@@ -174,13 +176,13 @@ def _schema(schema: Any) -> Any:
 # ------------------------------------------------------------------ answers
 
 
-def _said(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    if thought := reasoning_of(message):
+def _to_parts(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    if thought := extract_reasoning(message):
         yield {"text": thought, "thought": True}
     if message.get("content"):
         yield {"text": message["content"]}
-    for number, name, arguments in calls_of(message):
-        yield {"functionCall": {"id": number, "name": name, "args": arguments_of(arguments)}}
+    for number, name, arguments in list_calls(message):
+        yield {"functionCall": {"id": number, "name": name, "args": parse_arguments(arguments)}}
 
 
 def _answer(
@@ -201,20 +203,23 @@ def _answer(
     return answer
 
 
-class _Events(EventStream):
-    """Text as it comes; calls when they are whole, since this API has no parts of them."""
+class GoogleEvents(EventStream):
+    """The event stream of an answer: text as soon as received, tool calls only when complete.
+
+    The API has no partial tool calls.
+    """
 
     def chunk(self, chunk: Mapping[str, Any]) -> str:
         delta = first_choice(chunk).get("delta") or {}
         said = {name: value for name, value in delta.items() if name != "tool_calls"}
-        parts = list(_said(said))
-        return sse(_answer({**chunk, "usage": None}, parts, None)) if parts else ""
+        parts = list(_to_parts(said))
+        return encode_event(_answer({**chunk, "usage": None}, parts, None)) if parts else ""
 
     def end(self, completion: Mapping[str, Any]) -> str:
         choice = first_choice(completion)
         message = choice.get("message") or {}
-        calls = list(_said({"tool_calls": message.get("tool_calls")}))
-        return sse(_answer(completion, calls, choice.get("finish_reason") or "stop"))
+        calls = list(_to_parts({"tool_calls": message.get("tool_calls")}))
+        return encode_event(_answer(completion, calls, choice.get("finish_reason") or "stop"))
 
     def error(self, message: str) -> str:
-        return sse({"error": {"code": 500, "message": message, "status": "INTERNAL"}})
+        return encode_event({"error": {"code": 500, "message": message, "status": "INTERNAL"}})

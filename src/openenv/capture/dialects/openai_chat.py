@@ -1,12 +1,18 @@
-"""Chat completions of OpenAI's form, which the upstream speaks too."""
+"""OpenAI's Chat Completions API, which the upstream uses too."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from openenv.capture.completions import without_capture
-from openenv.capture.dialects.base import Dialect, Earlier, EventStream, Unsupported, sse
+from openenv.capture.completions import strip_capture
+from openenv.capture.dialects.base import (
+    Dialect,
+    Earlier,
+    EventStream,
+    UnsupportedRequest,
+    encode_event,
+)
 
 __all__ = ["OpenAIChat"]
 
@@ -19,14 +25,14 @@ class OpenAIChat(Dialect):
     def to_chat(self, body: Mapping[str, Any], earlier: Earlier) -> dict[str, Any]:
         messages = body.get("messages")
         if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
-            raise Unsupported("messages: expected a list of objects")
+            raise UnsupportedRequest("messages: expected a list of objects")
         return {name: value for name, value in body.items() if name != "stream"}
 
     def from_chat(self, completion: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-        return without_capture(completion, asked)
+        return strip_capture(completion, asked)
 
     def stream(self, asked: Mapping[str, Any]) -> EventStream:
-        return _Chunks(asked)
+        return ChatEvents(asked)
 
     def error(self, status: int, message: str, body: Any = None) -> dict[str, Any]:
         if isinstance(body, dict) and "error" in body:
@@ -35,7 +41,7 @@ class OpenAIChat(Dialect):
         return {"error": {"message": message, "type": kind, "param": None, "code": None}}
 
 
-class _Chunks(EventStream):
+class ChatEvents(EventStream):
     def __init__(self, asked: Mapping[str, Any]) -> None:
         self.asked = asked
         self.wants_usage = bool((asked.get("stream_options") or {}).get("include_usage"))
@@ -43,15 +49,15 @@ class _Chunks(EventStream):
     def chunk(self, chunk: Mapping[str, Any]) -> str:
         if not chunk.get("choices") and not self.wants_usage:
             return ""
-        told = without_capture(chunk, self.asked)
+        told = strip_capture(chunk, self.asked)
         if not self.wants_usage:
             told.pop("usage", None)
-        return sse(told)
+        return encode_event(told)
 
     def end(self, completion: Mapping[str, Any]) -> str:
         return "data: [DONE]\n\n"
 
     def error(self, message: str) -> str:
-        return sse(
+        return encode_event(
             {"error": {"message": message, "type": "api_error", "param": None, "code": None}}
         )

@@ -1,4 +1,4 @@
-"""Responses of OpenAI's API."""
+"""OpenAI's Responses API."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from openenv.capture.dialects.anthropic import reasoning_of
+from openenv.capture.dialects.anthropic import extract_reasoning
 from openenv.capture.dialects.base import (
     Dialect,
     Earlier,
     EventStream,
-    Unsupported,
-    calls_of,
-    content_of,
+    UnsupportedRequest,
+    build_content,
+    encode_event,
+    extract_text,
     first_choice,
-    sse,
-    text_of,
+    list_calls,
 )
 from openenv.capture.dialects.openai_chat import OpenAIChat
 
@@ -69,7 +69,7 @@ class OpenAIResponses(Dialect):
         return _response(_id(completion), completion, asked, output)
 
     def stream(self, asked: Mapping[str, Any]) -> EventStream:
-        return _Events(asked)
+        return ResponsesEvents(asked)
 
     def error(self, status: int, message: str, body: Any = None) -> dict[str, Any]:
         return OpenAIChat().error(status, message, body)
@@ -85,38 +85,41 @@ def _messages(given: Any) -> list[dict[str, Any]]:
     if isinstance(given, str):
         return [{"role": "user", "content": given}]
     if not isinstance(given, list):
-        raise Unsupported("input: expected a text or a list")
+        raise UnsupportedRequest("input: expected a text or a list")
     messages: list[dict[str, Any]] = []
     for item in given:
         kind = item.get("type", "message")
         if kind == "message" and item.get("role") == "assistant":
-            _spoken(messages)["content"] = _text(item.get("content"))
+            _assistant_message(messages)["content"] = _text(item.get("content"))
         elif kind == "message":
             content = item.get("content")
-            told = content if isinstance(content, str) else content_of([_part(p) for p in content])
+            told = (
+                content if isinstance(content, str) else build_content([_part(p) for p in content])
+            )
             role = item.get("role", "user")  # few templates know a developer
             messages.append({"role": "system" if role == "developer" else role, "content": told})
         elif kind == "function_call":
             function = {"name": item["name"], "arguments": item.get("arguments") or ""}
             call = {"id": item["call_id"], "type": "function", "function": function}
-            _spoken(messages, calling=True).setdefault("tool_calls", []).append(call)
+            _assistant_message(messages, calling=True).setdefault("tool_calls", []).append(call)
         elif kind == "function_call_output":
             output = item.get("output")
-            told = content_of([_part(p) for p in output]) if isinstance(output, list) else output
+            told = build_content([_part(p) for p in output]) if isinstance(output, list) else output
             messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": told})
         elif kind == "reasoning":
-            if thought := text_of(item.get("content")) or text_of(item.get("summary")):
-                _spoken(messages, anew=True)["reasoning_content"] = thought
+            if thought := extract_text(item.get("content")) or extract_text(item.get("summary")):
+                _assistant_message(messages, anew=True)["reasoning_content"] = thought
         else:
-            raise Unsupported(f"an item of type {kind!r} cannot be put to a model of chat")
+            raise UnsupportedRequest(f"an item of type {kind!r} cannot be put to a model of chat")
     return messages
 
 
-def _spoken(
+def _assistant_message(
     messages: list[dict[str, Any]], *, calling: bool = False, anew: bool = False
 ) -> dict[str, Any]:
-    """The message of the assistant that an item belongs to: what it thought, said and called in one
-    turn are items of their own.
+    """Return the assistant message that an item belongs to.
+
+    Reasoning, text and tool calls of the same turn are separate items.
     """
     last = messages[-1] if messages else {}
     goes_on = last.get("role") == "assistant" and not anew
@@ -138,12 +141,12 @@ def _part(part: Mapping[str, Any]) -> dict[str, Any]:
         return {"type": "text", "text": part.get("text") or ""}
     if kind == "input_image" and part.get("image_url"):
         return {"type": "image_url", "image_url": {"url": part["image_url"]}}
-    raise Unsupported(f"a content of type {kind!r} cannot be put to a model of chat")
+    raise UnsupportedRequest(f"a content of type {kind!r} cannot be put to a model of chat")
 
 
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     if tool.get("type") != "function":
-        raise Unsupported(
+        raise UnsupportedRequest(
             f"the tool of type {tool.get('type')!r} is one that OpenAI's servers carry out: take "
             f"it out of the agent's tools"
         )
@@ -178,11 +181,11 @@ def _new(kind: str) -> str:
 
 
 def _items(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    if thought := reasoning_of(message):
+    if thought := extract_reasoning(message):
         yield _reasoning(_new("rs"), thought)
     if message.get("content"):
         yield _message(_new("msg"), message["content"])
-    for number, name, arguments in calls_of(message):
+    for number, name, arguments in list_calls(message):
         yield _call(_new("fc"), number, name, arguments)
 
 
@@ -247,8 +250,8 @@ def _usage(completion: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
-class _Events(EventStream):
-    """The events of a response: its items, one after the other."""
+class ResponsesEvents(EventStream):
+    """The event stream of a response: output items in sequence."""
 
     def __init__(self, asked: Mapping[str, Any]) -> None:
         self.asked = asked
@@ -262,7 +265,7 @@ class _Events(EventStream):
     def chunk(self, chunk: Mapping[str, Any]) -> str:
         events = "" if self.id else self._begin(chunk)
         delta = first_choice(chunk).get("delta") or {}
-        if thought := reasoning_of(delta):
+        if thought := extract_reasoning(delta):
             events += self._item(_reasoning(_new("rs"), None), -1)
             events += self._delta("response.reasoning_text.delta", thought)
         if delta.get("content"):
@@ -295,7 +298,7 @@ class _Events(EventStream):
         return created + self._event("response.in_progress", response=response)
 
     def _item(self, item: dict[str, Any], call: int) -> str:
-        """Begin an item, unless it is the one that is open."""
+        """Start an item unless the open item is the same."""
         if self.open is not None and (self.open["type"], self.of_call) == (item["type"], call):
             return ""
         events = self._close()
@@ -343,4 +346,4 @@ class _Events(EventStream):
             data.setdefault("output_index", len(self.done))
         event = {"type": kind, "sequence_number": self.number, **data}
         self.number += 1
-        return sse(event, kind)
+        return encode_event(event, kind)

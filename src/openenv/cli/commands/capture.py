@@ -81,7 +81,7 @@ def capture(
     from openenv.capture.files import Recorder
     from openenv.capture.runner import serve_app
     from openenv.capture.server import create_app
-    from openenv.capture.sessions import Session
+    from openenv.capture.sessions import CaptureSession
     from openenv.server.run import bind
     from openenv.settings import capture_admin_key, upstream_model_key
 
@@ -96,7 +96,7 @@ def capture(
     if check and provider == "openai" and capture_level == "tokens":
         _check(upstream, model, upstream_model_key())
 
-    def ended(session: Session) -> None:
+    def ended(session: CaptureSession) -> None:
         document = export_session(session)
         say(summarise(document))
         if as_json:
@@ -139,7 +139,7 @@ def capture(
 
 def _check(upstream: str, model: str | None, key: str | None) -> None:
     """Report whether the upstream returns tokens; text alone is no error, since it may suffice."""
-    from openenv.capture.export import CURE
+    from openenv.capture.export import TOKENS_REMEDY
     from openenv.capture.probing import validate_llm
 
     report: Any = None
@@ -154,4 +154,4 @@ def _check(upstream: str, model: str | None, key: str | None) -> None:
         raise CommandError(report.summary(), hint="--no-check starts it all the same")
     say(report.summary())
     if not report.trainable:
-        say(f"what it answers cannot be trained on: {CURE}", "yellow")
+        say(f"what it answers cannot be trained on: {TOKENS_REMEDY}", "yellow")

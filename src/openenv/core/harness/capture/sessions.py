@@ -1,6 +1,6 @@
 """The old path `openenv.core.harness.capture.sessions`; written by scripts/mirrors.py."""
 
-from openenv.capture.sessions import Session as Session
+from openenv.capture.sessions import CaptureSession as Session
 from openenv.capture.sessions import SessionRegistry as SessionRegistry
 from openenv.capture.sessions import clean_session_id as clean_session_id
 from openenv.capture.sessions import extract_api_key as extract_api_key
