@@ -1,60 +1,101 @@
-"""Environment variables of OpenEnv, which are read in this module only.
+"""The environment variables that OpenEnv reads. No other module reads any.
 
-| variable | meaning | default |
+Set these variables to configure servers, clients and commands without changing code. The options of
+commands are in [the command line reference](cli.md).
+
+## Modes and protocol
+
+| Variable | Meaning | Default |
 | --- | --- | --- |
-| `OPENENV_MODE` | server mode, `simulation` or `production` | `simulation` |
-| `OPENENV_CLIENT_MODE` | client mode, `simulation` or `production` | `simulation` |
-| `OPENENV_PROTOCOL` | the newest protocol version that a client offers, `0` or `1` | `1` |
-| `OPENENV_RUN_IMAGES` | what runs an image where no provider is named, \
-`container` or `process` (of the installed package) | `container`, where an engine has it |
-| `OPENENV_TRUST_REMOTE_CODE` | `1`, `true`, `yes`: install packages from a hub unasked | off |
-| `HF_ENDPOINT` | the address of the Hub | `https://huggingface.co` |
-| `ENABLE_WEB_INTERFACE` | `1`, `true`, `yes`: serve the web page | off |
-| `MAX_CONCURRENT_ENVS` | sessions at once of a class, or of another library's environment, that \
-is served by its name; the environments' own applications read it too | `64` |
-| `OPENENV_COMPRESS` | `1`, `true`, `yes`: a server compresses for clients that ask for it | off |
-| `OPENENV_RECORD` | the directory that a server records its sessions in | none |
-| `OPENENV_RECORD_FILE_MIB` | MiB after which a recording is continued in another file | `256` |
-| `OPENENV_RECORD_TOTAL_MIB` | MiB of all recordings; the oldest are removed | `10240` |
-| `OPENENV_LOG_LEVEL` | log level of `openenv serve` | `info` |
-| `OPENENV_RESUME_GRACE_S` | seconds for which a server keeps the sessions of a client whose \
-connection broke | `120` |
-| `OPENENV_MAX_QUEUE` | sessions that may wait for a slot of a server | `16384` |
-| `OPENENV_MAX_QUEUE_S` | seconds that one may wait | `3600` |
-| `OPENENV_QUEUE_TIMEOUT_S` | seconds that a client waits for a slot by itself | `150` |
-| `OPENENV_MAX_MESSAGE_BYTES` | largest message that a server takes or sends | `104857600` |
-| `OPENENV_MAX_UNREAD_BYTES` | how much a client may leave unread before a server cuts it off \
+| `OPENENV_MODE` | mode of a server, `simulation` or `production` | `simulation` |
+| `OPENENV_CLIENT_MODE` | mode of a client, `simulation` or `production` | `simulation` |
+| `OPENENV_PROTOCOL` | newest protocol version that a client offers, `0` or `1` | `1` |
+| `OPENENV_COMPRESS` | `1`, `true` or `yes`: a server compresses messages for clients that ask for \
+it | off |
+| `ENABLE_WEB_INTERFACE` | `1`, `true` or `yes`: a server has the web page | off |
+
+## Limits of a server
+
+| Variable | Meaning | Default |
+| --- | --- | --- |
+| `MAX_CONCURRENT_ENVS` | maximum number of sessions, for a class or another library's environment \
+that is served by its name; the bundled environments' own applications read it too | `64` |
+| `OPENENV_MAX_QUEUE` | maximum number of sessions that wait for a slot | `16384` |
+| `OPENENV_MAX_QUEUE_S` | maximum seconds that a session waits for a slot | `3600` |
+| `OPENENV_QUEUE_TIMEOUT_S` | seconds that a client waits for a slot if it sets no \
+`queue_timeout_s` | `150` |
+| `OPENENV_RESUME_GRACE_S` | grace period: seconds that a server keeps the sessions of a broken \
+connection | `120` |
+| `OPENENV_DEAD_PEER_S` | seconds of silence of the other machine after which a connection breaks \
+| `60` |
+| `OPENENV_MAX_MESSAGE_BYTES` | largest message that a server accepts or sends, in bytes | \
+`104857600` |
+| `OPENENV_MAX_UNREAD_BYTES` | bytes that a client may leave unread before the server cuts it off \
 | `67108864` |
-| `OPENENV_DRAIN_S` | seconds that running calls have to end in when a server is stopped | `5` |
-| `OPENENV_DEAD_PEER_S` | seconds after which a connection breaks whose other end is gone without \
-a word | `60` |
-| `OPENENV_CLOSE_S` | seconds that an environment whose session is closed has to end in, before it \
-is ended | `60` |
-| `OPENENV_LOG_FORMAT` | format of its log, `text` or `json` (an object a line) | `text` |
-| `OPENENV_DEBUG` | `1`, `true`, `yes`: clients are sent the text of every exception; `openenv` \
+| `OPENENV_DRAIN_S` | seconds that running calls have to end after the server is told to stop | \
+`5` |
+| `OPENENV_CLOSE_S` | seconds that an environment has to close after its session is closed, before \
+the server ends it | `60` |
+
+## Logs, recordings and traces
+
+| Variable | Meaning | Default |
+| --- | --- | --- |
+| `OPENENV_LOG_LEVEL` | log level of `openenv serve` | `info` |
+| `OPENENV_LOG_FORMAT` | format of its log, `text` or `json` (one object per line) | `text` |
+| `OPENENV_DEBUG` | `1`, `true` or `yes`: clients get the text of every exception, and `openenv` \
 shows tracebacks | off |
-| `OPENENV_CGROUP` | the control group (cgroup v2) in which sandboxes have theirs | the \
-process's own, where it was delegated |
-| `OPENENV_OTEL` | `1`: trace by OpenTelemetry; `0`: never | where the program set up tracing |
-| `OPENENV_API_KEY` | the key that a server wants of orchestrators, and that a client sends | none |
-| `OPENENV_API_KEY_FILE` | a file of the keys that a server accepts | none |
-| `OPENENV_PUBLIC_SCHEMA` | `1`: a server with keys shows `/schema` to those without one | off |
-| `OPENENV_LLM_API_KEY` | the key of the model that a capture proxy stands in front of | none |
-| `OPENENV_CAPTURE_ADMIN_KEY` | the key of who makes and reads a capture proxy's sessions | none |
-| `OPENENV_ALLOWED_ORIGINS` | further web pages that may use a server; `*` is any | its own |
-| `OPENENV_ALLOWED_HOSTS` | further names of a server on loopback; `*` is any | this machine's |
-| `OPENENV_CA_FILE` | certificates (PEM) by which clients tell servers | the system's |
-| `OPENAI_API_KEY` | the key of models that policies ask by OpenAI's API | none |
-| `ANTHROPIC_API_KEY` | the same of Anthropic's API | none |
-| `API_KEY` | the key of the model that `openenv collect` asks, where it has no other | none |
+| `OPENENV_OTEL` | `1`: trace with OpenTelemetry; `0`: never | on if the program set up tracing |
+| `OPENENV_RECORD` | directory in which a server records its sessions | none |
+| `OPENENV_RECORD_FILE_MIB` | size in MiB after which a recording continues in another file | \
+`256` |
+| `OPENENV_RECORD_TOTAL_MIB` | total size of all recordings in MiB; the oldest are deleted | \
+`10240` |
 
-Origins and names are lists with commas. A server on the main thread of its process takes the keys
-out of its environment variables, where its child processes would find them.
+## Keys and access
 
-The values of variables whose names hold `KEY`, `TOKEN`, `SECRET`, `PASSWORD`, `PASSWD` or
-`CREDENTIAL` are kept out of error messages and logs, where they have 8 characters or more.
+| Variable | Meaning | Default |
+| --- | --- | --- |
+| `OPENENV_API_KEY` | key that a server requires of orchestrators, and that a client sends | none |
+| `OPENENV_API_KEY_FILE` | file of the keys that a server accepts | none |
+| `OPENENV_PUBLIC_SCHEMA` | `1`: a server with keys shows `/schema` without a key | off |
+| `OPENENV_ALLOWED_ORIGINS` | further web pages that may use a server, separated by commas; `*` is \
+any | the server's own |
+| `OPENENV_ALLOWED_HOSTS` | further host names of a server on loopback, separated by commas; `*` \
+is any | names of this machine |
+| `OPENENV_CA_FILE` | file of certificates (PEM) by which clients verify servers | the system's |
 
-Environments read variables of their own; their READMEs name them.
+A server that runs on the main thread of its process removes the keys from its environment
+variables, so that its child processes do not get them.
+
+## Hub, images and sandboxes
+
+| Variable | Meaning | Default |
+| --- | --- | --- |
+| `HF_ENDPOINT` | address of the Hugging Face Hub | `https://huggingface.co` |
+| `OPENENV_TRUST_REMOTE_CODE` | `1`, `true` or `yes`: install packages from a hub without a \
+question | off |
+| `OPENENV_RUN_IMAGES` | what runs an image if no provider is given: `container`, or `process` \
+(the installed package) | `container` if an engine has the image |
+| `OPENENV_CGROUP` | control group (cgroup v2) for the control groups of sandboxes | the process's \
+own, if it was delegated |
+
+## Keys of language models
+
+| Variable | Meaning | Default |
+| --- | --- | --- |
+| `OPENAI_API_KEY` | key for models behind OpenAI's API that policies query | none |
+| `ANTHROPIC_API_KEY` | key for models behind Anthropic's API that policies query | none |
+| `API_KEY` | key for the model of `openenv collect`, if neither of the others is set | none |
+| `OPENENV_LLM_API_KEY` | key for the model behind a capture proxy | none |
+| `OPENENV_CAPTURE_ADMIN_KEY` | key that creates and reads the sessions of a capture proxy | none |
+
+## Secrets in variables
+
+If the name of a variable contains `KEY`, `TOKEN`, `SECRET`, `PASSWORD`, `PASSWD` or `CREDENTIAL`,
+its value is kept out of error messages and logs. This applies to values of 8 characters or more.
+
+Environments read variables of their own; their READMEs list them.
 """
 
 from __future__ import annotations
