@@ -80,7 +80,7 @@ LOADS = "from datasets import load_dataset\nrows = load_dataset('somebody/tasks'
 FINAL_RUN = "RUN useradd --create-home --uid 1000 app"
 
 MUTANTS = [
-    Mutant("a misspelt field", "static.manifest", manifest("floor_margin", "flor_margin"), "did"),
+    Mutant("a misspelled field", "static.manifest", manifest("floor_margin", "flor_margin"), "did"),
     Mutant("a floor margin of 0", "static.manifest", manifest("margin: 0.5", "margin: 0"), "0.1"),
     Mutant(
         "a lenient oracle", "static.manifest", manifest("tolerance: 0.0", "tolerance: 0.4"), "most"
