@@ -42,7 +42,7 @@ from openenv import (
 )
 from openenv.execution.manager import SessionManager
 from openenv.protocol.messages import Request
-from openenv.protocol.snapshots import JOURNAL, NATIVE, Entry, frame_of, wrap
+from openenv.protocol.snapshots import JOURNAL, NATIVE, JournalEntry, frame_of, wrap
 from openenv.protocol.v1 import codec_named
 
 pytestmark = pytest.mark.anyio
@@ -350,15 +350,15 @@ async def test_a_replay_that_goes_another_way_is_noticed(
     "entries",
     [
         [],
-        [Entry(b"junk")],
-        [Entry(b"")],
-        [Entry(frame_of(Request("reset"))), Entry(frame_of(Request("state")))],
-        [Entry(frame_of(Request("reset"))), Entry(frame_of(Request("mcp")))],
-        [Entry(codec_named("openenv.v1.msgpack").encode_requests([Request("reset")] * 2))],
+        [JournalEntry(b"junk")],
+        [JournalEntry(b"")],
+        [JournalEntry(frame_of(Request("reset"))), JournalEntry(frame_of(Request("state")))],
+        [JournalEntry(frame_of(Request("reset"))), JournalEntry(frame_of(Request("mcp")))],
+        [JournalEntry(codec_named("openenv.v1.msgpack").encode_requests([Request("reset")] * 2))],
     ],
 )
 async def test_a_journal_of_other_requests_is_refused(
-    connect: Connect, entries: list[Entry]
+    connect: Connect, entries: list[JournalEntry]
 ) -> None:
     body = msgspec.msgpack.encode({"protocol": 1, "entries": entries})
     env = connect(Dice)

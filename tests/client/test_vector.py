@@ -149,7 +149,7 @@ def test_tasks_that_do_not_fit_are_refused_before_any_is_begun() -> None:
         with pytest.raises(ValueError, match="options has a task"):
             envs.reset(task="sum-1", options={"task": "sum-1"})
         fixed = Task(id="sum-1", reset={"seed": 7})
-        with pytest.raises(ValueError, match="seed: task 'sum-1' says 7, not 8"):
+        with pytest.raises(ValueError, match="seed: task 'sum-1' requires 7, got 8"):
             envs.reset(task=fixed, seed=7)
         envs.reset()
         mask = {"reset_mask": [True, False]}

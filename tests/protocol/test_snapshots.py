@@ -10,7 +10,7 @@ from openenv.protocol.messages import Request
 from openenv.protocol.snapshots import (
     JOURNAL,
     MAX_STEPS,
-    Entry,
+    JournalEntry,
     Journal,
     frame_of,
     read_journal,
@@ -23,12 +23,12 @@ STEP = Request("step", {"move": 1})
 
 def begun() -> Journal:
     journal = Journal()
-    journal.note(RESET, Entry(frame_of(RESET)))
+    journal.note(RESET, JournalEntry(frame_of(RESET)))
     return journal
 
 
 def play(journal: Journal, steps: int) -> None:
-    entry = Entry(frame_of(STEP))
+    entry = JournalEntry(frame_of(STEP))
     for _ in range(steps):
         journal.note(STEP, entry)
 
@@ -51,7 +51,7 @@ def test_a_journal_holds_so_many_steps_and_no_more() -> None:
         play(journal, 2 * MAX_STEPS)  # of which none is kept
     assert journal._entries == []
 
-    journal.note(RESET, Entry(frame_of(RESET)))
+    journal.note(RESET, JournalEntry(frame_of(RESET)))
     play(journal, 3)
     assert len(read_journal(unwrap(journal.write(1))[1], 1)) == 4
     assert len(read_journal(unwrap(neighbour.write(1))[1], 1)) == 3

@@ -1,4 +1,13 @@
-"""Driving environments: asynchronous, synchronous, or in the same process."""
+"""Clients of environments: `EnvClient`, `VectorEnv` and what carries their sessions.
+
+Above: rollouts, the pool, evaluations and trainers' integrations use clients. Below: `protocol` has
+the rules of the wire.
+
+Read first `client.py` (the calls of an `EnvClient`), then `session.py` (their order, time limits
+and errors), then `connection.py` (the engine, which `session_group.py` uses for `VectorEnv` too);
+`transports/` carries the frames. `hybrid.py` and `background.py` make the same calls work without
+`await`, from any thread.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -23,7 +23,7 @@ FINAL_OBS = "final_obs"  # stays an array of objects, as in Gymnasium
 
 
 def stack(values: Sequence[Any]) -> Any:
-    """Put the values of one field into one array, if they are numbers or arrays of one shape.
+    """Stack the values of a field into an array, if all are numbers or arrays of equal shape.
 
     Anything else (text, lists of different lengths, values of which some are missing) stays a list.
     """
@@ -65,7 +65,7 @@ def stack_observations(observations: Sequence[Any]) -> Any:
 
 
 def rows_of(actions: Any, count: int, wrap: Callable[[Any], Any]) -> list[Any]:
-    """Part a batch of actions into one for each environment.
+    """Split a batch of actions into an action for each environment.
 
     Args:
         actions: A sequence of actions, a mapping of batches (one a field), or an array whose
@@ -101,8 +101,10 @@ SAID_OTHERWISE = frozenset({TRUNCATED, INFO, IGNORED_ARGUMENTS, REWARD_INFO})
 
 
 def info_of(result: StepResult[Any]) -> dict[str, Any] | None:
-    """What Gymnasium calls info: diagnostics, the observation's annotations, and what is known of
-    the reward of this step; None where there is nothing of these.
+    """Return what Gymnasium calls info: diagnostics, annotations and the details of the reward.
+
+    Returns:
+        None if there is nothing of these.
     """
     metadata = result.metadata or {}
     info = {name: value for name, value in metadata.items() if name not in SAID_OTHERWISE}
@@ -113,8 +115,9 @@ def info_of(result: StepResult[Any]) -> dict[str, Any] | None:
 
 
 def gather_infos(infos: Iterable[Mapping[str, Any] | None], count: int) -> dict[str, Any]:
-    """Put the infos of environments into one dict of arrays, as Gymnasium does: under ``_key``
-    stands which environments have said anything under ``key``.
+    """Gather the infos of environments into a dict of arrays, as Gymnasium does.
+
+    Under ``_key`` stands which environments have a value under ``key``.
     """
     gathered: dict[str, Any] = {}
     for index, info in enumerate(infos):
@@ -137,7 +140,7 @@ def _add_info(gathered: dict[str, Any], info: Mapping[str, Any], index: int, cou
 
 
 def _with_room_for(value: Any, known: Any, count: int, *, is_object: bool) -> Any:
-    """The array of an info that can hold `value` too: of its type, or else of objects."""
+    """Return an array that can hold `value` too: of the same type, or else of objects."""
     kind = type(value)
     is_number = kind in NUMBERS and not is_object
     is_array = kind is np.ndarray and not is_object
@@ -166,7 +169,7 @@ def _fits(value: Any) -> bool:
 
 
 def _row(gathered: dict[str, Any], index: int) -> dict[str, Any]:
-    """What one environment has said."""
+    """Return the info of an environment."""
     return {
         key: _row(values, index) if isinstance(values, dict) else values[index]
         for key, values in gathered.items()

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
     from openenv.client.background import Receipt
 
-__all__ = ["Call"]
+__all__ = ["PendingCall"]
 
 T = TypeVar("T")
 
 
-class Call(futures.Future[T]):
-    """A call on `loop`, and what it comes to.
+class PendingCall(futures.Future[T]):
+    """A call on an event loop, and the result or error of the call.
 
     Args:
         loop: Where it runs.
@@ -70,7 +70,7 @@ class Call(futures.Future[T]):
     # ------------------------------------------------------------------ on its loop
 
     def begin(self, coroutine: Coroutine[Any, Any, T]) -> None:
-        """Start it; called on its loop."""
+        """Start the call; called on the loop."""
         try:
             self._task = task = self._loop.create_task(coroutine)
         except BaseException as error:
@@ -110,7 +110,7 @@ class Call(futures.Future[T]):
     # ------------------------------------------------------------------ on the caller's thread
 
     def cancel(self) -> bool:
-        """Give it up, unless it has come to something."""
+        """Give the call up, unless the result is there."""
         was_cancelled = self.cancelled()
         if not super().cancel():
             return False

@@ -1,4 +1,4 @@
-"""Resumption of a broken connection: its sessions go on over another transport."""
+"""Resumption of a broken connection: the sessions go on over another transport."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import asyncio
     import logging
 
-    from openenv.client.connection import Endpoint
+    from openenv.client.connection import ConnectionEndpoint
 else:
     asyncio = lazy_module("asyncio")
     logging = lazy_module("logging")
@@ -51,12 +51,12 @@ class _AnotherProcess(Exception):
     """A process answered that does not have the sessions."""
 
 
-class _Resumable(Protocol):
+class _ResumableProtocol(Protocol):
     @property
     def is_resumable(self) -> bool: ...
 
 
-def is_worth_resuming(protocol: _Resumable, error: TransportClosed) -> bool:
+def is_worth_resuming(protocol: _ResumableProtocol, error: TransportClosed) -> bool:
     """Return whether the server may still have the sessions of a connection that broke."""
     return protocol.is_resumable and error.code in ACCIDENTS
 
@@ -75,7 +75,7 @@ async def greeted(transport: Transport) -> str | bytes | bytearray:
 
 
 async def resume(
-    endpoint: Endpoint, multiplexer: Multiplexer, broken_at: float, hurry: asyncio.Event
+    endpoint: ConnectionEndpoint, multiplexer: Multiplexer, broken_at: float, hurry: asyncio.Event
 ) -> Transport:
     """Connect to the server again and resume the sessions, until the server's grace is over.
 
@@ -135,7 +135,7 @@ async def resume(
 
 
 def _ended(multiplexer: Multiplexer, why: Exception) -> str | None:
-    """Return that the server has ended if that is sure: its own address refuses connections."""
+    """Return that the server has ended if that is sure: the address refuses connections."""
     if multiplexer.is_direct and isinstance(why.__cause__, ConnectionRefusedError):
         return "the server has ended: nothing listens at its address any more"
     return None

@@ -1,4 +1,4 @@
-"""One event loop on a thread of its own, shared by every synchronous face in the process.
+"""The event loop, on a thread of this package, that all synchronous clients of a process share.
 
 A call on it may come to its end just as its caller stops waiting: it is cancelled, or a signal
 interrupts it. What it came to is not lost then. Whoever had the answer of a server has noted, by
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from openenv.client import _calls
-    from openenv.client._calls import Call
+    from openenv.client._calls import PendingCall
 else:
     asyncio = lazy_module("asyncio")
     _calls = lazy_module("openenv.client._calls")
@@ -55,7 +55,7 @@ EXIT_GRACE_S = 1.0
 
 
 class Leaving(Protocol):
-    """A connection that says goodbye when the program ends, so that nobody waits for it."""
+    """A connection that says goodbye when the program ends, so that the server need not wait."""
 
     def leave(self) -> None:
         """Say goodbye, without waiting; called on the shared loop."""
@@ -85,7 +85,7 @@ def background_loop() -> asyncio.AbstractEventLoop:
 
 @atexit.register  # now, so that what a program registers later can still use the loop
 def _end() -> None:
-    """At exit, end what still runs: clients that nobody closed. It is given a second."""
+    """End the clients that were not closed, in a second at most; called at exit."""
     loop, thread = _loop, _thread
     if loop is None or thread is None or not thread.is_alive():
         return
@@ -106,7 +106,7 @@ def _end() -> None:
 
 
 def is_shared(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether it is the shared loop."""
+    """Return whether a loop is the shared loop."""
     return loop is _loop
 
 
@@ -119,19 +119,19 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 class Keeper(Protocol):
-    """Where answers are kept by their keys, such as a dict."""
+    """A place that keeps answers by their keys, such as a dict."""
 
     def update(self, answers: Any, /) -> None:
         """Keep these."""
         ...
 
     def pop(self, key: Any, default: Any, /) -> Any:
-        """Keep the one of this key no longer."""
+        """Keep the answer of this key no longer."""
         ...
 
 
 class Receipt:
-    """The answers of a server that a call has had, until its caller has them.
+    """The answers that a running call has had from the server, until the caller has them.
 
     Args:
         loop: Where the call runs.
@@ -145,11 +145,11 @@ class Receipt:
         self._answers: Mapping[Any, Any] = {}
 
     def hold(self, place: Keeper, answers: Mapping[Any, Any]) -> None:
-        """Note where the latest answers belong if nobody takes them."""
+        """Note where the latest answers belong if the caller does not get the result."""
         self._place, self._answers = place, answers
 
     def hand_on(self, other: Receipt | None) -> None:
-        """Have another hold what this one does: the caller of a part of a call has it."""
+        """Have another receipt hold the same answers."""
         if other is not None and self._place is not None:
             other.hold(self._place, self._answers)
 
@@ -159,7 +159,7 @@ class Receipt:
             self._place.update(self._answers)
 
     def take_back(self) -> None:
-        """Remove them again: the caller has them after all."""
+        """Remove the answers again: the caller has the result after all."""
         if self._place is not None:
             for key in self._answers:
                 self._place.pop(key, None)
@@ -169,7 +169,7 @@ class Receipt:
         self._place = None
 
     def soon(self, what: Callable[[], None]) -> None:
-        """Do one of these two on the call's loop, from whichever thread."""
+        """Call `give_back` or `take_back` on the call's loop, from whichever thread."""
         with contextlib.suppress(RuntimeError):  # the loop has ended, and its connections with it
             self._loop.call_soon_threadsafe(what)
 
@@ -179,9 +179,7 @@ current_receipt: ContextVar[Receipt | None] = ContextVar("receipt", default=None
 
 
 def hold(place: Keeper, answers: Mapping[Any, Any]) -> None:
-    """Have answers put in `place`, by their keys, if the caller of the running call never has
-    what it came to.
-    """
+    """Have answers put in `place`, by their keys, if the caller never gets the call's result."""
     receipt = current_receipt.get()
     if receipt is not None:
         receipt.hold(place, answers)
@@ -189,7 +187,7 @@ def hold(place: Keeper, answers: Mapping[Any, Any]) -> None:
 
 @contextlib.contextmanager
 def given_back() -> Iterator[None]:
-    """Give back what was answered within the block, should it end by an error."""
+    """Give back the answers that came within the block, if the block raises."""
     receipt = Receipt(asyncio.get_running_loop())
     token = current_receipt.set(receipt)
     try:
@@ -203,9 +201,9 @@ def given_back() -> Iterator[None]:
 
 
 class _Latest(threading.local):
-    """The latest call of a thread: the call while it runs, and then its receipt."""
+    """The latest call of a thread: the call while it runs, and then the receipt."""
 
-    call: Callable[[], Call[Any] | None] | None = None
+    call: Callable[[], PendingCall[Any] | None] | None = None
     receipt: Receipt | None = None
 
 
@@ -213,8 +211,10 @@ _latest = _Latest()
 
 
 def interruptible(function: Callable[P, T]) -> Callable[P, T]:
-    """Have a public method give back what its call was answered, if the handler of a signal raises
-    before the method has returned.
+    """Make a public method safe to interrupt.
+
+    If the handler of a signal raises before the method has returned, the answer of its call is
+    given back.
     """
 
     @functools.wraps(function)
@@ -240,7 +240,7 @@ def guards_itself(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def is_interruptible(function: Any) -> bool:
-    """Whether a method is one that `interruptible` has made."""
+    """Return whether a method is safe to interrupt: see `interruptible` and `guards_itself`."""
     return hasattr(function, _GUARDED)
 
 
@@ -250,8 +250,9 @@ def expect() -> None:
 
 
 def interrupted(error: BaseException) -> None:
-    """Give back what the latest call of this thread was answered, or cancel it: its caller gets
-    `error` in its place, which may be its own.
+    """Give back the answer of this thread's latest call, or cancel the call.
+
+    The caller gets `error` in place of the result; it may be the error of the call.
     """
     receipt, _latest.receipt = _latest.receipt, None
     if receipt is None:
@@ -265,11 +266,11 @@ def interrupted(error: BaseException) -> None:
 
 def submit(
     coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop | None = None
-) -> Call[T]:
-    """Start `coroutine` on `loop` (by default the shared one); it runs whether awaited or not."""
+) -> PendingCall[T]:
+    """Start `coroutine` on `loop` (by default the shared loop), whether awaited or not."""
     loop = loop or background_loop()
     receipt = Receipt(loop)
-    call: Call[T] = _calls.Call(loop, receipt)
+    call: PendingCall[T] = _calls.PendingCall(loop, receipt)
     _latest.call, _latest.receipt = weakref.ref(call), receipt
     context = copy_context()
     context.run(current_receipt.set, receipt)
@@ -278,7 +279,7 @@ def submit(
 
 
 def run(coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop | None = None) -> T:
-    """Run `coroutine` on `loop` (by default the shared one) and wait for what it returns.
+    """Run `coroutine` on `loop` (by default the shared loop) and wait for the result.
 
     Raises:
         RuntimeError: Called on that very loop's thread, where waiting could never end.
@@ -294,7 +295,7 @@ def run(coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop | Non
 
 
 def _forget_after_fork() -> None:
-    """A forked child has the loop but not its thread."""
+    """Forget the shared loop in a forked child, which has the loop but not the thread."""
     global _loop, _lock
     _loop, _lock = None, threading.Lock()
 

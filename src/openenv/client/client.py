@@ -1,4 +1,4 @@
-"""`EnvClient`: one session of an environment, wherever it runs."""
+"""`EnvClient`: a session of an environment, wherever the environment runs."""
 
 from __future__ import annotations
 
@@ -81,9 +81,7 @@ DROPPED = "nobody holds the client any more"
 
 
 class _Tasks:
-    """What the server has to do, a `ClientTasks`: `list_splits`, `num_tasks`, `get_task`,
-    `get_task_range`, `iter_tasks`. A subclass may keep something else under this name.
-    """
+    """The attribute `EnvClient.tasks`, a `ClientTasks`; a subclass may use the name otherwise."""
 
     def __get__(self, client: EnvClient[Any, Any, Any], owner: Any = None) -> ClientTasks:
         if client is None:
@@ -94,7 +92,7 @@ class _Tasks:
 
 
 class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
-    """One session of an environment. A typed client is one line:
+    """A session of an environment. A typed client is a line:
 
         class EchoEnv(EnvClient[EchoAction, EchoObservation, State]): ...
 
@@ -252,14 +250,12 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
 
     @property
     def base_url(self) -> str | None:
-        """The server's address; None before a provider has started one."""
+        """The server's address; None before a provider has started the server."""
         return self._base_url
 
     @property
     def reward_spec(self) -> RewardSpec | None:
-        """What the environment's rewards mean, as its last `reset` has told; None where it does not
-        say.
-        """
+        """The meaning of the environment's rewards, from the last `reset`; None if unknown."""
         return self._reward_spec
 
     @property
@@ -437,7 +433,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
 
     @background.guards_itself
     def step(self, action: ActT, **kwargs: Any) -> PendingStep[ObsT]:
-        """Carry out one action.
+        """Carry out an action.
 
         A caller who does not get the answer, because of a time-out, a cancellation or an interrupt,
         may step again with the same action: under version 1 that is to ask again. The answer is
@@ -507,7 +503,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
 
     @background.interruptible
     def disconnect(self) -> Pending[None]:
-        """Close the connection, and with it the session; a provider's server keeps running."""
+        """Close the connection and the session; a provider's server keeps running."""
         return self._answer(Pending, self._disconnect_async())
 
     @background.interruptible
@@ -543,7 +539,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
 
     @background.interruptible
     def restore(self, data: bytes) -> PendingState[StateT]:
-        """Go back, or over, to the episode that `snapshot` has stored; gives its state.
+        """Go back, or over, to the episode that `snapshot` has stored, and return the state.
 
         It may have been stored by another client, of the same environment. A running episode is
         abandoned. A journal is replayed, and each observation, reward and `done` compared.
@@ -572,7 +568,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
 
     @background.interruptible
     def agent_access(self) -> Pending[AgentAccess]:
-        """How an agent connects by MCP to this client's session, to act in it by its tools.
+        """Return how an agent connects to this client's session by MCP, to act by tools.
 
             access = env.agent_access()
             async with mcp.Client(access.url) as agent: ...   # or with access.headers
@@ -612,8 +608,9 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
     # ------------------------------------------------------------------ hooks
 
     def _step_payload(self, action: ActT) -> dict[str, Any]:
-        """Turn an action into the JSON object that is sent. Override it where the default, the
-        model's fields, is not what the server expects.
+        """Turn an action into the JSON object that is sent.
+
+        Override this method if the server expects something else than the model's fields.
         """
         session = self._session
         return codec.action_payload(
@@ -621,8 +618,9 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         )
 
     def _parse_result(self, payload: dict[str, Any]) -> StepResult[ObsT]:
-        """Turn ``{"observation", "reward", "done"[, "metadata"]}`` into a result. Override it
-        where the default, the observation model, is not what you want.
+        """Turn ``{"observation", "reward", "done"[, "metadata"]}`` into a result.
+
+        Override this method for another result than the observation model's.
         """
         return cast("StepResult[ObsT]", codec.parse_result(payload, type(self)))
 
@@ -645,7 +643,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         return await self._connect_async()
 
     def _begin(self) -> int:
-        """Say when a call begins; refuse one that is awaited after its `async with` has ended."""
+        """Return when a call begins; refuse a call awaited after the end of `async with`."""
         if background.running_loop() is not (self._home or background.background_loop()):
             raise SessionLost(f"{CLOSED}; {RESET_HINT}")
         return self._session.closes
@@ -723,7 +721,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         return self._read_result(request, reply)
 
     async def _ask(self, request: Request, timeout_s: float | None = None) -> Reply:
-        """Send a reset or a step, and note it in the journal if there is one."""
+        """Send a reset or a step, and note the request in the journal, if any."""
         if self._journal is not None:
             return await self._journaled(self._journal, request, timeout_s)
         return cast(Reply, await self._request(request, timeout_s))
@@ -863,7 +861,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
     # ------------------------------------------------------------------ faces
 
     def _settle(self) -> None:
-        """Move to the shared loop where the connection's own is gone; its episode is lost."""
+        """Move to the shared loop if the connection's loop is gone; the episode is lost."""
         home, gone = self._home, None
         if self._session.is_inherited:
             gone = "this process was forked, and the connection is its parent's"

@@ -1,4 +1,4 @@
-"""How a client's models become JSON and back, worked out once a class.
+"""A client's models to JSON and back, worked out once a class.
 
 The models come from the class attributes `action_types`, `observation_type` and `state_type`,
 or else from the type parameters of ``EnvClient[Action, Observation, State]``.
@@ -60,7 +60,7 @@ __all__ = [
 
 
 class Models(NamedTuple):
-    """What a client class speaks. None, or an empty tuple, where it does not say."""
+    """The models of a client class. None, or an empty tuple, if the class declares none."""
 
     actions: tuple[type, ...]
     observation: Any
@@ -90,12 +90,12 @@ def _models(cls: Client) -> Models:
 
 
 def _members(annotation: Any) -> tuple[type, ...]:
-    """The models of an annotation: its own, or those of a union."""
+    """Return the models of an annotation, which may be a union."""
     return tuple(m for m in members(annotation) if isinstance(m, type) and issubclass(m, BaseModel))
 
 
 def models(cls: Client) -> tuple[Any, Any, Any]:
-    """The action, observation and state models of a client class; None where it has none."""
+    """Return the action, observation and state models of a client class; None for each missing."""
     known = _models(cls)
     action = Union[known.actions] if known.actions else None  # noqa: UP007 - a runtime tuple
     return action, known.observation, known.state
@@ -109,7 +109,7 @@ def shows_arrays(cls: Client) -> bool:
 def action_payload(
     action: Any, cls: Client, *, binary: bool = False, capabilities: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Write an action as the JSON object that is sent; `binary` keeps its arrays as they are.
+    """Write an action as the JSON object that is sent.
 
     Args:
         action: The action.
@@ -145,7 +145,7 @@ def action_payload(
 
 
 def names_kinds(cls: Client) -> bool:
-    """Whether actions of a client may have to name their model; see `named_kinds`."""
+    """Return whether a client's actions may have to name the model; see `named_kinds`."""
     return bool(_named_kinds(cls))
 
 
@@ -155,7 +155,7 @@ def _named_kinds(cls: Client) -> dict[type[BaseModel], str]:
 
 
 def _check_is_told(action: Any, fields: dict[str, Any], cls: Client) -> None:
-    """See that a server that cannot be told which model is meant would find the right one."""
+    """Check that a server that cannot be told the model of an action would find the right model."""
     other = misread_as(models(cls)[0], action, fields)
     if other is not None:
         name = type(action).__name__
@@ -168,7 +168,7 @@ def _check_is_told(action: Any, fields: dict[str, Any], cls: Client) -> None:
 
 
 def _check_reads_as_itself(action: BaseModel, fields: dict[str, Any]) -> None:
-    """See that what is in an action is read as what it is."""
+    """Check that the server reads the models within an action as the same models."""
     try:
         is_same = reader_of(type(action)).read(dict(fields)) == action
     except (ValidationError, ValueError):  # the server says what is wrong; or arrays are in it
@@ -232,7 +232,7 @@ def _attributes(action: Any) -> dict[str, Any]:
 
 
 def parse_result(payload: dict[str, Any], cls: Client) -> StepResult[Any]:
-    """Read a result, with the client's observation model where it has one.
+    """Read a result, with the client's observation model, if any.
 
     Raises:
         ProtocolError: The observation does not fit the model.
@@ -309,7 +309,7 @@ def complete(result: StepResult[Any], payload: dict[str, Any], method: str) -> S
 
 
 def reward_spec(result: StepResult[Any]) -> RewardSpec | None:
-    """What the first result of an episode says that rewards mean; None where it does not say."""
+    """Return the meaning of rewards from the first result of an episode; None if unknown."""
     info = getattr(result, "reward_info", None)  # a `_parse_result` of old gives anything
     told = info.get("spec") if info else None
     if not isinstance(told, dict):
@@ -321,7 +321,7 @@ def reward_spec(result: StepResult[Any]) -> RewardSpec | None:
 
 
 def parse_state(payload: dict[str, Any], cls: Client) -> Any:
-    """Read a state, with the client's state model where it has one."""
+    """Read a state, with the client's state model, if any."""
     model = _models(cls).state or State
     if payload is None:
         raise ProtocolError(

@@ -1,14 +1,14 @@
 """The client's connection engine: a connection that carries sessions.
 
 `ClientSession`, which is behind `EnvClient`, has one session on a connection of its own;
-`SessionGroup`, which is behind `VectorEnv`, has many on few. Both send by `Connection.send` or
-`Connection.write`, and both get answers by `SentRequest.deliver`.
+`SessionGroup`, which is behind `VectorEnv`, has many on few. Both send by a `SessionConnection`,
+and both get answers by `SentRequest.deliver`.
 
 Design notes.
 
 **Who runs what.** All of this runs on the event loop that the connection was opened on, without a
-task of its own: the transport calls `Connection.on_frame` as a frame arrives, and that call writes
-the outcome into the `SentRequest` before it wakes the caller. So there is no moment at which an
+task of its own: the transport calls `on_frame` as a frame arrives, and that call writes the outcome
+into the `SentRequest` before it wakes the caller. So there is no moment at which an
 answer has been read and is kept nowhere: a caller who is cancelled as the answer comes finds it in
 `RemoteSession.sent`. Only a broken connection has a task, which resumes it.
 
@@ -73,8 +73,8 @@ __all__ = [
     "BEGINNINGS",
     "READINGS",
     "CallWaiter",
-    "Connection",
-    "Endpoint",
+    "SessionConnection",
+    "ConnectionEndpoint",
     "RemoteSession",
     "SentRequest",
     "Version0",
@@ -95,7 +95,7 @@ BEGINNINGS = frozenset({"reset", "restore"})
 READINGS = frozenset({"state", "snapshot", "render"})
 
 
-class Endpoint(Protocol):
+class ConnectionEndpoint(Protocol):
     """A server that connections lead to."""
 
     async def connect(self) -> Transport:
@@ -115,7 +115,7 @@ class Endpoint(Protocol):
         ...
 
     async def leave(self) -> None:
-        """Note that a connection to the server has ended for good, and with it its sessions."""
+        """Note that a connection to the server has ended for good, with all sessions."""
         ...
 
 
@@ -123,7 +123,7 @@ class Endpoint(Protocol):
 
 
 class SentRequest(msgspec.Struct, eq=False):
-    """A request that was sent, until a caller has had its answer.
+    """A request that was sent, until a caller has had the answer.
 
     Attributes:
         request: The request.
@@ -162,13 +162,13 @@ class SentRequest(msgspec.Struct, eq=False):
         return not is_interim(error) or (self.deliver is not None and not self.is_asked_again)
 
     def is_answerable(self) -> bool:
-        """Return whether the outcome is there, or can still be told from others when it comes."""
+        """Return whether the outcome is there, or will be told from others by number."""
         connection = self.session.connection
         return self.outcome is not None or (connection is not None and connection.version != 0)
 
 
 def is_interim(outcome: Outcome) -> bool:
-    """Return whether an outcome says that a step is overdue, whose own answer is still to come."""
+    """Return whether an outcome only says that a step is overdue; the answer is still to come."""
     return (
         type(outcome) is ErrorReply
         and outcome.data.get("code") == ErrorCode.STEP_TIMEOUT.value
@@ -182,7 +182,7 @@ def name_request(request: Request) -> str:
 
 
 class RemoteSession:
-    """A session on the server, as its client knows it. It outlives its connections.
+    """A session on the server, as the client knows the session, across connections.
 
     Args:
         key: The number of the environment among those of a `VectorEnv`.
@@ -227,7 +227,7 @@ class RemoteSession:
         self.key = key
         self.lost = lost
         self.on_queue = on_queue
-        self.connection: Connection | None = None
+        self.connection: SessionConnection | None = None
         self.number = 0
         self.episode_began_at: float | None = None
         self.sent: dict[int, SentRequest] = {}
@@ -284,13 +284,13 @@ class RemoteSession:
         return None
 
     def unanswered(self) -> list[SentRequest]:
-        """Return the requests whose answers no caller has had, the earliest first."""
+        """Return the unanswered requests, the earliest first."""
         return [self.sent[number] for number in sorted(self.sent)]
 
     # ------------------------------------------------------------------ after a request
 
     def take(self, sent: SentRequest, *, renews: bool = True) -> Outcome:
-        """Return the outcome of a request to its caller, who has it from now on.
+        """Return the outcome of a request to the caller, and forget the request.
 
         Args:
             sent: The request.
@@ -319,7 +319,7 @@ class RemoteSession:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a caller waits for an answer that has not come."""
+        """True if a caller waits for an answer that has not come."""
         return any(one.deliver and one.outcome is None for one in self.sent.values())
 
     def note_queue(self, queued: Queued) -> None:
@@ -335,7 +335,7 @@ class RemoteSession:
                 raise
 
     def lose(self, why: str | None, error: OpenEnvError | None = None) -> None:
-        """Note that the session is gone, and end the calls that wait for its answers.
+        """Note that the session is gone, and end the calls that wait for answers.
 
         Args:
             why: What `lost` says from now on.
@@ -355,7 +355,7 @@ class RemoteSession:
 
 
 class CallWaiter:
-    """What a call waits with: a future, and a time limit that is cheap to set for every call.
+    """A future that a call waits for, and a time limit that is cheap to set for every call.
 
     Most calls end long before their time limits. So the timer is not set anew for each: a timer
     that fires too early is set for the rest of the time.
@@ -397,7 +397,7 @@ class CallWaiter:
         return future
 
     def end(self) -> None:
-        """Forget the future, whose error would keep the call and its client alive."""
+        """Forget the future: an error in the future would keep the call and the client alive."""
         self.future = self._deadline = None
 
     def wake(self, sent: SentRequest | None = None) -> None:
@@ -443,7 +443,7 @@ class CallWaiter:
 
 
 class Version0:
-    """Protocol version 0 for the connection engine: one session, which cannot be resumed.
+    """Protocol version 0 for the connection engine: a single session without resumption.
 
     Answers are matched to requests by their order alone, so a frame that nobody asked for would
     shift every later answer by one: it ends the connection.
@@ -495,7 +495,7 @@ class Version0:
         return True
 
     def forget(self, session: int) -> None:
-        """Do nothing: the connection ends with its session."""
+        """Do nothing: the connection ends with the session."""
 
 
 def is_fatal(reply: Reply | Notice) -> bool:
@@ -507,7 +507,7 @@ def is_fatal(reply: Reply | Notice) -> bool:
 
 
 async def connect_transport(transport: Transport) -> Transport:
-    """Connect a transport; one that is given up is cut."""
+    """Connect a transport, and cut the transport if the caller gives up."""
     try:
         await transport.connect()
     except BaseException:
@@ -516,7 +516,9 @@ async def connect_transport(transport: Transport) -> Transport:
     return transport
 
 
-async def open_connection(endpoint: Endpoint, opening: dict[str, Any]) -> Connection:
+async def open_connection(
+    endpoint: ConnectionEndpoint, opening: dict[str, Any]
+) -> SessionConnection:
     """Open a connection to a server.
 
     Args:
@@ -538,7 +540,7 @@ async def open_connection(endpoint: Endpoint, opening: dict[str, Any]) -> Connec
             transport.abort()
             await endpoint.leave()
         raise
-    return Connection(endpoint, transport, protocol)
+    return SessionConnection(endpoint, transport, protocol)
 
 
 async def _agree(transport: Transport, opening: dict[str, Any]) -> Multiplexer | Version0:
@@ -554,7 +556,7 @@ async def _agree(transport: Transport, opening: dict[str, Any]) -> Multiplexer |
     return multiplexer
 
 
-class Connection:
+class SessionConnection:
     """A connection that carries sessions.
 
     Args:
@@ -571,7 +573,7 @@ class Connection:
     """
 
     def __init__(
-        self, endpoint: Endpoint, transport: Transport, protocol: Multiplexer | Version0
+        self, endpoint: ConnectionEndpoint, transport: Transport, protocol: Multiplexer | Version0
     ) -> None:
         self.endpoint = endpoint
         self.protocol = protocol
@@ -603,7 +605,7 @@ class Connection:
         return None if self._transport is None else self._transport.route
 
     def carry(self, sessions: Mapping[int, RemoteSession]) -> None:
-        """Carry these sessions, by their numbers, and take the server's frames from now on.
+        """Carry sessions, by number, and take the server's frames from now on.
 
         Frames that have come before are taken at once: a server of version 0 that is full says so
         without being asked.
@@ -622,7 +624,7 @@ class Connection:
     def send(
         self, session: RemoteSession, request: Request, deliver: Callable[[SentRequest], None]
     ) -> SentRequest:
-        """Send one request.
+        """Send a request.
 
         Raises:
             EncodingError: A value in the request cannot be carried.
@@ -641,7 +643,7 @@ class Connection:
         return sent
 
     def write(self, requests: list[Request]) -> list[tuple[list[Request], bytes]]:
-        """Write requests of several sessions into as few frames as the server takes them in.
+        """Write requests of several sessions into as few frames as the server accepts.
 
         Nothing is sent yet: one that cannot be written shall stop them all.
 
@@ -686,7 +688,7 @@ class Connection:
         return registered
 
     def transmit(self, frames: list[tuple[list[Request], bytes]]) -> None:
-        """Send frames, or have them sent once a broken connection is resumed."""
+        """Send frames now, or once a broken connection is resumed."""
         transport = self._transport
         if transport is None:
             self._hurry.set()
@@ -702,7 +704,7 @@ class Connection:
     # ------------------------------------------------------------------ what the transport calls
 
     def on_frame(self, frame: str | bytes | bytearray) -> None:
-        """Take a frame of the server: put each answer where its request is, and wake callers."""
+        """Take a frame of the server: put each answer with the request, and wake callers."""
         sessions, protocol = self.sessions, self.protocol
         try:
             for number, request_id, reply in protocol.receive(frame):
@@ -744,7 +746,7 @@ class Connection:
             self.protocol.heed(notice)
 
     def _refuse(self, session: RemoteSession, request_id: int | None, reply: ErrorReply) -> None:
-        """Take an error with which the server ends a session, or does not open it."""
+        """Take an error with which the server ends a session, or refuses to open a session."""
         was_known = self.protocol.knows(session.number)
         self.protocol.forget(session.number)  # the session may be opened again
         if not reply.is_fatal or not was_known:  # the server says so of each of its requests
@@ -777,7 +779,7 @@ class Connection:
         self._part_soon()
 
     def on_closed(self, error: TransportClosed) -> None:
-        """Resume the sessions on another transport if the server still has them, or lose them."""
+        """Resume the sessions on another transport if the server may still have the sessions."""
         self._ending = error
         self._note_heard()
         if self.is_closed:
@@ -811,7 +813,7 @@ class Connection:
     # ------------------------------------------------------------------ the end
 
     def _end(self, why: str | None, error: OpenEnvError | None = None) -> None:
-        """Note that the connection is closed for good, and its sessions are lost."""
+        """Note that the connection is closed for good and the sessions are lost."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -876,7 +878,7 @@ class Connection:
         return self.protocol.request((Request("close", session=session.number),))
 
     async def _close_broken(self) -> None:
-        """Tell the server that it need not wait for this client to come back, if possible."""
+        """Tell the server, if possible, not to wait for this client to come back."""
         if not isinstance(self.protocol, Multiplexer) or not self.protocol.is_resumable:
             return
         with contextlib.suppress(CannotResume, asyncio.TimeoutError, TransportClosed):
@@ -897,7 +899,7 @@ class Connection:
 async def part(
     transport: Transport, frame: bytes = b"", heard: asyncio.Future[None] | None = None
 ) -> None:
-    """Close a transport, with a last frame; one that takes longer than 5 s is cut.
+    """Close a transport, with a last frame, and cut the transport after 5 s.
 
     Args:
         transport: The transport.
@@ -923,8 +925,8 @@ async def part(
 _tasks: set[asyncio.Task[Any]] = set()
 
 
-def abandon(connection: Connection, process: int, *, warn: bool) -> None:
-    """Close the connection of a session that nobody holds any more, from whichever thread."""
+def abandon(connection: SessionConnection, process: int, *, warn: bool) -> None:
+    """Close the connection of a dropped client, from whichever thread."""
     if process != os.getpid():
         return  # it is the parent's
     if connection.is_closed:
@@ -937,12 +939,12 @@ def abandon(connection: Connection, process: int, *, warn: bool) -> None:
         warnings.warn(message, ResourceWarning, stacklevel=2)
 
 
-def _close_in_background(connection: Connection) -> None:
+def _close_in_background(connection: SessionConnection) -> None:
     task = asyncio.ensure_future(_close_quietly(connection))
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
 
 
-async def _close_quietly(connection: Connection) -> None:
+async def _close_quietly(connection: SessionConnection) -> None:
     with contextlib.suppress(OSError):
         await connection.close("nobody holds the client any more")

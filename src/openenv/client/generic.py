@@ -21,7 +21,7 @@ class GenericAction(dict[str, Any]):
 
 
 class GenericEnvClient(EnvClient[dict[str, Any], dict[str, Any], dict[str, Any]]):
-    """Drives any environment without its package: everything is a dictionary."""
+    """A client of any environment without its package: everything is a dictionary."""
 
     def _parse_result(self, payload: dict[str, Any]) -> StepResult[dict[str, Any]]:
         return StepResult(

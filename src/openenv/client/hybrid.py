@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import asyncio
     from concurrent import futures
 
-    from openenv.client._calls import Call
+    from openenv.client._calls import PendingCall
 else:
     asyncio = lazy_module("asyncio")
     futures = lazy_module("concurrent.futures")
@@ -42,7 +42,7 @@ ObsT = TypeVar("ObsT")
 StateT = TypeVar("StateT")
 
 if TYPE_CHECKING:
-    Source = Coroutine[Any, Any, T] | Call[T]
+    Source = Coroutine[Any, Any, T] | PendingCall[T]
 
 
 # What asyncio looks for when it describes a task: no attributes of an answer.
@@ -52,14 +52,14 @@ _OF_COROUTINES = frozenset(
 
 
 class Runnable:
-    """What `asyncio.run` and `create_task` take for a coroutine: its methods, by `__await__`."""
+    """A base class of objects that `asyncio.run` and `create_task` take for coroutines."""
 
     if TYPE_CHECKING:
 
         def __await__(self) -> Generator[Any, None, Any]: ...
 
     def send(self, value: Any) -> Any:
-        """Go on until it waits, or ends; called by event loops."""
+        """Run on to the next wait, or to the end; called by event loops."""
         return self._drive("send", value)
 
     def throw(self, *error: Any) -> Any:
@@ -81,7 +81,7 @@ class Runnable:
 
 
 class _OnItsWay(Runnable, Generic[T]):
-    """An answer that a future or a coroutine, its source, will give."""
+    """An answer that a future or a coroutine, the source, will give."""
 
     if TYPE_CHECKING:
         _source: Source[T]
@@ -113,13 +113,13 @@ class _OnItsWay(Runnable, Generic[T]):
         return _wait(self._source)
 
     def close(self) -> Any:
-        """Give up a call that was never awaited; one that is under way goes on."""
+        """Give up a call that was never awaited; a call under way goes on."""
         if not isinstance(self._source, futures.Future):
             self._source.close()
 
 
 class Pending(_OnItsWay[T]):
-    """An answer on its way. Await it, or read an attribute of the answer."""
+    """A pending answer. Await the answer, or read an attribute."""
 
     def __repr__(self) -> str:
         if isinstance(self._source, futures.Future):
@@ -141,7 +141,7 @@ class Pending(_OnItsWay[T]):
 
 
 class PendingValue(Pending[T]):
-    """A plain value, such as a list or a truth value, on its way."""
+    """A pending plain value, such as a list or a truth value."""
 
     def __bool__(self) -> bool:
         return bool(self.result())
@@ -157,7 +157,7 @@ class PendingValue(Pending[T]):
 
 
 class PendingClient(Pending[T]):
-    """A client on its way. Closing it closes the client, once that is there."""
+    """A pending client. `close` closes the client, once there is a client."""
 
     def close(self) -> Any:
         """Close the client; or give up a call that was never awaited."""
@@ -167,7 +167,7 @@ class PendingClient(Pending[T]):
 
 
 class PendingState(Pending[StateT]):
-    """A `State` on its way."""
+    """A pending `State`."""
 
     if TYPE_CHECKING:
 
@@ -183,7 +183,7 @@ class PendingState(Pending[StateT]):
 
 
 class _Field:
-    """A field of an answer on its way: reading it waits for the answer."""
+    """A field of a pending answer: reading the field waits for the answer."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -205,7 +205,7 @@ class _Field:
 
 
 class PendingStep(_OnItsWay[StepResult[ObsT]], StepResult[ObsT]):
-    """A `StepResult` on its way. It is one, as soon as any field is read."""
+    """A pending `StepResult`, complete as soon as any field is read."""
 
     if not TYPE_CHECKING:
         observation, reward, done = _Field(), _Field(), _Field()
@@ -251,7 +251,7 @@ def _wait(source: Source[T]) -> T:
 def launch(
     coroutine: Coroutine[Any, Any, T], home: asyncio.AbstractEventLoop | None, *, block: bool
 ) -> T | Source[T]:
-    """Start `coroutine` on the loop its client lives on, and return its answer or its source.
+    """Start `coroutine` on the client's loop, and return the answer or the source of the answer.
 
     Args:
         coroutine: The call.

@@ -1,4 +1,4 @@
-"""What the rest of openenv does with an `EnvClient` beyond its public methods.
+"""The internal interface of an `EnvClient`, for the rest of openenv.
 
 An `EnvClient` is subclassed by every environment, so its namespace belongs to its users. This
 module is the only one that reads a client's private attributes; all others ask here.
@@ -33,7 +33,7 @@ def internals(client: EnvClient[Any, Any, Any]) -> ClientInternals:
 
 
 class ClientInternals:
-    """The internal interface of a client. Its coroutines run on the loop that the client lives on.
+    """The internal interface of a client. All coroutines run on the client's loop.
 
     Args:
         client: The client.
@@ -44,12 +44,12 @@ class ClientInternals:
 
     @property
     def session(self) -> ClientSession:
-        """The client's session; another one after the client has moved to another loop."""
+        """The client's session; it changes when the client moves to another loop."""
         return self.client._session
 
     @property
     def launch(self) -> Launch | None:
-        """What starts the client's server; None if the server is not the client's."""
+        """The launch of the client's server; None if the server is not the client's."""
         return self.client._launch
 
     @property
@@ -69,12 +69,12 @@ class ClientInternals:
 
     @property
     def journal(self) -> Journal | None:
-        """The client's journal; None if it keeps none."""
+        """The client's journal, if any."""
         return self.client._journal
 
     @property
     def way_to_tasks(self) -> Any:
-        """How the client's server was asked for tasks last; None if it was not."""
+        """The way in which the client's server was asked for tasks last; None if never."""
         return self.client._way_to_tasks
 
     @way_to_tasks.setter
@@ -91,7 +91,7 @@ class ClientInternals:
         await self.client._connect_async()
 
     async def request(self, request: Request, timeout_s: float | None = None) -> Any:
-        """Send a request and return its answer; see `ClientSession.request`."""
+        """Send a request and return the answer; see `ClientSession.request`."""
         return await self.client._request(request, timeout_s)
 
     async def read_state(self) -> Any:
@@ -103,7 +103,7 @@ class ClientInternals:
         return self.client._parse_state(payload)
 
     async def open_session(self) -> Any:
-        """Return another client with a session of its own; see `EnvClient.new_session`."""
+        """Return another client, with another session; see `EnvClient.new_session`."""
         return await self.client._new_session_async()
 
     async def close(self) -> None:
@@ -113,5 +113,5 @@ class ClientInternals:
     def answer(
         self, kind: Callable[[Any], PendingT], coroutine: Coroutine[Any, Any, Any]
     ) -> PendingT:
-        """Run a coroutine as a call of the client: awaited, or not, as its public methods are."""
+        """Run a coroutine as a call of the client, awaited or not, as public methods are."""
         return self.client._answer(kind, coroutine)

@@ -57,11 +57,11 @@ class Launch:
 
     @property
     def base_url(self) -> str | None:
-        """Where the server is; None while there is none."""
+        """The server's address; None while there is no server."""
         return self._base_url
 
     async def start(self) -> bool:
-        """Have the server running and answering; say whether this very call has started it.
+        """Have the server running and answering; return whether this call started it.
 
         Cancelled, it still waits for the server, to stop it again: a thread cannot be cancelled.
 
@@ -97,7 +97,7 @@ class Launch:
             return started
 
     def exited(self) -> ProviderExited | None:
-        """How the server's process has ended, where it has and the provider knows."""
+        """Return how the server's process has ended; None if it runs or nothing is known."""
         check = getattr(self._provider, "check_running", None)  # it may only look like a provider
         try:
             if self.is_running and check is not None:
@@ -107,7 +107,7 @@ class Launch:
         return None
 
     async def has_another(self) -> bool:
-        """Whether `start` would now give another server than the one that does not answer."""
+        """Return whether `start` would now give another server than the lost server."""
         return False
 
     async def why_gone(self) -> str | None:
@@ -116,7 +116,7 @@ class Launch:
         return None if exited is None else str(exited)
 
     async def explain(self, error: ConnectError) -> None:
-        """Raise a better error where no server answers because its process has ended."""
+        """Raise a better error if no server answers because the process has ended."""
         if (exited := await asyncio.to_thread(self.exited)) is not None:
             raise ConnectError(f"{error}: {exited}") from exited
 
@@ -137,7 +137,7 @@ class Launch:
 
 
 class ImageLaunch(Launch):
-    """An image, by whatever this machine has to run it; that is found out when it is started.
+    """An image, run by a provider that is chosen at the start.
 
     Args:
         image: Its name.
@@ -165,7 +165,7 @@ class ImageLaunch(Launch):
 
 
 class ServerLaunch(Launch):
-    """A server of its own, from a provider that starts many.
+    """A server from a provider that starts many.
 
     Args:
         launch: Starts the server; gives a `openenv.providers.Server`.
@@ -208,7 +208,7 @@ class ServerLaunch(Launch):
         return None
 
     def locate(self, error: ServerError) -> None:
-        """Nothing: its log is the provider's to know."""
+        """Do nothing: the provider knows the log."""
 
     def _stop_now(self) -> None:
         with self._turn:
@@ -265,12 +265,12 @@ def _stop(provider: Provider | None) -> None:
 
 
 def _runs_images(provider: Provider) -> TypeIs[ContainerProvider]:
-    """Whether it starts containers; one may do so without being a `ContainerProvider`."""
+    """Return whether a provider starts containers, by class or only by methods."""
     return hasattr(provider, "start_container")
 
 
 def image_launch(image: str, provider: Provider | None, options: dict[str, Any]) -> Launch:
-    """Plan to run `image`; without a provider, as `openenv.providers.choice` has it."""
+    """Plan to run `image`; without a provider, `openenv.providers.choice` chooses."""
     if provider is None:
         return ImageLaunch(image, options)
     if not _runs_images(provider):
@@ -313,7 +313,7 @@ def image_of_client(client: type) -> str | None:
 def space_launch(
     repo_id: str, use_docker: bool, provider: Provider | None, options: dict[str, Any]
 ) -> Launch:
-    """Plan to run a Hugging Face Space: its image, or its sources by uv."""
+    """Plan to run a Hugging Face Space: the image, or the sources by uv."""
     if use_docker:
         tag = options.pop("tag", "latest")
         image = f"registry.hf.space/{hf_space_subdomain(repo_id)}:{tag}"

@@ -196,7 +196,7 @@ class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
 
     @interruptible
     def has_tool(self, name: str) -> PendingValue[bool]:
-        """Whether there is a tool of this name. See `list_tools` for what it raises."""
+        """Return whether there is a tool of this name; raises as `list_tools`."""
         return self._answer(PendingValue, self._has_tool_async(name))
 
     @overload
@@ -206,7 +206,7 @@ class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
     @overload
     def step(self, action: ActT, **kwargs: Any) -> PendingStep[ObsT]: ...
     def step(self, action: Any, **kwargs: Any) -> PendingStep[Any]:
-        """Carry out one action; see `EnvClient.step`."""
+        """Carry out an action; see `EnvClient.step`."""
         return super().step(action, **kwargs)
 
     # A `Pending` is read only, but invariant, since a `Future` is.
@@ -241,7 +241,7 @@ class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
                 return codec.parse_result({**payload, "observation": observation}, _Listing)
             if isinstance(observation.get("tool_name"), str) and "tool_name" not in known:
                 observation = _only(CallToolObservation, observation)
-                parsed = codec.parse_result({**payload, "observation": observation}, _Call)
+                parsed = codec.parse_result({**payload, "observation": observation}, _ToolCalls)
                 parsed.observation.result = read_text(parsed.observation.result)
                 return parsed
         return super()._parse_result(payload) if known else codec.parse_result(payload, _Other)
@@ -280,7 +280,7 @@ class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
         return await self._get_tool_async(name) is not None
 
     async def _json_rpc(self, method: McpMethod, params: dict[str, Any]) -> Any:
-        """Ask this very session by JSON-RPC; its result.
+        """Send a JSON-RPC request to this session and return the result.
 
         The id is always the same: answers are told by the frames around them, and a request that
         is made again, since no answer came, is told by being the same.
@@ -300,7 +300,7 @@ class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
 
 
 class MCPToolClient(MCPClientBase[ActT, ObsT, StateT]):
-    """A client by which tools are called, one at a time; see `MCPClientBase`.
+    """A client that calls tools, in order; see `MCPClientBase`.
 
     async with MCPToolClient(base_url="http://localhost:8000") as env:
         await env.reset()
@@ -347,7 +347,7 @@ class MCPToolClient(MCPClientBase[ActT, ObsT, StateT]):
 
 
 class SyncMCPClient(SyncEnvClient[ActT, ObsT, StateT]):
-    """The synchronous face of an `MCPToolClient`: its methods, blocking."""
+    """An `MCPToolClient` with blocking methods."""
 
     if TYPE_CHECKING:  # `SyncEnvClient` has them all
 
@@ -375,7 +375,7 @@ class _Listing(EnvClient[Any, ListToolsObservation, State]):
     pass
 
 
-class _Call(EnvClient[Any, CallToolObservation, State]):
+class _ToolCalls(EnvClient[Any, CallToolObservation, State]):
     pass
 
 
@@ -431,7 +431,7 @@ def _value(result: Any, tool_name: str) -> Any:
 
 
 def _failure(error: Any, tool_name: str | None) -> Exception:
-    """What to raise for an error of JSON-RPC."""
+    """Return the exception for an error of JSON-RPC."""
     if not isinstance(error, Mapping):
         return ProtocolError(f"the server answered with an error that is none: {error!r:.200}")
     message, data = str(error.get("message")), error.get("data") or {}

@@ -14,7 +14,7 @@ __all__ = ["EpisodeScoring"]
 
 
 class EpisodeScoring:
-    """Gathers what a client does and sees, and scores an episode when it is done.
+    """Gathers a client's actions and observations, and scores an episode at the end.
 
     Args:
         scorer: See `openenv.rewards.delayed`.
@@ -32,7 +32,7 @@ class EpisodeScoring:
         self._episode = EpisodeScorer(scorer, credit)
 
     def begin(self, result: StepResult[Any], task: Any = None) -> None:
-        """Note that an episode has begun, and the task that it was begun with."""
+        """Note that an episode has begun, and the task of the episode."""
         self._episode.begin(_checked(result).observation, task)
 
     def lose(self, why: str) -> None:
@@ -46,7 +46,7 @@ class EpisodeScoring:
         return await self._scored(score, result)
 
     async def repeat(self, result: StepResult[Any]) -> StepResult[Any]:
-        """Give the result of a step that has been noted, whose caller did not get it."""
+        """Return again the result of a step that was noted before."""
         return await self._scored(self._episode.repeat(result.done), result)
 
     async def _scored(

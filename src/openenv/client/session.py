@@ -1,4 +1,4 @@
-"""The session behind an `EnvClient`: the order of its calls, their time limits and their errors.
+"""The session behind an `EnvClient`: order, time limits and errors of calls.
 
 The connection and what is kept across its loss is in `openenv.client.connection`.
 
@@ -33,10 +33,10 @@ from openenv.client.connection import (
     BEGINNINGS,
     READINGS,
     RESET_HINT,
-    Connection,
-    Endpoint,
+    ConnectionEndpoint,
     RemoteSession,
     SentRequest,
+    SessionConnection,
     abandon,
     is_interim,
     name_request,
@@ -65,7 +65,7 @@ DEADLINE_SLACK_S = 0.25
 
 
 class CallOrder:
-    """A lock, first come, first served, that costs next to nothing if nobody waits.
+    """A lock, first come, first served, that costs next to nothing without contention.
 
     Attributes:
         is_taken: A call has the lock.
@@ -77,7 +77,7 @@ class CallOrder:
         self.waiting: deque[asyncio.Future[None]] = deque()
 
     async def enter(self) -> None:
-        """Take the lock, after all that have waited for it longer."""
+        """Take the lock, after all earlier callers."""
         if not self.is_taken:
             self.is_taken = True
             return
@@ -101,7 +101,7 @@ class CallOrder:
 
 
 class ClientSession:
-    """Sends the requests of one session, one at a time, over a connection opened when needed.
+    """Sends the requests of a session, in order, over a connection opened when needed.
 
     Args:
         endpoint: The server.
@@ -123,7 +123,7 @@ class ClientSession:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        endpoint: ConnectionEndpoint,
         opening: dict[str, Any],
         timeout_s: float | None,
         on_queue: Callable[[Queued], None] | None = None,
@@ -147,7 +147,7 @@ class ClientSession:
         self._tracer = tracer()
 
     def for_another_loop(self, because: str | None = None) -> ClientSession:
-        """Return the same session without its connection, for use on another event loop.
+        """Return the same session without the connection, for use on another event loop.
 
         Args:
             because: What became of the connection, if this session was not closed.
@@ -163,17 +163,17 @@ class ClientSession:
 
     @property
     def is_inherited(self) -> bool:
-        """Whether the session belongs to another process, of which this one is a fork."""
+        """True if the session belongs to another process, of which this process is a fork."""
         return self.process != os.getpid()
 
     @property
     def is_connected(self) -> bool:
-        """Whether a connection is open, as far as is known, or may be resumed."""
+        """True if a connection is open, as far as is known, or may be resumed."""
         return self.remote.connection is not None
 
     @property
     def has_begun(self) -> bool:
-        """Whether the session is connected, or was, and is lost."""
+        """True if the session is connected, or was, and is lost."""
         return self.is_connected or self.remote.lost is not None
 
     @property
@@ -207,7 +207,7 @@ class ClientSession:
         *,
         is_traced: bool = False,
     ) -> Reply:
-        """Send a request and wait for its answer.
+        """Send a request and wait for the answer.
 
         If the same request was sent before and its answer reached no caller, wait for that answer
         instead.
@@ -287,7 +287,7 @@ class ClientSession:
         return await traced(self._tracer, f"openenv.{request.type}", send)
 
     def _find(self, request: Request) -> SentRequest | None:
-        """Return the same request if its answer is still to be had.
+        """Return the same request as sent before, if the answer is still to be had.
 
         Raises:
             OpenEnvError: The request may not be made now.
@@ -324,7 +324,7 @@ class ClientSession:
 
     # ------------------------------------------------------------------ connections
 
-    async def _connected(self, began: int) -> Connection:
+    async def _connected(self, began: int) -> SessionConnection:
         """Return the connection, which is opened if there is none.
 
         Raises:
@@ -357,7 +357,7 @@ class ClientSession:
             raise SessionLost(f"{CLOSED}; {RESET_HINT}")
 
     def unanswered(self) -> str | None:
-        """Name the call whose answer no caller has had and that may be asked again, if any."""
+        """Name the unanswered call that may be asked again, if any."""
         waiting = (one for one in self.remote.unanswered() if one.is_answerable())
         return next((name_request(one.request) for one in waiting), None)
 
@@ -377,7 +377,7 @@ class ClientSession:
         self._order.leave()
 
     async def end_episode(self, why: str) -> None:
-        """Give up the connection, and with it the environment; a reset gets a fresh one."""
+        """Give up the connection and the environment; a reset gets a fresh environment."""
         self.remote.lost = why
         if self.remote.connection is not None:
             await self.remote.connection.close(why)
@@ -393,7 +393,7 @@ class ClientSession:
             await connection.close(CLOSED, self.remote)
 
     def cut(self) -> None:
-        """Close the connection, if there is one, without a goodbye."""
+        """Close an open connection without a goodbye."""
         self.closes += 1
         if self.remote.connection is not None:
             self.remote.connection.cut(CLOSED)

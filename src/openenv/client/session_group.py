@@ -18,11 +18,11 @@ from openenv.client.connection import (
     READINGS,
     RESET_HINT,
     CallWaiter,
-    Connection,
-    Endpoint,
+    ConnectionEndpoint,
     Outcome,
     RemoteSession,
     SentRequest,
+    SessionConnection,
     open_connection,
 )
 from openenv.errors import (
@@ -40,11 +40,11 @@ __all__ = ["Answers", "EndpointProvider", "ServerEndpoint", "SessionGroup"]
 OPENED_AT_ONCE = 64
 
 
-class ServerEndpoint(Endpoint, Protocol):
+class ServerEndpoint(ConnectionEndpoint, Protocol):
     """A server for some sessions of a group."""
 
     async def has_another(self) -> bool:
-        """Return whether new endpoints would lead to another server, since this one is lost."""
+        """Return whether new endpoints would lead to another server, since this server is lost."""
         ...
 
 
@@ -81,7 +81,7 @@ class Answers(NamedTuple):
 
 
 class _Unclaimed:
-    """Keeps answers that `SessionGroup.answers` gave, if their caller did not get them."""
+    """Keeps answers that `SessionGroup.answers` gave, if the caller did not get the result."""
 
     def __init__(self, answers: Answers) -> None:
         self._sent = answers.sent
@@ -97,7 +97,7 @@ class _Unclaimed:
 
 
 class _Unreceived:
-    """Keeps answers that `SessionGroup.first` gave for the next call of it."""
+    """Keeps answers that `SessionGroup.first` gave for the next call of `first`."""
 
     def __init__(self, group: SessionGroup) -> None:
         self._group = group
@@ -115,7 +115,7 @@ class _Unreceived:
 
 
 class SessionGroup:
-    """Many sessions on few connections. It lives on one event loop.
+    """Many sessions on few connections, on a single event loop.
 
     Args:
         provider: Decides which servers the sessions go to.
@@ -134,7 +134,7 @@ class SessionGroup:
         self.awaited: dict[int, SentRequest] = {}
         self.waiter = CallWaiter(self._expire)
         self._count = connections
-        self._connections: list[Connection] = []
+        self._connections: list[SessionConnection] = []
         self._answered: dict[int, Outcome] = {}  # in the order of arrival
         self._among: Collection[int] | None = None  # whose answers count; None is all
         self._missing = 0
@@ -143,7 +143,7 @@ class SessionGroup:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a connection."""
+        """True if there is a connection."""
         return any(not connection.is_closed for connection in self._connections)
 
     @property
@@ -153,14 +153,14 @@ class SessionGroup:
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """What the servers of all connections say that they can do."""
+        """The capabilities that the servers of all connections have in common."""
         told = [one.protocol.capabilities for one in self._connections if not one.is_closed]
         return frozenset.intersection(*told) if told else frozenset()
 
     # ------------------------------------------------------------------ requests
 
     async def submit(self, requests: dict[int, Request]) -> None:
-        """Send requests, those of many sessions in one frame.
+        """Send requests, many sessions to a frame.
 
         A request that was made before, and whose answer no caller has had, is not sent: its answer
         is waited for.
@@ -191,7 +191,7 @@ class SessionGroup:
         await self._connect(requests)
         refused: dict[int, OpenEnvError] = {}
         again: list[SentRequest] = []
-        batches: dict[Connection, list[Request]] = {}
+        batches: dict[SessionConnection, list[Request]] = {}
         for index, request in requests.items():
             session = self.sessions[index]
             found = None
@@ -252,7 +252,7 @@ class SessionGroup:
         return RemoteSession(index, on_queue=note_queue, waiter=self.waiter)
 
     async def _open(self, indices: list[int]) -> None:
-        """Open connections for sessions; elsewhere for those whose server has just been lost."""
+        """Open connections for sessions, and go elsewhere if a server has just been lost."""
         while indices:
             left, groups = iter(indices), []
             for endpoint, share in await self.provider.endpoints(len(indices), self._count):
@@ -279,7 +279,7 @@ class SessionGroup:
     async def _open_group(
         self, endpoint: ServerEndpoint, group: list[int], limit: asyncio.Semaphore
     ) -> None:
-        """Open as few connections to a server as it has the sessions on."""
+        """Open as few connections to a server as the protocol and a gateway allow."""
         async with limit:
             first = await self._open_one(endpoint)
         size = len(group) if first.spread is None else first.spread
@@ -295,13 +295,13 @@ class SessionGroup:
         others = (open_part(group[i : i + size]) for i in range(size, len(group), size))
         _raise_first(await asyncio.gather(*others, return_exceptions=True))
 
-    async def _open_one(self, endpoint: ServerEndpoint) -> Connection:
+    async def _open_one(self, endpoint: ServerEndpoint) -> SessionConnection:
         connection = await open_connection(endpoint, self.provider.opening)
         self._connections = [one for one in self._connections if not one.is_closed]
         self._connections.append(connection)
         return connection
 
-    def _carry(self, connection: Connection, indices: Sequence[int]) -> None:
+    def _carry(self, connection: SessionConnection, indices: Sequence[int]) -> None:
         connection.carry({index: self.sessions[index] for index in indices})
 
     # ------------------------------------------------------------------ answers
@@ -355,7 +355,7 @@ class SessionGroup:
     async def _wait(
         self, count: int, timeout_s: float | None, among: Collection[int] | None = None
     ) -> None:
-        """Wait until `count` sessions have answered, of those whose answers count."""
+        """Wait until `count` sessions have answered, among `among` (by default all)."""
         there = self._answered if among is None else self._answered.keys() & among
         self._missing, self._among = count - len(there), among
         if self._missing <= 0:
@@ -393,21 +393,21 @@ class SessionGroup:
         return Answers(sent, outcomes)
 
     def give_back(self, answers: Answers) -> None:
-        """Keep answers for a caller that asks again, since the first one did not get them."""
+        """Keep answers for a caller that asks again, since the first caller got none."""
         _Unclaimed(answers).update(answers.sent)
 
     def put_back(self, answers: Answers) -> None:
-        """Keep answers for the next call of `first`: the last one did not give them."""
+        """Keep answers for the next call of `first`, since the last call failed."""
         self.awaited.update(answers.sent)
         self._answered = answers.outcomes | self._answered
 
     def withdraw(self, index: int) -> None:
-        """Undo `put_back` for one session: the caller has the answer after all."""
+        """Undo `put_back` for a session: the caller has the answer after all."""
         self.awaited.pop(index, None)
         self._answered.pop(index, None)
 
     async def close(self) -> None:
-        """Close every connection, and with it its sessions."""
+        """Close every connection, with all sessions."""
         connections, self._connections = self._connections, []
         await asyncio.gather(*(one.close("it was closed") for one in connections))
         for session in self.sessions.values():

@@ -16,8 +16,8 @@ from openenv.errors import (
 from openenv.protocol.messages import ObservationReply, Reply, Request, SnapshotReply, StateReply
 from openenv.protocol.snapshots import (
     NATIVE,
-    Entry,
     Journal,
+    JournalEntry,
     frame_of,
     read_journal,
     unwrap,
@@ -137,7 +137,7 @@ async def journaled(
     try:
         reply: Reply = await client.request(request, timeout_s)
         if isinstance(reply, ObservationReply) and not client.session.is_repeated:
-            journal.note(request, Entry.of(frame, reply.payload))
+            journal.note(request, JournalEntry.of(frame, reply.payload))
     except ServerError as error:
         if not client.session.is_repeated:
             journal.note(request, _failed(journal, frame, error))
@@ -149,15 +149,15 @@ async def journaled(
     return reply
 
 
-def _failed(journal: Journal, frame: bytes, error: ServerError) -> Entry:
+def _failed(journal: Journal, frame: bytes, error: ServerError) -> JournalEntry:
     try:
-        return Entry.of(frame, error)
+        return JournalEntry.of(frame, error)
     except ServerError:
         journal.interrupt(f"the server could not carry out a request ({error.code})")
         raise
 
 
-async def _replay(client: ClientInternals, entries: list[Entry]) -> None:
+async def _replay(client: ClientInternals, entries: list[JournalEntry]) -> None:
     """Repeat the requests of a journal, and check that their outcomes are the same."""
     requests = [entry.request() for entry in entries]  # before any of them is made
     journal = client.journal
@@ -167,9 +167,9 @@ async def _replay(client: ClientInternals, entries: list[Entry]) -> None:
         for step, (request, entry) in enumerate(zip(requests, entries, strict=True)):
             try:
                 reply = await client.request(request)
-                again = Entry.of(entry.frame, reply.payload)
+                again = JournalEntry.of(entry.frame, reply.payload)
             except ServerError as error:
-                again = Entry.of(entry.frame, error)
+                again = JournalEntry.of(entry.frame, error)
             what = entry.difference(again)
             if what is not None:
                 diverged = ReplayDiverged(step, what)

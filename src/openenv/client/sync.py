@@ -28,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _blocking(function: F, client_method: Any = None) -> F:
-    """Have a method of a face wait for what the client's method gives: that of its own name.
+    """Make a blocking method of the client's method with the same name.
 
     A signal's handler may raise until the caller has the result, so what stands nearest to the
     caller sees to it. The client's own methods do as far as they go. One that a subclass overrides
@@ -72,7 +72,7 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
 
     @property
     def tasks(self) -> TaskCalls:
-        """Which tasks the environment has; see `openenv.client.tasks.ClientTasks`."""
+        """The environment's tasks; see `openenv.client.tasks.ClientTasks`."""
         tasks: Any = self._async.tasks
         found: TaskCalls = tasks.sync() if hasattr(tasks, "sync") else tasks
         return found
@@ -83,7 +83,7 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
         return self
 
     def disconnect(self) -> None:
-        """Close the connection, and with it the session."""
+        """Close the connection and the session."""
         resolve(self._async.disconnect())
 
     @_blocking
@@ -93,7 +93,7 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
 
     @_blocking
     def step(self, action: ActT, **kwargs: Any) -> StepResult[ObsT]:
-        """Carry out one action; see `EnvClient.step`."""
+        """Carry out an action; see `EnvClient.step`."""
         return cast("StepResult[ObsT]", self._async.step(action, **kwargs))
 
     def state(self) -> StateT:
@@ -113,7 +113,7 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
         return type(self)(resolve(self._async.new_session()))
 
     def agent_access(self) -> AgentAccess:
-        """How an agent connects to this session; see `EnvClient.agent_access`."""
+        """Return how an agent connects to this session; see `EnvClient.agent_access`."""
         return cast("AgentAccess", resolve(self._async.agent_access()))
 
     def snapshot(self, *, replay: bool = False) -> bytes:

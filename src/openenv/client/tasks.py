@@ -1,4 +1,4 @@
-"""The tasks of a client's server: which there are, and beginning one.
+"""The tasks of a client's server: lists of tasks, and episodes with a task.
 
 What is asked goes over HTTP, beside the session, with the keys and the certificates of the client;
 of an environment or an application in this process, within it.
@@ -39,7 +39,7 @@ __all__ = ["ClientTasks", "TaskPages", "with_task"]
 
 @functools.total_ordering
 class PendingCount(PendingValue[int]):
-    """A number on its way."""
+    """A pending number."""
 
     def __index__(self) -> int:
         return self.result()
@@ -93,7 +93,7 @@ class ClientTasks:
         return internals(self._client).answer(PendingCount, self.ask("num_tasks", split))
 
     def get_task(self, split: str, index: int) -> PendingValue[Any]:
-        """Give one task.
+        """Give a task.
 
         Raises:
             IndexError: There is none at this index.
@@ -124,7 +124,7 @@ class ClientTasks:
         inside = internals(client)
         if inside.launch is not None and not inside.launch.is_running:
             await inside.connect()
-        way: Way | None = inside.way_to_tasks
+        way: TaskAccess | None = inside.way_to_tasks
         if way is None or way.place != (client.base_url, self._env_name):
             way = inside.way_to_tasks = await _way_to(client, self._env_name)
         return await way.ask(method, *arguments)
@@ -167,8 +167,8 @@ class TaskPages:
 Place = tuple[str | None, str | None]
 
 
-class Way(Protocol):
-    """How a client's server is asked.
+class TaskAccess(Protocol):
+    """A way to ask a client's server for tasks.
 
     Attributes:
         place: The client's address, and the environment's name there.
@@ -181,7 +181,7 @@ class Way(Protocol):
         ...
 
 
-async def _way_to(client: EnvClient[Any, Any, Any], env_name: str | None) -> Way:
+async def _way_to(client: EnvClient[Any, Any, Any], env_name: str | None) -> TaskAccess:
     place = (client.base_url, env_name)
     open_transport = internals(client).open_transport
     if open_transport is None:
@@ -260,7 +260,7 @@ class _OfEnvironment:
 
 
 def with_task(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a `reset`, with a `Task` among them written as the wire has it.
+    """Return the arguments of a `reset`, with a `Task` written as the wire has tasks.
 
     Raises:
         Refused: Another argument contradicts the task.

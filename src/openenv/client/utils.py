@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def run_async_safely(awaitable: Awaitable[T]) -> T:
-    """Run `awaitable` to its end and return what it returns, wherever this is called from.
+    """Run `awaitable` to the end and return the result, from any thread.
 
     It runs on an event loop of its own. Where a loop runs on this thread already, as in a
     notebook, another thread runs it, and this one waits.
@@ -34,5 +34,5 @@ def run_async_safely(awaitable: Awaitable[T]) -> T:
 
 
 def convert_to_ws_url(url: str) -> str:
-    """Turn a server's URL (or ``host:port``) into one of the scheme ``ws`` or ``wss``."""
+    """Turn a server's URL (or ``host:port``) into a ``ws`` or ``wss`` URL."""
     return websocket_url(url).removesuffix("/ws")

@@ -1,4 +1,4 @@
-"""`VectorEnv`: many environments of one server, stepped together."""
+"""`VectorEnv`: many environments of a server, stepped together."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ SESSIONS_A_CONNECTION = 256
 
 
 class AutoresetMode(Enum):
-    """What happens to an environment whose episode is over; Gymnasium's names and values.
+    """The rule for environments whose episodes are over, in Gymnasium's names and values.
 
     `NEXT_STEP`: the next step resets it; the action is ignored, and the reward is 0.
     `SAME_STEP`: it is reset at once; the last observation and info are in
@@ -84,7 +84,7 @@ class AutoresetMode(Enum):
 
 
 class Batch(NamedTuple):
-    """What a step of many environments came to."""
+    """The results of a step of many environments."""
 
     observations: Any
     rewards: np.ndarray
@@ -94,7 +94,7 @@ class Batch(NamedTuple):
 
 
 class VectorEnv:
-    """Many environments of one server, with the interface of `gymnasium.vector.VectorEnv`.
+    """Many environments of a server, with the interface of `gymnasium.vector.VectorEnv`.
 
         with VectorEnv("http://localhost:8000", num_envs=64) as envs:
             observations, infos = envs.reset(seed=0)
@@ -251,7 +251,7 @@ class VectorEnv:
 
     @property
     def reward_spec(self) -> RewardSpec | None:
-        """What rewards mean, as a `reset` has told; None where the environments do not say."""
+        """The meaning of rewards, from a `reset`; None if unknown."""
         return self._reward_spec
 
     def reset(
@@ -407,7 +407,7 @@ class VectorEnv:
         return str(fields[0])
 
     def render(self) -> tuple[Rendering, ...]:
-        """Have every environment show where its episode stands; see `EnvClient.render`.
+        """Render every environment; see `EnvClient.render`.
 
         Raises:
             NotSupported: The server speaks protocol version 0, or is too old.
@@ -427,7 +427,7 @@ class VectorEnv:
     # ------------------------------------------------------------------ the interface of EnvPool
 
     def send(self, actions: Any, env_ids: Sequence[int] | np.ndarray | None = None) -> None:
-        """Give actions to some environments, and do not wait; `recv` has what they come to.
+        """Send actions to some environments without waiting; `recv` returns the results.
 
         Args:
             actions: As for `step`, one for each of `env_ids`.
@@ -552,7 +552,7 @@ class VectorEnv:
     def _columns(
         self, which: Sequence[int], outcomes: dict[int, Any], method: str = "step"
     ) -> _Columns:
-        """What some environments came to, by kind."""
+        """Return the results of some environments, column by column."""
         payloads = [outcomes[i].payload for i in which]
         count = len(payloads)
         if self._is_plain and not any(p.get("metadata") for p in payloads):
@@ -661,7 +661,7 @@ class _Columns(NamedTuple):
 
 
 class _VectorEndpoint:
-    """The server of a `VectorEnv`, for all of its sessions, and what starts it."""
+    """The server of a `VectorEnv`, for all sessions, and the launch of the server."""
 
     def __init__(
         self,
@@ -725,7 +725,7 @@ class _VectorEndpoint:
 
 
 def _abandon(group: SessionGroup, endpoint: _VectorEndpoint, process: int) -> None:
-    """Close the sessions of a `VectorEnv` that nobody holds any more, from whichever thread."""
+    """Close the sessions of a dropped `VectorEnv`, from whichever thread."""
     if process != os.getpid() or not group.is_open:
         return
 
@@ -742,7 +742,7 @@ def _abandon(group: SessionGroup, endpoint: _VectorEndpoint, process: int) -> No
 def _errors(
     outcomes: Mapping[int, Any], expected: type = ObservationReply
 ) -> dict[int, OpenEnvError]:
-    """What has failed, of outcomes that should be replies of one kind."""
+    """Return the errors among outcomes that should be replies of a kind."""
     return {i: _as_error(o) for i, o in outcomes.items() if type(o) is not expected}
 
 
@@ -759,7 +759,7 @@ def _has_fields(kind: type) -> bool:
 
 
 def _fields(observation: BaseModel) -> dict[str, Any]:
-    """The fields that travel in the observation, not beside it."""
+    """Return the fields of an observation, without reward, done and truncated."""
     beside = left_out(type(observation)) if isinstance(observation, Observation) else ()
     return {name: value for name, value in observation if name not in beside}
 

@@ -1,5 +1,9 @@
-"""What goes over the wire, as values and rules: no await, no clock, no socket.
+"""The wire protocol as values and rules: no await, no clock, no socket.
 
-`messages` names every frame, `codecs` turns frames into bytes and back, `connection` knows which
-frame may follow which.
+Above: `client` and `execution` send and receive what is written here. Below: the models of the
+contract.
+
+Read first `messages.py` (every frame of both versions), then `codecs.py` and `connection.py`
+(version 0), and `v1.py` (version 1, with the client's end of a connection of many sessions);
+`resend_buffer.py` is what a broken connection is resumed from.
 """

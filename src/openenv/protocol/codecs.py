@@ -75,7 +75,7 @@ class JSONCodec:
     # -------------------------------------------------------------- server side
 
     def decode_request(self, frame: str | bytes) -> Request:
-        """Read one request.
+        """Read a request.
 
         Raises:
             InvalidJSONError: The frame is not JSON.
@@ -141,7 +141,7 @@ class JSONCodec:
     # -------------------------------------------------------------- client side
 
     def encode_request(self, request: Request) -> bytes:
-        """Write one request.
+        """Write a request.
 
         Raises:
             EncodingError: A value in it cannot be written as JSON.
@@ -157,7 +157,7 @@ class JSONCodec:
         return b'{"type":"%b","data":%b}' % (request.type.encode(), body)
 
     def decode_reply(self, frame: str | bytes | bytearray) -> Reply:
-        """Read one answer.
+        """Read an answer.
 
         Raises:
             ProtocolError: The frame is none that a server may send.
@@ -239,7 +239,7 @@ def observation_payload(transition: Transition, *, empty_metadata: bytes = b"") 
 
 
 def state_payload(reply: StateReply) -> bytes:
-    """Write a state, as an observation is written: its fields by name."""
+    """Write a state as an observation is written: the fields by name."""
     state = reply.state
     if not isinstance(state, BaseModel):
         return _to_json(state, "state")
@@ -288,7 +288,7 @@ def _extras(transition: Transition) -> dict[str, Any]:
 
 @once_per_class
 def _writer(cls: type[BaseModel]) -> tuple[Callable[..., bytes] | None, set[str]]:
-    """What writes observations of a class, and the fields that it leaves out."""
+    """Return the writer of a class's observations, and the fields to leave out."""
     if not is_observation(cls):
         return None, set()
     return cls.__pydantic_serializer__.to_json, left_out(cls)
@@ -296,7 +296,7 @@ def _writer(cls: type[BaseModel]) -> tuple[Callable[..., bytes] | None, set[str]
 
 @once_per_class
 def left_out(cls: type[BaseModel]) -> set[str]:
-    """Name the fields of a model that travel beside the observation, not in it.
+    """Name the fields of a model that travel beside the observation.
 
     A class that declares `truncated` itself keeps it inside, as it always did.
     """
@@ -304,7 +304,7 @@ def left_out(cls: type[BaseModel]) -> set[str]:
 
 
 def culprit(observation: Any, write: Callable[[str], object], error: Exception) -> str:
-    """Say which field of an observation cannot be written, trying them one by one by `write`."""
+    """Return which field of an observation cannot be written, by trying each with `write`."""
     cls = type(observation)
     fields = getattr(cls, "model_fields", ())
     name = next((name for name in fields if not _is_writable(name, write)), None)

@@ -1,4 +1,4 @@
-"""Which frame may follow which, on either side of one connection; bytes in, values out.
+"""The order of frames on either side of a connection of version 0; bytes in, values out.
 
 The tables are the rules; the methods look them up and do what a table cannot say.
 """
@@ -20,15 +20,15 @@ __all__ = ["ClientConnection", "Phase", "ServerConnection"]
 
 
 class Phase(Enum):
-    """Where a connection stands."""
+    """The phases of a connection."""
 
     OPENING = auto()  # the session is being made
     OPEN = auto()
     CLOSED = auto()
 
 
-class Event(Enum):
-    """What can happen to a connection."""
+class ConnectionEvent(Enum):
+    """The events that change the phase of a connection."""
 
     ACCEPT = auto()  # the session is ready
     REFUSE = auto()  # it could not be made, or is lost
@@ -38,29 +38,31 @@ class Event(Enum):
 
 
 # (phase, event) -> next phase. What is not listed is a ProtocolError.
-SERVER_RULES: dict[tuple[Phase, Event], Phase] = {
-    (Phase.OPENING, Event.ACCEPT): Phase.OPEN,
-    (Phase.OPENING, Event.REFUSE): Phase.CLOSED,
-    (Phase.OPENING, Event.DROP): Phase.CLOSED,
-    (Phase.OPEN, Event.REQUEST): Phase.OPEN,
-    (Phase.OPEN, Event.REFUSE): Phase.CLOSED,
-    (Phase.OPEN, Event.CLOSE): Phase.CLOSED,
-    (Phase.OPEN, Event.DROP): Phase.CLOSED,
-    (Phase.CLOSED, Event.DROP): Phase.CLOSED,
+SERVER_RULES: dict[tuple[Phase, ConnectionEvent], Phase] = {
+    (Phase.OPENING, ConnectionEvent.ACCEPT): Phase.OPEN,
+    (Phase.OPENING, ConnectionEvent.REFUSE): Phase.CLOSED,
+    (Phase.OPENING, ConnectionEvent.DROP): Phase.CLOSED,
+    (Phase.OPEN, ConnectionEvent.REQUEST): Phase.OPEN,
+    (Phase.OPEN, ConnectionEvent.REFUSE): Phase.CLOSED,
+    (Phase.OPEN, ConnectionEvent.CLOSE): Phase.CLOSED,
+    (Phase.OPEN, ConnectionEvent.DROP): Phase.CLOSED,
+    (Phase.CLOSED, ConnectionEvent.DROP): Phase.CLOSED,
 }
 
 # A client of version 0 may send at once: the server says nothing when a session is ready.
-CLIENT_RULES: dict[tuple[Phase, Event], Phase] = {
-    (Phase.OPEN, Event.REQUEST): Phase.OPEN,
-    (Phase.OPEN, Event.REFUSE): Phase.CLOSED,
-    (Phase.OPEN, Event.CLOSE): Phase.CLOSED,
-    (Phase.OPEN, Event.DROP): Phase.CLOSED,
-    (Phase.CLOSED, Event.DROP): Phase.CLOSED,
-    (Phase.CLOSED, Event.CLOSE): Phase.CLOSED,
+CLIENT_RULES: dict[tuple[Phase, ConnectionEvent], Phase] = {
+    (Phase.OPEN, ConnectionEvent.REQUEST): Phase.OPEN,
+    (Phase.OPEN, ConnectionEvent.REFUSE): Phase.CLOSED,
+    (Phase.OPEN, ConnectionEvent.CLOSE): Phase.CLOSED,
+    (Phase.OPEN, ConnectionEvent.DROP): Phase.CLOSED,
+    (Phase.CLOSED, ConnectionEvent.DROP): Phase.CLOSED,
+    (Phase.CLOSED, ConnectionEvent.CLOSE): Phase.CLOSED,
 }
 
 
-def _next(rules: dict[tuple[Phase, Event], Phase], phase: Phase, event: Event) -> Phase:
+def _next(
+    rules: dict[tuple[Phase, ConnectionEvent], Phase], phase: Phase, event: ConnectionEvent
+) -> Phase:
     try:
         return rules[phase, event]
     except KeyError:
@@ -70,7 +72,7 @@ def _next(rules: dict[tuple[Phase, Event], Phase], phase: Phase, event: Event) -
 
 
 class ServerConnection:
-    """The server's end of one connection that carries one session.
+    """The server's end of a connection, which carries a single session.
 
     Attributes:
         encode: Writes the frame that answers a request.
@@ -85,7 +87,7 @@ class ServerConnection:
 
     def accept(self) -> None:
         """Note that the session is ready."""
-        self.phase = _next(SERVER_RULES, self.phase, Event.ACCEPT)
+        self.phase = _next(SERVER_RULES, self.phase, ConnectionEvent.ACCEPT)
 
     def receive(self, frame: str | bytes) -> Request:
         """Read the next request.
@@ -94,10 +96,10 @@ class ServerConnection:
             OpenEnvError: The frame is no request; answer it with `error` and go on.
         """
         if self.phase is not Phase.OPEN:  # where it is, the rules allow it
-            self.phase = _next(SERVER_RULES, self.phase, Event.REQUEST)
+            self.phase = _next(SERVER_RULES, self.phase, ConnectionEvent.REQUEST)
         request = self.codec.decode_request(frame)
         if request.type == "close":
-            self.phase = _next(SERVER_RULES, self.phase, Event.CLOSE)
+            self.phase = _next(SERVER_RULES, self.phase, ConnectionEvent.CLOSE)
         return request
 
     def error(self, request: Request | None, error: BaseException) -> bytes:
@@ -106,7 +108,7 @@ class ServerConnection:
 
     def refuse(self, error: OpenEnvError) -> bytes:
         """Write the frame after which the connection closes."""
-        self.phase = _next(SERVER_RULES, self.phase, Event.REFUSE)
+        self.phase = _next(SERVER_RULES, self.phase, ConnectionEvent.REFUSE)
         return self.codec.encode_error(error)
 
     def drop(self) -> None:
@@ -115,7 +117,7 @@ class ServerConnection:
 
 
 class ClientConnection:
-    """The client's end. Version 0 matches answers to requests by their order alone.
+    """The client's end. Version 0 matches answers to requests by order alone.
 
     Attributes:
         is_over: Nothing more is to be waited for: the server answers a goodbye by closing.
@@ -133,7 +135,7 @@ class ClientConnection:
         self._last = 0
 
     def request(self, request: Request) -> tuple[int, bytes]:
-        """Write `request`; the returned ticket is what its answer will carry."""
+        """Write a request; the answer will carry the returned ticket."""
         frame = self.codec.encode_request(request)
         if self.phase is not Phase.OPEN or request.type == "close":
             return self.note(request), frame
@@ -142,10 +144,10 @@ class ClientConnection:
         return number, frame
 
     def note(self, request: Request) -> int:
-        """Note that `request`, written elsewhere, is sent now; gives the ticket of its answer."""
+        """Note that a request, written elsewhere, is sent now; return the answer's ticket."""
         is_close = request.type == "close"
         if is_close or self.phase is not Phase.OPEN:  # otherwise the rules allow it
-            event = Event.CLOSE if is_close else Event.REQUEST
+            event = ConnectionEvent.CLOSE if is_close else ConnectionEvent.REQUEST
             self.phase = _next(CLIENT_RULES, self.phase, event)
         self._last += 1
         if not is_close:
@@ -153,10 +155,10 @@ class ClientConnection:
         return self._last
 
     def receive(self, frame: str | bytes | bytearray) -> list[tuple[int | None, Reply]]:
-        """Read the answers in a frame and say whose they are; None where nobody asked."""
+        """Read the answer in a frame and the request's ticket; None if no request is open."""
         reply = self.codec.decode_reply(frame)
         if isinstance(reply, ErrorReply) and reply.is_fatal:
-            self.phase = _next(CLIENT_RULES, self.phase, Event.REFUSE)
+            self.phase = _next(CLIENT_RULES, self.phase, ConnectionEvent.REFUSE)
         return [(self._waiting.popleft() if self._waiting else None, reply)]
 
     def acknowledgement(self) -> bytes | None:

@@ -65,11 +65,11 @@ class ResetResponse(BaseModel):
 
 
 class StepResponse(ResetResponse):
-    """What a step led to."""
+    """The result of a step."""
 
 
 class HealthStatus(str, Enum):
-    """How a server is."""
+    """The health of a server."""
 
     HEALTHY = "healthy"
     UNHEALTHY = "unhealthy"
@@ -77,7 +77,7 @@ class HealthStatus(str, Enum):
 
 
 class HealthResponse(BaseModel):
-    """`status`, and where it is not healthy, why."""
+    """The status of a server, and the reasons if the server is not healthy."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -124,7 +124,7 @@ class NumTasksRequest(ListTasksRequest):
 
 
 class GetTaskRequest(ListTasksRequest):
-    """Ask for one task of a split."""
+    """Ask for a task of a split."""
 
     index: int
 

@@ -157,7 +157,7 @@ class Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class Hello(msgspec.Struct):
-    """What a server of version 1 says first; a later version may say more.
+    """The first message of a server of version 1; a later version may add fields.
 
     Attributes:
         connection: Identifies the connection, to resume it.
@@ -185,7 +185,7 @@ class Hello(msgspec.Struct):
 
 
 class Transition(msgspec.Struct):
-    """What `reset` or `step` came to, normalised; not yet encoded.
+    """The result of `reset` or `step`, normalized; not yet encoded.
 
     Attributes:
         observation: An `Observation`, or any value that JSON can carry.

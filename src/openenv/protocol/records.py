@@ -1,4 +1,4 @@
-"""What is kept of transitions: as text in recordings, as digests in journals.
+"""Records of transitions: text in recordings, digests in journals.
 
 Text is JSON as version 1 writes it: an array is ``{"dtype", "shape", "data"}`` with base64 data.
 """
@@ -19,7 +19,7 @@ from openenv.protocol.messages import TRUNCATED, Transition
 from openenv.protocol.v1 import plain
 from openenv.types import is_observation
 
-__all__ = ["Outcome", "digest", "error_text", "json_text", "json_value", "transition_text"]
+__all__ = ["StepOutcome", "digest", "error_text", "json_text", "json_value", "transition_text"]
 
 _writer = msgspec.json.Encoder(enc_hook=as_base64)
 _digester = msgspec.json.Encoder(enc_hook=as_base64, order="deterministic")
@@ -48,7 +48,7 @@ def json_text(value: Any, exclude: set[str] | None = None) -> bytes:
 
 
 def json_value(value: Any) -> Any:
-    """What comes back of a value that is written as JSON."""
+    """Return a value as JSON would give it back."""
     return msgspec.json.decode(_writer.encode(plain(value)))
 
 
@@ -80,8 +80,8 @@ def error_text(error: BaseException) -> bytes:
 # ------------------------------------------------------------------ what a replay compares
 
 
-class Outcome(msgspec.Struct, frozen=True):
-    """What must be the same when a step is made again. Annotations and diagnostics need not be.
+class StepOutcome(msgspec.Struct, frozen=True):
+    """The part of a result that must be the same when a step is replayed.
 
     Attributes:
         observation: Its fields, without `metadata`.
@@ -96,7 +96,7 @@ class Outcome(msgspec.Struct, frozen=True):
     truncated: bool
 
     @classmethod
-    def of(cls, payload: dict[str, Any]) -> Outcome:
+    def of(cls, payload: dict[str, Any]) -> StepOutcome:
         """Take it from the payload of a client's `ObservationReply`."""
         observation = payload.get("observation")
         if isinstance(observation, dict):

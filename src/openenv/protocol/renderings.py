@@ -1,4 +1,4 @@
-"""What `render` gives: on the wire of version 1, and as a file.
+"""Renderings on the wire of version 1, and as files.
 
 text, SVG          {"text": "..."}                      text/plain, image/svg+xml
 array of pixels    {"array": ...}                       image/png
@@ -26,7 +26,7 @@ EXPECTED = (
 
 
 def check_can_render(capabilities: Collection[str]) -> None:
-    """See that a server knows the request, from what its hello says; version 0 has none.
+    """Check by the server's hello that the server can render.
 
     Raises:
         NotSupported: It does not.
@@ -40,7 +40,7 @@ def check_can_render(capabilities: Collection[str]) -> None:
 
 
 def checked_rendering(value: Any) -> Rendering:
-    """See that it is what `render` may return.
+    """Check that a value is a rendering.
 
     Raises:
         InvalidReturnError: It is not.
@@ -60,7 +60,7 @@ def _described(value: Any) -> str:
 
 
 def as_data(rendering: Rendering) -> dict[str, Any]:
-    """Write it as the ``data`` of an answer; arrays and bytes are left to the codec."""
+    """Write a rendering as the ``data`` of an answer; arrays and bytes are left to the codec."""
     if isinstance(rendering, str):
         return {"text": rendering}
     if isinstance(rendering, Picture):
@@ -95,7 +95,7 @@ def _value_in(data: Mapping[str, Any]) -> Any:
 
 
 def as_file(rendering: Rendering) -> tuple[str, bytes]:
-    """Its media type and the bytes of a file: text and SVG in UTF-8, an array as PNG.
+    """Return a rendering's media type and bytes: text and SVG in UTF-8, an array as PNG.
 
     Raises:
         EncodingError: The text holds a lone surrogate, which is no character.

@@ -1,4 +1,4 @@
-"""What one side of a connection has sent and received, so that another socket can go on with it.
+"""The frames that a side of a connection keeps until the other side acknowledges them.
 
 Both sides count the frames they send and receive, and keep a copy of what they sent until the
 other side says how many it has. After a broken socket each says so, and the other sends the rest
@@ -15,7 +15,7 @@ OVERHEAD_BYTES = 48  # of an object that holds a frame
 
 
 class ResendBuffer:
-    """The frames of one side.
+    """The frames of a side.
 
     Attributes:
         acknowledged: Frames that the other side has, as far as it has said.
@@ -57,7 +57,7 @@ class ResendBuffer:
             del kept[:fresh]
 
     def forget(self) -> None:
-        """Keep nothing of what was sent: the other side will never ask for it."""
+        """Forget all frames that were sent: the other side will never ask for them."""
         self.acknowledged += len(self._kept)
         self._kept.clear()
         self.kept_bytes = 0

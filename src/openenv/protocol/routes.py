@@ -1,4 +1,4 @@
-"""What a gateway and its clients tell each other, beside what a server says.
+"""Headers between a gateway and clients, beside the server's.
 
 With a handshake a gateway says which of its servers it has chosen, and how many sessions a
 connection is to have. It is told the former when a connection is resumed, and in the address of an
@@ -41,7 +41,7 @@ class Tenant(msgspec.Struct, forbid_unknown_fields=True):
     bytes_per_s: float | None = None
 
     def to_header(self) -> str:
-        """Write it as JSON, in ASCII."""
+        """Write the route as JSON, in ASCII."""
         import json  # which a client need not load
 
         fields = msgspec.structs.asdict(self)

@@ -1,4 +1,4 @@
-"""Snapshots as clients hold them, of two kinds, and the journal that one of them is made of.
+"""Snapshots as clients hold them, of two kinds, and the journal behind a replay.
 
 Both begin alike: eight bytes that name the format, one with its version, one with the kind, and
 four of a CRC-32 of what follows.
@@ -17,14 +17,14 @@ import msgspec
 
 from openenv.errors import ErrorCode, InvalidSnapshot, NotSupported, ServerError
 from openenv.protocol.messages import Request
-from openenv.protocol.records import Outcome, digest
+from openenv.protocol.records import StepOutcome, digest
 from openenv.protocol.v1 import MsgpackCodec, codec_named
 
 __all__ = [
     "JOURNAL",
     "MAX_STEPS",
     "NATIVE",
-    "Entry",
+    "JournalEntry",
     "Journal",
     "frame_of",
     "read_journal",
@@ -50,7 +50,7 @@ def wrap(kind: bytes, body: bytes) -> bytes:
 
 
 def unwrap(data: bytes) -> tuple[bytes, bytes]:
-    """Read a snapshot: its kind, and what it holds.
+    """Read the kind and the content of a snapshot.
 
     Raises:
         InvalidSnapshot: It is none, or is damaged, or was written by a later version.
@@ -75,8 +75,8 @@ def unwrap(data: bytes) -> tuple[bytes, bytes]:
 # ------------------------------------------------------------------ journals
 
 
-class Entry(msgspec.Struct, array_like=True):
-    """A reset or a step, and what it came to.
+class JournalEntry(msgspec.Struct, array_like=True):
+    """A reset or a step, and the result.
 
     Attributes:
         frame: The request, as version 1 writes it.
@@ -95,7 +95,7 @@ class Entry(msgspec.Struct, array_like=True):
     truncated: bool = False
 
     def request(self) -> Request:
-        """What is to be asked again.
+        """Return the request to repeat.
 
         Raises:
             InvalidSnapshot: It is no reset and no step.
@@ -110,7 +110,7 @@ class Entry(msgspec.Struct, array_like=True):
             )
         return request
 
-    def difference(self, other: Entry) -> str | None:
+    def difference(self, other: JournalEntry) -> str | None:
         """Name what another entry has otherwise; None if nothing."""
         for name in ("error", "observation", "reward", "done", "truncated"):
             if getattr(self, name) != getattr(other, name):
@@ -118,7 +118,7 @@ class Entry(msgspec.Struct, array_like=True):
         return None
 
     @classmethod
-    def of(cls, frame: bytes, outcome: dict[str, Any] | ServerError) -> Entry:
+    def of(cls, frame: bytes, outcome: dict[str, Any] | ServerError) -> JournalEntry:
         """Note what a request came to: the payload of an observation, or an error.
 
         Raises:
@@ -128,16 +128,16 @@ class Entry(msgspec.Struct, array_like=True):
             if outcome.code not in ANSWERS:
                 raise outcome
             return cls(frame, outcome.code)
-        seen = Outcome.of(outcome)
+        seen = StepOutcome.of(outcome)
         observation, reward = digest(seen.observation), digest(seen.reward)
         return cls(frame, None, observation, reward, seen.done, seen.truncated)
 
 
 class _Written(msgspec.Struct):
-    """A journal on its way: the protocol version that its values were seen in, and its entries."""
+    """A journal as written: the protocol version of the values, and the entries."""
 
     protocol: int
-    entries: list[Entry]
+    entries: list[JournalEntry]
 
 
 def _codec() -> MsgpackCodec:
@@ -152,7 +152,7 @@ def frame_of(request: Request) -> bytes:
 
 
 class Journal:
-    """What a session has done since its last reset, so that another session can do it again.
+    """The requests of a session since the last reset, so that another session can repeat them.
 
     Args:
         max_steps: Steps of an episode that it holds.
@@ -162,10 +162,10 @@ class Journal:
         if max_steps < 1:
             raise ValueError(f"max_steps={max_steps}; it must be at least 1")
         self.max_steps = max_steps
-        self._entries: list[Entry] = []
+        self._entries: list[JournalEntry] = []
         self._gap: str | None = "no episode has begun since the journal is kept"
 
-    def note(self, request: Request, entry: Entry) -> None:
+    def note(self, request: Request, entry: JournalEntry) -> None:
         """Note what a request came to."""
         if request.type == "reset":
             if entry.error is None:
@@ -180,7 +180,7 @@ class Journal:
         elif self._gap is None:
             self._entries.append(entry)
 
-    def _begin(self, request: Request, entry: Entry) -> None:
+    def _begin(self, request: Request, entry: JournalEntry) -> None:
         self._entries, self._gap = [entry], None
         if request.data.get("seed") is None:
             self.interrupt(
@@ -203,12 +203,12 @@ class Journal:
         body = msgspec.msgpack.encode(_Written(protocol, self._entries))
         return wrap(JOURNAL, body)
 
-    def adopt(self, entries: list[Entry]) -> None:
+    def adopt(self, entries: list[JournalEntry]) -> None:
         """Go on from what another journal has noted."""
         self._entries, self._gap = list(entries), None
 
 
-def read_journal(body: bytes, protocol: int) -> list[Entry]:
+def read_journal(body: bytes, protocol: int) -> list[JournalEntry]:
     """Read what `Journal.write` has written.
 
     Raises:

@@ -78,8 +78,8 @@ REQUEST_TYPES = get_args(RequestType)
 LARGE_BYTES = 2**16
 
 
-class _Answer(msgspec.Struct):
-    """What a server sends; a later version may add fields."""
+class _ServerMessage(msgspec.Struct):
+    """A message of a server; a later version may add fields."""
 
     type: str
     session: int | None = None
@@ -93,7 +93,7 @@ class _Answer(msgspec.Struct):
 def plain(
     value: Any, exclude: set[str] | None = None, options: dict[str, Any] | None = None
 ) -> Any:
-    """Write a value as JSON would have it, but with its arrays and declared bytes as they are.
+    """Write a value as JSON would, but keep arrays and declared bytes as they are.
 
     What a client gets must not depend on the version that it speaks. `options` are further ones of
     `model_dump`, for a model.
@@ -117,7 +117,7 @@ def plain(
 
 @once_per_class
 def _quick_writer(cls: type) -> Callable[..., Any] | None:
-    """What writes a model that declares no arrays."""
+    """Return the compiled writer of a model without arrays; None for any other class."""
     if not issubclass(cls, BaseModel) or holds_arrays(cls):
         return None
     return cls.__pydantic_serializer__.to_python
@@ -142,7 +142,7 @@ def _plainly(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _made_plain(values: dict[str, Any]) -> dict[str, Any]:
-    """Write fields as JSON would have them, but with their arrays and bytes as they are."""
+    """Write fields as JSON would, but keep arrays and bytes."""
     kept = Kept()
     aside = {
         name: kept.keep(value) if type(value) is bytes else value for name, value in values.items()
@@ -363,7 +363,7 @@ class Codec:
     # -------------------------------------------------------------- client side
 
     def encode_requests(self, requests: Sequence[Request]) -> bytes:
-        """Write requests into one frame.
+        """Write a frame of requests.
 
         Raises:
             EncodingError: A value in one of them cannot be carried.
@@ -381,7 +381,7 @@ class Codec:
         except (OverflowError, *UNENCODABLE):
             return self._encode(value)
 
-    def decode_answers(self, frame: str | bytes | bytearray) -> list[_Answer]:
+    def decode_answers(self, frame: str | bytes | bytearray) -> list[_ServerMessage]:
         """Read the messages of a server's frame.
 
         Raises:
@@ -438,7 +438,7 @@ class MsgpackCodec(Codec):
 
     _encoder = msgspec.msgpack.Encoder(enc_hook=_array_extension)
     _requests = msgspec.msgpack.Decoder(list[Request] | Request, ext_hook=_extension)
-    _answers = msgspec.msgpack.Decoder(list[_Answer] | _Answer, ext_hook=_extension)
+    _answers = msgspec.msgpack.Decoder(list[_ServerMessage] | _ServerMessage, ext_hook=_extension)
     _anything = msgspec.msgpack.Decoder(ext_hook=_extension)
 
     def _encode(self, value: Any) -> bytes:
@@ -479,7 +479,7 @@ class JSONCodec1(Codec):
 
     _encoder = msgspec.json.Encoder(enc_hook=as_base64)
     _requests = msgspec.json.Decoder(list[Request] | Request)
-    _answers = msgspec.json.Decoder(list[_Answer] | _Answer)
+    _answers = msgspec.json.Decoder(list[_ServerMessage] | _ServerMessage)
     _anything = msgspec.json.Decoder()
 
     def _encode(self, value: Any) -> bytes:
@@ -590,17 +590,17 @@ class Multiplexer:
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """What the server says that it can do."""
+        """The server's capabilities, from the hello."""
         return frozenset(self.hello.capabilities)
 
     @property
     def room(self) -> int | None:
-        """How many sessions the server holds; None if that is unknown."""
+        """The number of sessions that the server holds; None if unknown."""
         is_one_of_several = self.hello.siblings or self.route is not None
         return None if is_one_of_several else self.hello.max_sessions
 
     def request(self, requests: Sequence[Request]) -> bytes:
-        """Number requests and write them into one frame, which is sent now.
+        """Number requests and write a frame of all, which is sent now.
 
         The opening of a session whose first request is among them is written before it.
 
@@ -647,7 +647,7 @@ class Multiplexer:
         self._ledger.keep(frame)
 
     def content(self, request: Request) -> bytes | None:
-        """Write what a request asks for, without what differs from one time to the next.
+        """Write the content of a request, without what differs from time to time.
 
         Returns:
             The same as `sent_content` of an equal request; None if it cannot be read back.
@@ -659,7 +659,7 @@ class Multiplexer:
         return self.sent_content(self.codec.encode_requests([alone]), alone)
 
     def sent_content(self, frame: bytes, request: Request) -> bytes | None:
-        """Read from a frame what one of its requests asks for, as `content` writes it.
+        """Read the content of a request from the frame of the request, as `content` writes.
 
         The frame is read, and not the request: the caller may have changed since what the request
         was made of, such as an array that is used for each action.
@@ -686,7 +686,7 @@ class Multiplexer:
         return session in self._last
 
     def forget(self, session: int) -> None:
-        """The session is closed, or could not be opened; another may take its number."""
+        """Note that a session is closed, or could not be opened; the number is free again."""
         self._last.pop(session, None)
 
     def receive(
@@ -716,7 +716,7 @@ class Multiplexer:
 
     @property
     def is_resumable(self) -> bool:
-        """Should the socket break, the server keeps what belongs to it for a while."""
+        """True if the server keeps the sessions for a while when the socket breaks."""
         return self.gone is None and self.hello.grace_s > 0
 
     def resume(self, hello: str | bytes | bytearray) -> bytes | None:
@@ -751,12 +751,12 @@ class Multiplexer:
 
 
 def _without_circumstances(request: Request) -> Request:
-    """Return a request without its number, its session, its trace and its time limit."""
+    """Return a request without number, session, trace and time limit."""
     kept = {name: value for name, value in request.arguments.items() if name != "timeout_s"}
     return Request(request.type, request.data, kept)
 
 
-def _hello(answers: list[_Answer]) -> Hello:
+def _hello(answers: list[_ServerMessage]) -> Hello:
     if len(answers) == 1 and answers[0].type == "hello":
         with contextlib.suppress(msgspec.ValidationError):
             return msgspec.convert(answers[0].data, Hello)
@@ -793,7 +793,7 @@ _WITHOUT_DATA = frozenset({"state", "closed"})
 _PLAIN_FIELDS = frozenset({"observation", "reward", "done", "metadata"})
 
 
-def _read(answer: _Answer) -> tuple[int | None, int | None, Reply | Notice]:
+def _read(answer: _ServerMessage) -> tuple[int | None, int | None, Reply | Notice]:
     try:
         make = _READ[answer.type]
     except KeyError:
@@ -825,7 +825,7 @@ HEARTBEAT_S = 5.0
 
 
 class Queued(NamedTuple):
-    """Where a session stands that waits for a slot of its server.
+    """The place of a session that waits for a slot of the server.
 
     Attributes:
         position: How many are served before it, and itself: 1 is the next.
@@ -837,7 +837,7 @@ class Queued(NamedTuple):
 
     @classmethod
     def of(cls, notice: Notice) -> Queued:
-        """Read it off a message.
+        """Read the place from a message.
 
         Raises:
             ProtocolError: It is none.

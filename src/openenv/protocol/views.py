@@ -1,4 +1,4 @@
-"""What a page shows of where an episode stands, beside its observation: the request ``view``.
+"""Views of an episode for a page, beside the observation: the request ``view``.
 
 An environment may say so by three methods, each of which it may leave out, and which may be
 coroutines:
@@ -25,7 +25,7 @@ RENDER_WEB, WEB_ACTIONS, MESSAGE_TO_ACTION = "render_web", "web_actions", "messa
 
 
 def checked_view(said: Mapping[str, Any]) -> dict[str, Any]:
-    """What the methods of an environment have returned, by their names, as data of an answer.
+    """Return the results of an environment's methods, by name, as data of an answer.
 
     Returns:
         ``html``, text or None; ``moves``, a list of ``label`` and ``action``; and ``action``, of

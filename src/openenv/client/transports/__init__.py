@@ -1,1 +1,1 @@
-"""What carries a client's frames: a WebSocket, an ASGI application, or memory."""
+"""Transports of a client's frames: a WebSocket, an ASGI application, or memory."""

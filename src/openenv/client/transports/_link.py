@@ -1,4 +1,4 @@
-"""The listener of one WebSocket: a module of its own, since it imports picows."""
+"""The listener of a WebSocket, apart from `websocket`, which does not import picows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DEAD_PEER_S = 60.0
 
 
 class WebSocketLink(FrameQueue, WSListener):
-    """One WebSocket, as picows calls it and as `WebSocketTransport` uses it.
+    """A WebSocket, between picows, which calls this class, and `WebSocketTransport`.
 
     Args:
         subprotocol: The subprotocol that the server has chosen.
@@ -136,7 +136,7 @@ class WebSocketLink(FrameQueue, WSListener):
         self.end(ending)
 
     async def _notice(self, transport: WSTransport) -> None:
-        """Take the error that picows keeps for whoever waits: if nobody does, it is reported."""
+        """Retrieve the error that picows keeps and would otherwise report."""
         with contextlib.suppress(Exception):
             await transport.wait_disconnected()
 
@@ -173,7 +173,7 @@ class WebSocketLink(FrameQueue, WSListener):
                 self._transport.underlying_transport.resume_reading()
 
     async def close(self) -> None:
-        """Say goodbye, and wait until the server has said so too: who is cancelled does not."""
+        """Say goodbye, and wait until the server has said goodbye too, unless cancelled."""
         transport = self._transport
         if transport is None or transport.is_disconnected:
             return
@@ -203,7 +203,7 @@ class WebSocketLink(FrameQueue, WSListener):
     # ------------------------------------------------------------------ is the server there?
 
     def _look(self) -> None:
-        """Ping a server that has been silent, and give up one that stays so."""
+        """Ping a silent server, and give up a server that stays silent."""
         assert self._transport is not None and self._options.ping_interval_s is not None
         if self._is_alive:
             self._silent_since = None
@@ -228,7 +228,7 @@ class WebSocketLink(FrameQueue, WSListener):
 
 
 def _ending_of(transport: WSTransport) -> TransportClosed:
-    """Why a connection has ended to which the server has not said goodbye."""
+    """Return why a connection ended without a goodbye of the server."""
     handshake = transport.close_handshake
     sent = None if handshake is None else handshake.sent
     if sent is None:

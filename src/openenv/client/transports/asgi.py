@@ -27,7 +27,7 @@ ASGIApp = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 
 class ASGITransport(InProcessTransport):
-    """A WebSocket connection to `app`, made by calling it."""
+    """A WebSocket connection to an ASGI application, made by calling the application."""
 
     def __init__(
         self,

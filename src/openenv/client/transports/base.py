@@ -43,7 +43,7 @@ class TransportClosed(Exception):
 
 
 class Receiver(Protocol):
-    """What a transport hands its frames to; both methods are called on the transport's loop."""
+    """The receiver of a transport's frames, called on the transport's loop."""
 
     def on_frame(self, frame: str | bytes | bytearray) -> None:
         """Take the next frame."""
@@ -55,7 +55,7 @@ class Receiver(Protocol):
 
 
 class Transport(Protocol):
-    """Carries the frames of one connection. A transport is opened once, and not again.
+    """Carries the frames of a connection. A transport is opened once, and not again.
 
     Frames wait to be read by `receive`, as in a handshake, until a receiver is attached.
 
@@ -83,7 +83,7 @@ class Transport(Protocol):
         ...
 
     def send(self, frame: bytes) -> None:
-        """Send one frame, or keep the frame until it can be sent.
+        """Send a frame, or keep the frame until sending is possible.
 
         Raises:
             TransportClosed: The transport is closed.
@@ -107,16 +107,16 @@ class Transport(Protocol):
         ...
 
     async def close(self) -> None:
-        """Close the transport, and wait until it is closed. Safe to repeat."""
+        """Close the transport, and wait for the end. Safe to repeat."""
         ...
 
     def abort(self) -> None:
-        """Cut the transport, if it is still open, and wait for nothing."""
+        """Cut an open transport, and wait for nothing."""
         ...
 
 
 class FrameQueue:
-    """Keeps frames until a receiver is attached, and hands them on from then on.
+    """Keeps frames until a receiver is attached, and hands frames on from then on.
 
     Attributes:
         frames: Frames that nobody has read yet.
@@ -132,7 +132,7 @@ class FrameQueue:
         self._waiter: asyncio.Future[None] | None = None
 
     def put(self, frame: str | bytes | bytearray) -> None:
-        """Hand a frame on, or keep it."""
+        """Hand a frame on, or keep the frame until a receiver is attached."""
         if self.receiver is not None:
             self.receiver.on_frame(frame)
         else:
@@ -140,7 +140,7 @@ class FrameQueue:
             self._wake()
 
     def end(self, error: TransportClosed) -> None:
-        """Tell the receiver, now or once one is attached, that no more frames will come."""
+        """Tell the receiver, now or once attached, that no more frames will come."""
         if self._has_ended:
             return
         self._has_ended = True
@@ -175,7 +175,7 @@ class FrameQueue:
 
 
 class InProcessTransport(FrameQueue):
-    """A transport without a network: it has no addresses, and does not break."""
+    """A transport without a network, which has no addresses and does not break."""
 
     def __init__(self, subprotocol: str | None = None) -> None:
         super().__init__()

@@ -106,7 +106,7 @@ class _ServerEnd:
         self._client._shut()
 
     def pause(self) -> None:
-        """Nothing: a client waits for its answers, and what it sends is in memory already."""
+        """Do nothing: the client waits for answers, and the frames are in memory already."""
 
     def resume(self) -> None:
         """Nothing."""

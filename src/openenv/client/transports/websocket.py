@@ -81,7 +81,7 @@ class WebSocketOptions:
 
 
 class WebSocketTransport:
-    """One WebSocket connection.
+    """A WebSocket connection.
 
     Messages are not compressed: on a loopback or cluster network that costs more than it saves.
     """
@@ -170,7 +170,7 @@ async def _followed(
 
 
 def _redirected(url: str, error: Any) -> str | None:
-    """Where a server says that it is to be found; picows takes only `ws` and `wss` there."""
+    """Return the target of a redirect, as a `ws` or `wss` URL, which is what picows takes."""
     response = error.response
     if response is None or int(response.status) not in (301, 302, 303, 307, 308):
         return None
@@ -347,7 +347,7 @@ def _proxy_of(url: str) -> OutgoingProxy | None:
 
 
 def _shown(url: str) -> str:
-    """A URL without its password; it need not be one that can be."""
+    """Return a URL without the password; the URL may be invalid."""
     scheme, _, rest = url.partition("://")
     place, slash, path = rest.partition("/")
     return f"{scheme}://{place.rpartition('@')[2]}{slash}{path}"

@@ -18,7 +18,7 @@ from openenv.environment import Environment
 from openenv.errors import ProtocolError, RecordingError, ServerError, SessionLost, StepTimeout
 from openenv.execution.recording import schema_digest
 from openenv.protocol.messages import ObservationReply, Request, StateReply
-from openenv.protocol.records import Outcome, json_value
+from openenv.protocol.records import StepOutcome, json_value
 from openenv.protocol.snapshots import ANSWERS
 from openenv.rollouts.replays.differences import ValueDifference, first_difference
 from openenv.rollouts.replays.reading import (
@@ -311,7 +311,7 @@ def _recorded(event: RecordedEvent) -> dict[str, Any]:
 
 
 def _seen(payload: dict[str, Any]) -> dict[str, Any]:
-    seen = Outcome.of(payload)
+    seen = StepOutcome.of(payload)
     terminated = seen.done and not seen.truncated
     members = _members(seen.observation, seen.reward, terminated, seen.truncated)
     plainly: dict[str, Any] = json_value(members)
