@@ -5,8 +5,9 @@ import shlex
 import signal
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import pytest
 import typer
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 from openenv.cli.__main__ import app
 from openenv.cli._console import CommandError
+from openenv.cli._options import takes_groups
 from openenv.cli.commands import containers
 from openenv.errors import ConnectError
 
@@ -309,3 +311,31 @@ def test_each_shell_is_answered(shell: str, tmp_path: Path) -> None:
     done = subprocess.run(COMMAND, env=asking, cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert "serve" in done.stdout and "init" not in done.stdout
+
+
+# ------------------------------------------------------------------ groups of options
+
+
+@dataclass(frozen=True)
+class Crew:
+    PANEL: ClassVar[str] = "Of the crew"
+
+    captain: Annotated[str, typer.Option(help="Who leads.")]
+    sailors: Annotated[int, typer.Option(min=1, help="How many.")] = 3
+
+
+def test_a_command_takes_a_group_of_options() -> None:
+    taken: list[tuple[Crew, bool]] = []
+
+    @takes_groups
+    def sail(crew: Crew, night: Annotated[bool, typer.Option("--night")] = False) -> None:
+        taken.append((crew, night))
+
+    app = typer.Typer()
+    app.command()(sail)
+    runner = CliRunner()
+    assert runner.invoke(app, ["--captain", "Ann", "--night"]).exit_code == 0
+    assert runner.invoke(app, ["--captain", "Ann", "--sailors", "0"]).exit_code == 2
+    assert runner.invoke(app, []).exit_code == 2
+    assert taken == [(Crew("Ann", 3), True)]
+    assert "Of the crew" in runner.invoke(app, ["--help"]).output

@@ -22,6 +22,7 @@ from openenv.cli._console import (
     emit,
     say,
 )
+from openenv.cli._options import takes_groups
 from openenv.cli._progress import display
 from openenv.cli._targets import target_hint
 from openenv.cli.commands.rollout import (
@@ -41,6 +42,145 @@ PROVIDERS = ("scripted", "openai", "anthropic")
 FAMILY_TURNS = 9
 
 
+@dataclass(frozen=True)
+class Teacher:
+    """The options that select the policy."""
+
+    provider: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Policy: scripted (any legal action), or a model behind the API openai or "
+            "anthropic.",
+        ),
+    ] = "scripted"
+    model: Annotated[str | None, typer.Option(help="Name of the model.")] = None
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="POLICY", help="Any policy of `openenv rollout`, instead of --provider."
+        ),
+    ] = None
+    llm_endpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Address of the model's server; /v1 is added to a URL without a path.",
+        ),
+    ] = None
+    llm_port: Annotated[
+        int | None, typer.Option(help="Port of the model's server, if the URL has none.")
+    ] = None
+    temperature: Annotated[
+        float, typer.Option(min=0.0, help="Sampling temperature of the model.")
+    ] = 0.2
+    max_tokens: Annotated[
+        int, typer.Option(min=1, help="Maximum tokens of a reply of the model.")
+    ] = 200
+    system_prompt: Annotated[
+        str | None, typer.Option(help="System prompt of the model.", metavar="TEXT")
+    ] = None
+
+    def make_policy(self) -> Any:
+        """Create the policy.
+
+        Raises:
+            CommandError: The options contradict each other.
+            PolicyError: The policy does not exist.
+        """
+        from openenv.rewards.llm.anthropic import AnthropicClient
+        from openenv.rewards.llm.hosted import create_llm_client
+        from openenv.rewards.llm.openai import OpenAIClient
+        from openenv.rollouts.policies.models import LLMPolicy
+        from openenv.rollouts.policies.named import policy_named
+        from openenv.settings import MODEL_KEY_VARIABLES, teacher_key
+
+        if self.provider not in PROVIDERS:
+            raise CommandError(
+                f"--provider {self.provider!r} must be one of {', '.join(PROVIDERS)}",
+                hint=did_you_mean(self.provider, PROVIDERS),
+                exit_code=MISUSED,
+            )
+        if self.llm_port is not None and self.llm_endpoint is None:
+            raise CommandError(
+                "--llm-port says where no server is", hint="--llm-endpoint URL", exit_code=MISUSED
+            )
+        if self.policy is not None:
+            if self.model is not None or self.llm_endpoint is not None or self.is_model:
+                why = "--policy excludes --provider, --model and --llm-endpoint"
+                raise CommandError(why, hint="one of them says who plays", exit_code=MISUSED)
+            return policy_named(self.policy)
+        if not self.is_model:
+            if self.model is not None:
+                hint = "--provider openai, or anthropic; or --llm-endpoint URL"
+                raise CommandError("--model is of no provider", hint=hint, exit_code=MISUSED)
+            return policy_named("random")
+        if self.model is None:
+            why = "--model is needed where a model plays"
+            raise CommandError(why, hint="--model NAME", exit_code=MISUSED)
+        api = "openai" if self.provider == "scripted" else self.provider
+        key = teacher_key(api)
+        client: Any
+        if self.llm_endpoint is not None:
+            made = OpenAIClient if api == "openai" else AnthropicClient
+            client = made(self.llm_endpoint, self.llm_port, self.model, key)
+        elif key is None:
+            raise CommandError(
+                f"--provider {api} needs a key",
+                hint=f"set {MODEL_KEY_VARIABLES[api]} or API_KEY; or name another server by "
+                "--llm-endpoint",
+                exit_code=MISUSED,
+            )
+        else:
+            client = create_llm_client(api, self.model, key)
+        return LLMPolicy(
+            client,
+            name=f"{api}:{self.model}",
+            system_prompt=self.system_prompt,
+            temperature=self.temperature,
+            max_tokens=self.max_tokens,
+        )
+
+    @property
+    def is_model(self) -> bool:
+        """Return whether a model plays."""
+        return self.provider != "scripted" or self.llm_endpoint is not None
+
+    def noted(self) -> dict[str, Any]:
+        """Return the teacher's metadata for the dataset."""
+        from openenv._internal.version import version
+
+        found: dict[str, Any] = {"provider": self.provider, "openenv": version()}
+        if self.is_model:
+            found |= {"model": self.model, "temperature": self.temperature}
+            found["max_tokens"] = self.max_tokens
+        if self.system_prompt is not None:
+            found["system_prompt"] = self.system_prompt
+        return found
+
+
+@dataclass(frozen=True)
+class DatasetUpload:
+    """The options of the upload to the Hub."""
+
+    push_to_hub: Annotated[
+        str | None,
+        typer.Option(
+            "--push-to-hub",
+            "-H",
+            metavar="REPO",
+            help="Upload the dataset to the Hugging Face Hub as ORG/NAME.",
+        ),
+    ] = None
+    private: Annotated[
+        bool, typer.Option("--private", help="Create the dataset on the Hub as private.")
+    ] = False
+    commit_message: Annotated[
+        str | None, typer.Option(help="Commit message of the upload.", metavar="TEXT")
+    ] = None
+
+
+@takes_groups
 def collect(
     env: Annotated[
         str,
@@ -54,6 +194,8 @@ def collect(
     output_dir: Annotated[
         Path, typer.Option("--output-dir", "-o", metavar="DIR", help="Folder of the dataset.")
     ],
+    teacher: Teacher,
+    upload: DatasetUpload,
     base_url: Annotated[
         str | None,
         typer.Option(
@@ -104,40 +246,6 @@ def collect(
             help="Seed from which all other seeds derive.", show_default="any, which is noted"
         ),
     ] = None,
-    provider: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="Policy: scripted (any legal action), or a model behind the API openai or "
-            "anthropic.",
-        ),
-    ] = "scripted",
-    model: Annotated[str | None, typer.Option(help="Name of the model.")] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            metavar="POLICY", help="Any policy of `openenv rollout`, instead of --provider."
-        ),
-    ] = None,
-    llm_endpoint: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Address of the model's server; /v1 is added to a URL without a path.",
-        ),
-    ] = None,
-    llm_port: Annotated[
-        int | None, typer.Option(help="Port of the model's server, if the URL has none.")
-    ] = None,
-    temperature: Annotated[
-        float, typer.Option(min=0.0, help="Sampling temperature of the model.")
-    ] = 0.2,
-    max_tokens: Annotated[
-        int, typer.Option(min=1, help="Maximum tokens of a reply of the model.")
-    ] = 200,
-    system_prompt: Annotated[
-        str | None, typer.Option(help="System prompt of the model.", metavar="TEXT")
-    ] = None,
     keep_losses: Annotated[
         bool, typer.Option("--keep-losses", help="Keep episodes with a reward below 0.")
     ] = False,
@@ -158,21 +266,6 @@ def collect(
             metavar="NUMBER", help="Failures to tolerate: a share (0.1) or a number (10)."
         ),
     ] = "0.1",
-    push_to_hub: Annotated[
-        str | None,
-        typer.Option(
-            "--push-to-hub",
-            "-H",
-            metavar="REPO",
-            help="Upload the dataset to the Hugging Face Hub as ORG/NAME.",
-        ),
-    ] = None,
-    private: Annotated[
-        bool, typer.Option("--private", help="Create the dataset on the Hub as private.")
-    ] = False,
-    commit_message: Annotated[
-        str | None, typer.Option(help="Commit message of the upload.", metavar="TEXT")
-    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, print the plan, and do nothing.")
     ] = False,
@@ -192,22 +285,21 @@ def collect(
     from openenv.rollouts.collect.hub import check_uploads
 
     sys.path.insert(0, str(Path.cwd()))
-    teacher = Teacher(provider, model, policy, llm_endpoint, llm_port, temperature, max_tokens)
     with _report_errors(output_dir, env), ExitStack() as stack:
         variant = _variant(env, base_url, dataset_config)
         played = base_url or (env if variant is None else variant.family.environment)
-        who = teacher.policy(system_prompt)
+        who = teacher.make_policy()
         what = stack.enter_context(tasks_of(played, tasks, split))
         max_turns = max_turns or (None if variant is None else FAMILY_TURNS)
         if variant is not None and base_url is not None:
             from openenv.rollouts.collect.families import check_served
 
             check_served(base_url, variant)
-        if push_to_hub is not None:
+        if upload.push_to_hub is not None:
             check_uploads()
         if dry_run:
             plan = preview_collection(played, who, output_dir, num_episodes, resume=resume)
-            _show_plan({**plan, "max_turns": max_turns, "push_to_hub": push_to_hub}, as_json)
+            _show_plan({**plan, "max_turns": max_turns, "push_to_hub": upload.push_to_hub}, as_json)
             return
         with display() as shown:
             shown.begin("collecting", None if tasks is not None else num_episodes)
@@ -221,7 +313,7 @@ def collect(
                 prefix=episode_id_prefix,
                 reset={} if variant is None else variant.reset,
                 prompt=None if variant is None else variant.prompt,
-                system_prompt=system_prompt,
+                system_prompt=teacher.system_prompt,
                 resume=resume,
                 keep_losses=keep_losses,
                 table=parquet,
@@ -230,109 +322,22 @@ def collect(
                 limits=RolloutLimits(steps=max_turns),
                 retries=retries,
                 error_budget=parse_error_budget(error_budget),
-                metadata={"env": env, "num_episodes": num_episodes, **teacher.noted(system_prompt)},
+                metadata={"env": env, "num_episodes": num_episodes, **teacher.noted()},
                 progress=lambda now: shown.update(now.done, describe_progress(now)),
             )
             shown.finish(f"{done.episodes:,} episodes")
         url = None
-        if push_to_hub is not None:
+        if upload.push_to_hub is not None:
             url = made.push_to_hf_hub(
-                output_dir, push_to_hub, private=private, commit_message=commit_message
+                output_dir,
+                upload.push_to_hub,
+                private=upload.private,
+                commit_message=upload.commit_message,
             )
     _report(done, url, as_json)
 
 
-# ------------------------------------------------------------------ who plays, and what
-
-
-@dataclass(frozen=True)
-class Teacher:
-    """The options that select the policy."""
-
-    provider: str
-    model: str | None
-    named: str | None
-    endpoint: str | None
-    port: int | None
-    temperature: float
-    max_tokens: int
-
-    def policy(self, system_prompt: str | None) -> Any:
-        """Create the policy.
-
-        Raises:
-            CommandError: The options contradict each other.
-            PolicyError: The policy does not exist.
-        """
-        from openenv.rewards.llm.anthropic import AnthropicClient
-        from openenv.rewards.llm.hosted import create_llm_client
-        from openenv.rewards.llm.openai import OpenAIClient
-        from openenv.rollouts.policies.models import LLMPolicy
-        from openenv.rollouts.policies.named import policy_named
-        from openenv.settings import MODEL_KEY_VARIABLES, teacher_key
-
-        if self.provider not in PROVIDERS:
-            raise CommandError(
-                f"--provider {self.provider!r} must be one of {', '.join(PROVIDERS)}",
-                hint=did_you_mean(self.provider, PROVIDERS),
-                exit_code=MISUSED,
-            )
-        if self.port is not None and self.endpoint is None:
-            raise CommandError(
-                "--llm-port says where no server is", hint="--llm-endpoint URL", exit_code=MISUSED
-            )
-        if self.named is not None:
-            if self.model is not None or self.endpoint is not None or self.is_model:
-                why = "--policy excludes --provider, --model and --llm-endpoint"
-                raise CommandError(why, hint="one of them says who plays", exit_code=MISUSED)
-            return policy_named(self.named)
-        if not self.is_model:
-            if self.model is not None:
-                hint = "--provider openai, or anthropic; or --llm-endpoint URL"
-                raise CommandError("--model is of no provider", hint=hint, exit_code=MISUSED)
-            return policy_named("random")
-        if self.model is None:
-            why = "--model is needed where a model plays"
-            raise CommandError(why, hint="--model NAME", exit_code=MISUSED)
-        api = "openai" if self.provider == "scripted" else self.provider
-        key = teacher_key(api)
-        client: Any
-        if self.endpoint is not None:
-            made = OpenAIClient if api == "openai" else AnthropicClient
-            client = made(self.endpoint, self.port, self.model, key)
-        elif key is None:
-            raise CommandError(
-                f"--provider {api} needs a key",
-                hint=f"set {MODEL_KEY_VARIABLES[api]} or API_KEY; or name another server by "
-                "--llm-endpoint",
-                exit_code=MISUSED,
-            )
-        else:
-            client = create_llm_client(api, self.model, key)
-        return LLMPolicy(
-            client,
-            name=f"{api}:{self.model}",
-            system_prompt=system_prompt,
-            temperature=self.temperature,
-            max_tokens=self.max_tokens,
-        )
-
-    @property
-    def is_model(self) -> bool:
-        """Return whether a model plays."""
-        return self.provider != "scripted" or self.endpoint is not None
-
-    def noted(self, system_prompt: str | None) -> dict[str, Any]:
-        """Return the teacher's metadata for the dataset."""
-        from openenv._internal.version import version
-
-        found: dict[str, Any] = {"provider": self.provider, "openenv": version()}
-        if self.is_model:
-            found |= {"model": self.model, "temperature": self.temperature}
-            found["max_tokens"] = self.max_tokens
-        if system_prompt is not None:
-            found["system_prompt"] = system_prompt
-        return found
+# ------------------------------------------------------------------ what is played
 
 
 def _variant(env: str, base_url: str | None, config: str | None) -> Variant | None:

@@ -6,12 +6,14 @@ import base64
 import secrets
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
 from openenv.cli._console import MISUSED, CommandError, emit, say
+from openenv.cli._options import takes_groups
 from openenv.cli._progress import display
 from openenv.cli._spaces import SpaceUpload, parse_pairs, parse_secrets, push_spaces
 from openenv.errors import OpenEnvError
@@ -36,20 +38,19 @@ KUBERNETES_TIMEOUT_S = 300.0
 SPACE_TIMEOUT_S = 1800.0
 
 
-def deploy(
-    cli: typer.Context,
+@dataclass(frozen=True)
+class SpaceDestination:
+    """The options of a deployment as a Space."""
+
+    PANEL: ClassVar[str] = SPACE
+
     environment: Annotated[
         Path | None,
         typer.Argument(
-            rich_help_panel=SPACE,
             help="Directory with an openenv.yaml; by default the current one.",
             metavar="ENV_DIR",
         ),
-    ] = None,
-    space: Annotated[
-        str | None,
-        typer.Option(help="Deploy to this Space on the Hugging Face Hub.", metavar="OWNER/NAME"),
-    ] = None,
+    ] = None
     hardware: Annotated[
         str | None,
         typer.Option(
@@ -57,71 +58,115 @@ def deploy(
             "-H",
             help="Hardware of the Space, such as cpu-basic.",
             metavar="NAME",
-            rich_help_panel=SPACE,
         ),
-    ] = None,
-    private: Annotated[
-        bool, typer.Option("--private", help="Create the Space as private.", rich_help_panel=SPACE)
-    ] = False,
+    ] = None
+    private: Annotated[bool, typer.Option("--private", help="Create the Space as private.")] = False
     wait: Annotated[
         bool,
         typer.Option(
             "--wait/--no-wait",
             help="Wait until the Space runs, or return at once.",
-            rich_help_panel=SPACE,
         ),
-    ] = True,
+    ] = True
     allow_secret: Annotated[
         list[str] | None,
         typer.Option(
-            rich_help_panel=SPACE,
             metavar="PATH[:LINE]",
             help="Place that looks like a secret and is approved; repeatable.",
         ),
-    ] = None,
+    ] = None
     openenv: Annotated[
         Path | None,
         typer.Option(
             "--openenv",
-            rich_help_panel=SPACE,
             metavar="locked",
             help="Deploy even if uv.lock has an OpenEnv of another series.",
         ),
-    ] = None,
+    ] = None
+
+
+@dataclass(frozen=True)
+class ClusterDestination:
+    """The options of a deployment on Kubernetes."""
+
+    PANEL: ClassVar[str] = KUBERNETES
+
     image: Annotated[
         str | None,
         typer.Option(
-            rich_help_panel=KUBERNETES,
             help="Image name under which the cluster's nodes can pull it.",
         ),
-    ] = None,
-    kubernetes: Annotated[bool, typer.Option("--kubernetes", help="Deploy to Kubernetes.")] = False,
+    ] = None
     name: Annotated[
         str | None,
         typer.Option(
-            rich_help_panel=KUBERNETES,
             help="Name of the Deployment; by default derived from the image.",
         ),
-    ] = None,
-    namespace: Annotated[
-        str, typer.Option(rich_help_panel=KUBERNETES, help="Namespace, which must exist.")
-    ] = "default",
-    replicas: Annotated[
-        int, typer.Option(rich_help_panel=KUBERNETES, min=1, help="Number of pods.")
-    ] = 1,
-    cpu: Annotated[str, typer.Option(rich_help_panel=KUBERNETES, help="CPU limit of a pod.")] = "2",
-    memory: Annotated[
-        str, typer.Option(rich_help_panel=KUBERNETES, help="Memory limit of a pod.")
-    ] = "4Gi",
+    ] = None
+    namespace: Annotated[str, typer.Option(help="Namespace, which must exist.")] = "default"
+    replicas: Annotated[int, typer.Option(min=1, help="Number of pods.")] = 1
+    cpu: Annotated[str, typer.Option(help="CPU limit of a pod.")] = "2"
+    memory: Annotated[str, typer.Option(help="Memory limit of a pod.")] = "4Gi"
     port: Annotated[
         int,
         typer.Option(
-            rich_help_panel=KUBERNETES,
             min=1,
             max=65535,
             help="Port of the server in the container.",
         ),
-    ] = 8000,
+    ] = 8000
+    egress: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Network that pods may reach, such as 10.2.0.0/16; repeatable.",
+            metavar="CIDR",
+        ),
+    ] = None
+    dns: Annotated[
+        bool,
+        typer.Option("--dns", help="Let pods use the cluster's DNS."),
+    ] = False
+    open_network: Annotated[
+        bool,
+        typer.Option(
+            "--open-network",
+            help="Let pods reach every network that the cluster reaches.",
+        ),
+    ] = False
+    user: Annotated[
+        str,
+        typer.Option(help="User and group of the server, as uid:gid."),
+    ] = "65532:65532"
+    service_account: Annotated[str | None, typer.Option(help="Service account of the pods.")] = None
+    image_pull_secret: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Secret with the registry's credentials; repeatable.",
+            metavar="NAME",
+        ),
+    ] = None
+    runtime_class: Annotated[
+        str | None,
+        typer.Option(help="Runtime class of the pods, such as gvisor."),
+    ] = None
+    pull: Annotated[
+        str,
+        typer.Option(help="When to pull the image: missing, always or never."),
+    ] = "missing"
+    kubeconfig: Annotated[str | None, typer.Option(help="Path of the kubeconfig.")] = None
+    context: Annotated[str | None, typer.Option(help="Context in the kubeconfig.")] = None
+
+
+@takes_groups
+def deploy(
+    cli: typer.Context,
+    to_space: SpaceDestination,
+    to_cluster: ClusterDestination,
+    space: Annotated[
+        str | None,
+        typer.Option(help="Deploy to this Space on the Hugging Face Hub.", metavar="OWNER/NAME"),
+    ] = None,
+    kubernetes: Annotated[bool, typer.Option("--kubernetes", help="Deploy to Kubernetes.")] = False,
     env: Annotated[
         list[str] | None,
         typer.Option(help="Environment variable of the server; repeatable.", metavar="NAME=VALUE"),
@@ -133,57 +178,6 @@ def deploy(
             "A Space gets a secret, a cluster the file NAME_FILE. Repeatable.",
             metavar="NAME[=VALUE]",
         ),
-    ] = None,
-    egress: Annotated[
-        list[str] | None,
-        typer.Option(
-            rich_help_panel=KUBERNETES,
-            help="Network that pods may reach, such as 10.2.0.0/16; repeatable.",
-            metavar="CIDR",
-        ),
-    ] = None,
-    dns: Annotated[
-        bool,
-        typer.Option("--dns", help="Let pods use the cluster's DNS.", rich_help_panel=KUBERNETES),
-    ] = False,
-    open_network: Annotated[
-        bool,
-        typer.Option(
-            "--open-network",
-            help="Let pods reach every network that the cluster reaches.",
-            rich_help_panel=KUBERNETES,
-        ),
-    ] = False,
-    user: Annotated[
-        str,
-        typer.Option(rich_help_panel=KUBERNETES, help="User and group of the server, as uid:gid."),
-    ] = "65532:65532",
-    service_account: Annotated[
-        str | None, typer.Option(rich_help_panel=KUBERNETES, help="Service account of the pods.")
-    ] = None,
-    image_pull_secret: Annotated[
-        list[str] | None,
-        typer.Option(
-            rich_help_panel=KUBERNETES,
-            help="Secret with the registry's credentials; repeatable.",
-            metavar="NAME",
-        ),
-    ] = None,
-    runtime_class: Annotated[
-        str | None,
-        typer.Option(rich_help_panel=KUBERNETES, help="Runtime class of the pods, such as gvisor."),
-    ] = None,
-    pull: Annotated[
-        str,
-        typer.Option(
-            rich_help_panel=KUBERNETES, help="When to pull the image: missing, always or never."
-        ),
-    ] = "missing",
-    kubeconfig: Annotated[
-        str | None, typer.Option(rich_help_panel=KUBERNETES, help="Path of the kubeconfig.")
-    ] = None,
-    context: Annotated[
-        str | None, typer.Option(rich_help_panel=KUBERNETES, help="Context in the kubeconfig.")
     ] = None,
     timeout: Annotated[
         float | None,
@@ -211,72 +205,103 @@ def deploy(
     """
     if space is not None and kubernetes:
         raise CommandError("--space and --kubernetes exclude each other", exit_code=MISUSED)
+    variables, sent = parse_pairs("--env", env), parse_secrets("--secret", secret)
     if space is not None:
         _refuse_options_of(KUBERNETES, "--space", cli)
-        asked = SpaceUpload(
-            environment or Path(),
-            space,
-            private=private,
-            hardware=hardware,
-            variables=parse_pairs("--env", env),
-            secrets=parse_secrets("--secret", secret),
-            let_pass=tuple(allow_secret or ()),
-            openenv=openenv,
-        )
-        wait_s = (timeout or SPACE_TIMEOUT_S) if wait else None
-        push_spaces(asked, dry_run=dry_run, as_json=as_json, wait_s=wait_s)
+        wait_s = (timeout or SPACE_TIMEOUT_S) if to_space.wait else None
+        upload = _upload(space, to_space, variables, sent)
+        push_spaces(upload, dry_run=dry_run, as_json=as_json, wait_s=wait_s)
         return
-    from openenv.providers._asked import slug
-    from openenv.providers.kubernetes import KubernetesOptions
-
     if not kubernetes:
         raise CommandError(
             "no destination is given",
             hint="--space OWNER/NAME, or --kubernetes --image IMAGE",
             exit_code=MISUSED,
         )
-    if image is None:
+    if to_cluster.image is None:
         raise CommandError("--kubernetes requires --image", exit_code=MISUSED)
     _refuse_options_of(SPACE, "--kubernetes", cli)
-    try:
-        options = KubernetesOptions(
-            kind="deployment",
-            namespace=namespace,
-            replicas=replicas,
-            resource_limits={"cpu": cpu, "memory": memory},
-            container_port=port,
-            secrets=parse_secrets("--secret", secret),
-            egress=tuple(egress or ()),
-            dns=dns,
-            network="open" if open_network else "internal",
-            user=user,
-            service_account=service_account,
-            image_pull_secrets=tuple(image_pull_secret or ()),
-            runtime_class=runtime_class,
-            pull=pull,  # type: ignore[arg-type]  # which is checked
-        )
-    except ValueError as error:
-        raise CommandError(str(error), exit_code=MISUSED) from None
-    name = name or slug(image)
-    variables = parse_pairs("--env", env)
+    _deploy_image(
+        to_cluster.image,
+        to_cluster,
+        variables,
+        sent,
+        timeout_s=timeout or KUBERNETES_TIMEOUT_S,
+        dry_run=dry_run,
+        as_json=as_json,
+    )
+
+
+def _upload(
+    space: str, asked: SpaceDestination, variables: dict[str, str], sent: dict[str, str]
+) -> SpaceUpload:
+    return SpaceUpload(
+        asked.environment or Path(),
+        space,
+        private=asked.private,
+        hardware=asked.hardware,
+        variables=variables,
+        secrets=sent,
+        let_pass=tuple(asked.allow_secret or ()),
+        openenv=asked.openenv,
+    )
+
+
+def _deploy_image(
+    image: str,
+    asked: ClusterDestination,
+    variables: Mapping[str, str],
+    sent: dict[str, str],
+    *,
+    timeout_s: float,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    from openenv.providers._asked import slug
+
+    options = _cluster_options(asked, sent)
+    name = asked.name or slug(image)
     if dry_run:
         _show(name, image, options, variables, as_json)
         return
     try:
-        timeout_s = timeout or KUBERNETES_TIMEOUT_S
-        _apply(name, image, options, variables, (kubeconfig, context), timeout_s)
+        _apply(name, image, options, variables, (asked.kubeconfig, asked.context), timeout_s)
     except OpenEnvError as error:
         raise CommandError(str(error)) from None
-    url = f"http://{name}.{namespace}.svc:{port}"
+    url = f"http://{name}.{asked.namespace}.svc:{asked.port}"
     if as_json:
-        told = {"name": name, "namespace": namespace, "replicas": replicas, "secret": name}
-        emit({**told, "url": url})
+        told = {"name": name, "namespace": asked.namespace, "replicas": asked.replicas}
+        emit({**told, "secret": name, "url": url})
         return
     typer.echo(url)
     say(
-        f"its key: kubectl get secret {name} --namespace {namespace} "
+        f"its key: kubectl get secret {name} --namespace {asked.namespace} "
         "--output jsonpath='{.data.key}' | base64 -d"
     )
+
+
+def _cluster_options(asked: ClusterDestination, sent: dict[str, str]) -> KubernetesOptions:
+    from openenv.providers.kubernetes import KubernetesOptions
+
+    try:
+        return KubernetesOptions(
+            kind="deployment",
+            namespace=asked.namespace,
+            replicas=asked.replicas,
+            resource_limits={"cpu": asked.cpu, "memory": asked.memory},
+            container_port=asked.port,
+            secrets=sent,
+            egress=tuple(asked.egress or ()),
+            dns=asked.dns,
+            network="open" if asked.open_network else "internal",
+            user=asked.user,
+            service_account=asked.service_account,
+            image_pull_secrets=tuple(asked.image_pull_secret or ()),
+            runtime_class=asked.runtime_class,
+            pull=asked.pull,  # type: ignore[arg-type]  # which is checked
+        )
+    except ValueError as error:
+        raise CommandError(str(error), exit_code=MISUSED) from None
 
 
 def _refuse_options_of(panel: str, chosen: str, cli: typer.Context) -> None:
