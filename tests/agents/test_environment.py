@@ -207,7 +207,7 @@ async def test_tools_answer_during_a_turn_only() -> None:
     await env.reset_async()
     bridge = env._bridge
     assert bridge is not None
-    tools = bridge._answering._offered
+    tools = bridge._handler._offered
     result = await tools.call("ring", {})
     assert result["isError"] and "no turn is running" in result["content"][0]["text"]
     assert env.rung == 0

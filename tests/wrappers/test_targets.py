@@ -14,7 +14,7 @@ from openenv import Environment, Observation, State
 from openenv.server.loading import TargetError, load_target
 from openenv.types import Action
 from openenv.wrappers import AdapterError, from_openspiel, from_python
-from openenv.wrappers.targets import SCHEMES, reference
+from openenv.wrappers.targets import SCHEMES, parse_library_target
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ from openenv.wrappers.targets import SCHEMES, reference
     ],
 )
 def test_a_target_is_taken_apart(target: str, name: str, arguments: dict[str, Any]) -> None:
-    named = reference(target)
+    named = parse_library_target(target)
     assert named is not None
     assert (named.name, named.arguments) == (name, arguments)
 
@@ -38,7 +38,7 @@ def test_a_target_is_taken_apart(target: str, name: str, arguments: dict[str, An
     "target", ["echo_env", "module:attribute", "/a/b.py:Env", "gymnasium", "."]
 )
 def test_other_targets_are_left_alone(target: str) -> None:
-    assert reference(target) is None
+    assert parse_library_target(target) is None
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_other_targets_are_left_alone(target: str) -> None:
 )
 def test_a_malformed_target_is_refused(target: str) -> None:
     with pytest.raises(AdapterError):
-        reference(target)
+        parse_library_target(target)
 
 
 def test_every_scheme_has_its_function() -> None:

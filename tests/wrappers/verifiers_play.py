@@ -11,7 +11,7 @@ from openenv import GenericEnvClient
 from openenv.server.loading import TargetError, load_target
 from openenv.types import public_view
 from openenv.wrappers import from_verifiers
-from openenv.wrappers.verifiers import LARGEST_BODY, LARGEST_HEAD, Endpoint
+from openenv.wrappers.verifiers import LARGEST_BODY, LARGEST_HEAD, ModelEndpoint
 
 
 def refusal(call: Any) -> str:
@@ -51,7 +51,7 @@ async def look() -> list[Any]:
 
 async def overflow() -> list[str]:
     """The first line of the answer to some requests: too large ones, and one that is not."""
-    endpoint = Endpoint()
+    endpoint = ModelEndpoint()
     await endpoint.open()
     port = int(endpoint.url.split(":")[2].partition("/")[0])
 

@@ -1,4 +1,11 @@
-"""Agents inside environments: a harness with a loop of its own takes turns of a conversation."""
+"""Agents inside environments: harnesses with an agent loop, driven turn by turn.
+
+Below: `tools` (the environment's tools) and `environment`. Above: `server` (``WS /harness``) and
+`capture`, which records the model calls of agents.
+
+Read `environment.py` first (`HarnessEnvironment`: an episode and its turns), then `adapter.py` (the
+interface to a harness) and `process_adapter.py` (adapters for processes).
+"""
 
 from __future__ import annotations
 
@@ -8,10 +15,10 @@ from openenv._internal.lazy import lazy
 
 if TYPE_CHECKING:
     from openenv.agents.adapter import AgenticHarnessAdapter as AgenticHarnessAdapter
-    from openenv.agents.adapter import response_of as response_of
+    from openenv.agents.adapter import build_response as build_response
     from openenv.agents.bridge import HarnessMCPBridge as HarnessMCPBridge
     from openenv.agents.bridge import build_bridge_server as build_bridge_server
-    from openenv.agents.cli import CLIHarnessAgent as CLIHarnessAgent
+    from openenv.agents.cli_agent import CLIHarnessAgent as CLIHarnessAgent
     from openenv.agents.config import HarnessConfig as HarnessConfig
     from openenv.agents.config import HarnessTransport as HarnessTransport
     from openenv.agents.environment import HarnessAction as HarnessAction
@@ -31,9 +38,9 @@ if TYPE_CHECKING:
     from openenv.agents.events import HarnessProtocolError as HarnessProtocolError
     from openenv.agents.events import HarnessResponse as HarnessResponse
     from openenv.agents.events import events_to_metadata as events_to_metadata
+    from openenv.agents.mcp_agent import MCPHarnessAgent as MCPHarnessAgent
     from openenv.agents.process import HarnessProcess as HarnessProcess
-    from openenv.agents.running import ProcessAdapter as ProcessAdapter
-    from openenv.agents.served import MCPHarnessAgent as MCPHarnessAgent
+    from openenv.agents.process_adapter import ProcessAdapter as ProcessAdapter
     from openenv.agents.stdio import StdioHarnessAdapter as StdioHarnessAdapter
     from openenv.agents.tools import resolve_tool_conflicts as resolve_tool_conflicts
 else:

@@ -1,4 +1,4 @@
-"""What drives one agent harness: starts it, gives it tools, sends it messages, ends it."""
+"""The interface to an agent harness: start, inject tools, send messages, stop."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from openenv.agents.errors import HarnessCrashedError, HarnessTurnError
 from openenv.agents.events import HarnessEvent, HarnessEventType, HarnessResponse
 from openenv.tools.types import Tool
 
-__all__ = ["AgenticHarnessAdapter", "response_of"]
+__all__ = ["AgenticHarnessAdapter", "build_response"]
 
 
 class AgenticHarnessAdapter(ABC):
-    """Drives one harness that has a loop, tools and a memory of its own.
+    """The base class of drivers of a harness with an agent loop, tools and memory.
 
-    An episode goes `inject_tools`, `start`, then `send_message_streaming` once a turn, then `stop`.
-    The harness keeps the conversation from turn to turn; after `stop` and `start` it is a new one.
+    An episode calls `inject_tools`, `start`, then `send_message_streaming` for each turn, then
+    `stop`. The harness keeps the conversation between turns; `stop` and `start` begin a new one.
 
     Args:
-        config: How it is run.
+        config: Configuration of the harness.
 
     Class attributes:
-        BUILTIN_TOOL_NAMES: The tools that the harness has by itself. A tool of the environment that
-            is called so is injected as ``env_NAME``.
+        BUILTIN_TOOL_NAMES: Names of the harness's own tools. A tool of the environment with such a
+            name is injected as ``env_NAME``.
     """
 
     BUILTIN_TOOL_NAMES: ClassVar[frozenset[str]] = frozenset()
@@ -35,67 +35,70 @@ class AgenticHarnessAdapter(ABC):
 
     @abstractmethod
     async def start(self, working_directory: str) -> None:
-        """Begin a conversation, in that directory.
+        """Start the harness in a directory, with an empty conversation.
 
         Raises:
-            HarnessStartupError: It could not be begun; nothing of it is left.
+            HarnessStartupError: The harness could not be started; nothing of it is left running.
         """
 
     @abstractmethod
     async def stop(self) -> None:
-        """End the conversation and every process of it. It may be called at any time, and again."""
+        """End the conversation with all processes. Idempotent; may be called at any time."""
 
     @abstractmethod
     async def inject_tools(self, tools: list[Tool], bridge_url: str | None = None) -> None:
-        """Note the environment's tools, before `start`.
+        """Set the environment's tools, before `start`.
 
         Args:
-            tools: What they are, by the names that the harness is to know them by.
-            bridge_url: Where they are served by MCP (Streamable HTTP); None where there are none.
+            tools: The tools, under the names for the harness.
+            bridge_url: URL of the MCP server with the tools (Streamable HTTP); None without tools.
         """
 
     @abstractmethod
     def send_message_streaming(self, message: str) -> AsyncIterator[HarnessEvent]:
-        """Send a message; the events of the turn as they happen, the last one `turn_complete`.
+        """Send a message and yield the events of the turn on arrival, `turn_complete` last.
 
         Raises:
-            HarnessNotRunningError: It was not started.
+            HarnessNotRunningError: The harness was not started.
             HarnessBusyError: A turn is running.
-            HarnessError: The turn has failed, and the harness is of no more use.
+            HarnessError: The turn failed, and the harness cannot be used any more.
         """
 
     @abstractmethod
     async def is_alive(self) -> bool:
-        """Whether a message can be sent."""
+        """Return whether a message can be sent."""
 
     async def send_message(self, message: str) -> HarnessResponse:
-        """Send a message, and wait for the end of the turn.
+        """Send a message and wait for the end of the turn.
 
         Raises:
-            HarnessError: As `send_message_streaming`; also where the turn has no end.
+            HarnessError: As for `send_message_streaming`; also if the turn does not complete.
         """
         events: list[HarnessEvent] = []
         async for event in self.send_message_streaming(message):
             events.append(event)
             if event.type is HarnessEventType.TURN_COMPLETE:
                 break
-        return response_of(events)
+        return build_response(events)
 
 
-def response_of(events: Sequence[HarnessEvent]) -> HarnessResponse:
-    """What the events of a turn came to. Where the last does not say, the response is what was
-    said in the turn.
+def build_response(events: Sequence[HarnessEvent]) -> HarnessResponse:
+    """Build the response from the events of a turn.
+
+    If the last event contains no response, the response is the text output of the turn.
 
     Raises:
-        HarnessTurnError: The harness says that the turn has failed.
-        HarnessCrashedError: They do not end with `turn_complete`.
+        HarnessTurnError: The harness reported that the turn failed.
+        HarnessCrashedError: The last event is not `turn_complete`.
     """
     last = events[-1] if events else None
     if last is None or last.type is not HarnessEventType.TURN_COMPLETE:
         if last is not None and last.type is HarnessEventType.ERROR:
             raise HarnessTurnError(str(last.data.get("message") or "it does not say why"))
         told = (
-            f"its last event is {last.type.value!r}" if last is not None else "it told of nothing"
+            f"its last event is {last.type.value!r}"
+            if last is not None
+            else "it reported no events"
         )
         raise HarnessCrashedError(f"the harness ended its turn without 'turn_complete': {told}")
     response = last.data.get("response")

@@ -1,7 +1,10 @@
-"""An environment's tools for the agent inside it: an MCP server on loopback.
+"""A loopback MCP server that offers an environment's tools to the agent inside.
 
-It speaks Streamable HTTP without sessions and answers each POST by JSON, which the specification
-leaves to the server: `initialize`, `ping`, `tools/list` and `tools/call`.
+It implements Streamable HTTP without sessions and answers each POST with JSON, which the
+specification allows: `initialize`, `ping`, `tools/list` and `tools/call`.
+
+The server has a thread and an event loop of its own, so that tools answer while the environment's
+thread waits for the agent. `stop` may be called from any thread.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from openenv.tools.types import JsonRpcErrorCode as Code
 __all__ = ["HarnessMCPBridge", "OfferedTools", "build_bridge_server"]
 
 PATH = "/mcp"
-# Revisions of MCP that have the handshake; an agent that asks for another is offered the last.
+# MCP revisions with a handshake; an agent that requests another is offered the last.
 REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 MAX_REQUEST_BYTES = 64 * 2**20
 CHUNK_BYTES = 2**16
@@ -36,28 +39,28 @@ LOOPBACK = {"127.0.0.1", "localhost", "[::1]"}
 
 
 class OfferedTools(Protocol):
-    """Tools that can be listed and called, in the forms of MCP's wire."""
+    """The interface of tools that can be listed and called, in MCP's form."""
 
     async def tools(self) -> list[dict[str, Any]]:
-        """What there is: name, description, inputSchema and so on."""
+        """List the tools, each with name, description, inputSchema and so on."""
         ...
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Call one; a result in the wire's form.
+        """Call a tool and return the result in MCP's form.
 
         Raises:
-            UnknownTool: There is none of that name.
-            InvalidToolArguments: It does not take these.
+            UnknownTool: There is no tool of that name.
+            InvalidToolArguments: The tool does not accept these arguments.
         """
         ...
 
 
 class RenamedTools:
-    """The tools of an MCP server, some of them under other names.
+    """The tools of an MCP server, some under other names.
 
     Args:
         offered: The tools.
-        renames: The server's name of each tool that has another here, by that other name.
+        renames: The server's name of each renamed tool, by new name.
     """
 
     def __init__(self, offered: OfferedTools, renames: Mapping[str, str]) -> None:
@@ -65,29 +68,29 @@ class RenamedTools:
         self._original = dict(renames)
 
     async def tools(self) -> list[dict[str, Any]]:
-        """What there is, by the names that are known here."""
+        """List the tools under the new names."""
         shown = {original: name for name, original in self._original.items()}
         found = await self._offered.tools()
         return [{**tool, "name": shown.get(tool["name"], tool["name"])} for tool in found]
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Call one, by the name that is known here."""
+        """Call a tool by the new name."""
         if name not in self._original and name in self._original.values():
             raise UnknownTool(f"Unknown tool: {name!r}")
         return await self._offered.call(self._original.get(name, name), arguments)
 
 
 async def build_bridge_server(mcp_server: Any, renames: Mapping[str, str]) -> OfferedTools:
-    """An MCP server's tools for a `HarnessMCPBridge`, some of them under other names.
+    """Return an MCP server's tools for a `HarnessMCPBridge`, some under other names.
 
     Args:
         mcp_server: A server of FastMCP or of the official SDK, or `OfferedTools`.
-        renames: The server's name of each tool that is to have another, by that other name.
+        renames: The server's name of each tool to rename, by new name.
 
     Raises:
         HarnessError: The server has no tool of such a name.
     """
-    offered = offered_by(mcp_server)
+    offered = to_offered_tools(mcp_server)
     names = {tool["name"] for tool in await offered.tools()}
     missing = sorted(set(renames.values()) - names)
     if missing:
@@ -98,11 +101,11 @@ async def build_bridge_server(mcp_server: Any, renames: Mapping[str, str]) -> Of
     return RenamedTools(offered, renames) if renames else offered
 
 
-def offered_by(mcp_server: Any) -> OfferedTools:
-    """The tools of a server, or what offers them already.
+def to_offered_tools(mcp_server: Any) -> OfferedTools:
+    """Return the tools of a server, or an object that already is `OfferedTools`.
 
     Raises:
-        TypeError: It is neither.
+        TypeError: The object is neither.
     """
     if callable(getattr(mcp_server, "tools", None)) and callable(getattr(mcp_server, "call", None)):
         offered: OfferedTools = mcp_server
@@ -111,24 +114,24 @@ def offered_by(mcp_server: Any) -> OfferedTools:
 
 
 class HarnessMCPBridge:
-    """Serves tools to an agent of this machine, on a thread and an event loop of its own.
+    """A local MCP server that offers tools to an agent, on a separate thread and event loop.
 
     Args:
         mcp_server: A server of FastMCP or of the official SDK, or `OfferedTools`.
-        host: The address that it is bound to; the port is one that is free.
+        host: The address to bind to, with a free port.
     """
 
     def __init__(self, mcp_server: Any, host: str = "127.0.0.1") -> None:
-        self._answering = _Answering(offered_by(mcp_server), host)
+        self._handler = _MCPHandler(to_offered_tools(mcp_server), host)
         self._host = host
-        self._server: _Server | None = None
+        self._server: _BridgeServer | None = None
 
     @property
     def url(self) -> str:
-        """Where it is, such as ``http://127.0.0.1:40123/mcp``.
+        """Return the URL, such as ``http://127.0.0.1:40123/mcp``.
 
         Raises:
-            HarnessError: It was not started.
+            HarnessError: The bridge was not started.
         """
         if self._server is None:
             raise HarnessError("the bridge has no address yet: start it")
@@ -136,31 +139,31 @@ class HarnessMCPBridge:
         return f"http://{host}:{self._server.port}{PATH}"
 
     def start(self, timeout_s: float = 10.0) -> str:
-        """Serve; its URL.
+        """Start serving and return the URL.
 
         Raises:
-            HarnessError: It is not up in that time, or cannot be bound to its address.
+            HarnessError: The server did not start in time, or cannot bind to the address.
         """
         if self._server is None:
-            self._server = _Server(self._answering, self._host, timeout_s)
+            self._server = _BridgeServer(self._handler, self._host, timeout_s)
         return self.url
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """Serve no more. Calls that are under way are cut. Safe to repeat."""
+        """Stop serving and cancel running calls. Idempotent."""
         server, self._server = self._server, None
         if server is not None:
             server.stop(timeout_s)
 
 
-class _Server:
-    """HTTP/1.1 on a thread.
+class _BridgeServer:
+    """An HTTP/1.1 server on a thread.
 
     Raises:
-        HarnessError: It is not up in that time, or cannot be bound to its address.
+        HarnessError: The server did not start in time, or cannot bind to the address.
     """
 
-    def __init__(self, answering: _Answering, host: str, timeout_s: float) -> None:
-        self._answering = answering
+    def __init__(self, handler: _MCPHandler, host: str, timeout_s: float) -> None:
+        self._handler = handler
         self._host = host
         self._loop = asyncio.new_event_loop()
         self._over = asyncio.Event()
@@ -188,12 +191,12 @@ class _Server:
         self._port.set_result(server.sockets[0].getsockname()[1])
         await self._over.wait()
         server.close()
-        for task in self._open:  # agents keep their connections open
+        for task in self._open:  # agents keep connections open
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
 
     def stop(self, timeout_s: float) -> None:
-        """End it, from any thread."""
+        """Stop the server, from any thread."""
         with contextlib.suppress(RuntimeError):  # it has ended
             self._loop.call_soon_threadsafe(self._over.set)
         self._thread.join(timeout_s)
@@ -204,14 +207,14 @@ class _Server:
         self._open.add(task)
         try:
             connection = h11.Connection(h11.SERVER)
-            while (request := await _request(connection, reader, writer)) is not None:
-                writer.write(_written(connection, *await self._answering.answered(*request)))
+            while (request := await _read_request(connection, reader, writer)) is not None:
+                writer.write(_encode_response(connection, *await self._handler.handle(*request)))
                 await writer.drain()
                 if connection.our_state is h11.MUST_CLOSE:
                     break
                 connection.start_next_cycle()
         except (h11.ProtocolError, OSError):
-            pass  # it is no client of HTTP, or has gone
+            pass  # no HTTP client, or disconnected
         except asyncio.CancelledError:
             pass  # the bridge has been stopped
         finally:
@@ -219,11 +222,12 @@ class _Server:
             writer.close()
 
 
-async def _request(
+async def _read_request(
     connection: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> tuple[h11.Request, bytes | None] | None:
-    """The next request of a connection, and its body, which is None where it is too large; None at
-    the end.
+    """Read the next request of a connection and the body; return None at the end.
+
+    The body is None if it is too large.
     """
     request: h11.Request | None = None
     parts: list[bytes] = []
@@ -243,11 +247,11 @@ async def _request(
                 parts.append(bytes(event.data))
         elif isinstance(event, h11.EndOfMessage) and request is not None:
             return request, b"".join(parts) if size <= MAX_REQUEST_BYTES else None
-        else:  # the connection is closed, or stays as it is
+        else:  # the connection is closed or unusable
             return None
 
 
-def _written(connection: h11.Connection, status: int, answer: Any) -> bytes:
+def _encode_response(connection: h11.Connection, status: int, answer: Any) -> bytes:
     body = b"" if answer is None else to_json(answer, inf_nan_mode="null", fallback=str)
     headers = [("content-length", str(len(body)))]
     if body:
@@ -258,18 +262,18 @@ def _written(connection: h11.Connection, status: int, answer: Any) -> bytes:
     return b"".join(connection.send(event) or b"" for event in events)
 
 
-class _Answering:
-    """MCP's messages in, answers out."""
+class _MCPHandler:
+    """The MCP message handler of the bridge."""
 
     def __init__(self, offered: OfferedTools, host: str) -> None:
         self._offered = offered
         self._hosts = LOOPBACK | {host}
 
-    async def answered(self, request: h11.Request, body: bytes | None) -> tuple[int, Any]:
-        """The status and the answer to a request of HTTP; None is an empty body."""
+    async def handle(self, request: h11.Request, body: bytes | None) -> tuple[int, Any]:
+        """Return the status and answer to an HTTP request; None is an empty body."""
         if request.target.partition(b"?")[0].rstrip(b"/") != PATH.encode():
             return 404, None
-        if not self._is_local(request):  # a page in a browser of this machine (DNS rebinding)
+        if not self._is_local(request):  # a web page in a local browser (DNS rebinding)
             why = "only programs of this machine are served"
             return 403, _error(None, Code.INVALID_REQUEST, why)
         if request.method != b"POST":
@@ -292,14 +296,16 @@ class _Answering:
     def _is_local(self, request: h11.Request) -> bool:
         headers = {name: value.decode("latin-1") for name, value in request.headers}
         origin = headers.get(b"origin", "").partition("://")[2]
-        return all(_name(one) in self._hosts for one in (headers.get(b"host", ""), origin) if one)
+        return all(
+            _strip_port(one) in self._hosts for one in (headers.get(b"host", ""), origin) if one
+        )
 
     async def _answer(self, message: Any) -> dict[str, Any] | None:
-        """The answer to one message; None to one that takes none."""
+        """Return the answer to a message, or None for a notification."""
         if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
             return _error(None, Code.INVALID_REQUEST, "Invalid request: expected JSON-RPC 2.0")
         method, number = message.get("method"), message.get("id")
-        if number is None or method is None:  # a notification, or an answer
+        if number is None or method is None:  # a notification or an answer
             return None
         params = message.get("params")
         try:
@@ -307,7 +313,7 @@ class _Answering:
         except UnknownTool as error:
             return _error(number, Code.INVALID_PARAMS, words(error))
         except InvalidToolArguments as error:
-            result = build_failure(words(error))  # the model can do better
+            result = build_failure(words(error))  # the model can correct its call
         except LookupError:
             return _error(number, Code.METHOD_NOT_FOUND, f"Method not found: {method}")
         except Exception as error:
@@ -334,8 +340,8 @@ class _Answering:
         raise LookupError(method)
 
 
-def _name(host: str) -> str:
-    """A host without its port."""
+def _strip_port(host: str) -> str:
+    """Return a host without the port."""
     return host if host.endswith("]") else host.rpartition(":")[0] or host
 
 

@@ -1,4 +1,4 @@
-"""How an agent harness is run."""
+"""The configuration of an agent harness."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from openenv.agents.errors import HarnessStartupError
 from openenv.settings import secrets_of, without_keys
 
-__all__ = ["HarnessConfig", "HarnessTransport", "environment_of"]
+__all__ = ["HarnessConfig", "HarnessTransport", "build_environment"]
 
 MEBIBYTE = 2**20
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class HarnessTransport(str, Enum):
-    """How messages reach a harness.
+    """The transport of messages to a harness.
 
     `STDIO` is its standard input and output, `STREAMABLE_HTTP` an HTTP server that it runs, `MCP`
-    an MCP server that it is, on its standard input and output.
+    an MCP server on its standard input and output.
     """
 
     STDIO = "stdio"
@@ -30,29 +30,29 @@ class HarnessTransport(str, Enum):
 
 
 class HarnessConfig(BaseModel):
-    """How an agent harness is run, and what it may take.
+    """The command, environment and limits of an agent harness.
 
     Attributes:
-        name: What people call it.
-        command: The program and its arguments; no shell is in between.
-        working_directory: Where it runs; it must be there.
-        env_vars: Environment variables that it gets beside the server's own.
-        transport: How messages reach it.
-        mcp_config_path: A file in which it looks for MCP servers, absolute or below
+        name: A name for people.
+        command: The program and its arguments; no shell is involved.
+        working_directory: The working directory, which must exist.
+        env_vars: Environment variables in addition to the server's.
+        transport: The transport of messages.
+        mcp_config_path: A file in which the harness looks for MCP servers, absolute or below
             `working_directory`. The environment's tools are written there, in the form
             ``{"mcpServers": {"openenv": {"type": "http", "url": ...}}}``.
-        startup_timeout_s: Seconds that it has to get ready in.
-        session_timeout_s: Seconds that a turn may take.
-        model: The model that it shall use, for the placeholder ``{model}`` of its command and as
-            the variable OPENENV_HARNESS_MODEL.
-        api_key_env_var: The one secret of the server's environment variables that it gets.
-        max_turns: Turns of an episode, after which it is truncated; None is no limit.
-        max_output_bytes: What it may write in one turn, in events as in a line.
-        terminate_grace_s: Seconds that it has to end in before it is killed.
+        startup_timeout_s: Time limit for starting, in seconds.
+        session_timeout_s: Time limit of a turn, in seconds.
+        model: The model to use, for the placeholder ``{model}`` of the command and the variable
+            OPENENV_HARNESS_MODEL.
+        api_key_env_var: The only secret of the server's environment variables that is passed on.
+        max_turns: Truncate an episode after this many turns; None for no limit.
+        max_output_bytes: Maximum output of a turn, and maximum length of a line.
+        terminate_grace_s: Seconds between the request to terminate and the kill.
 
     Raises:
         pydantic.ValidationError: The command is empty, a limit is not positive, or a field is
-            unknown.
+        unknown.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -79,9 +79,11 @@ class HarnessConfig(BaseModel):
         return command
 
 
-def environment_of(config: HarnessConfig, environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment variables of a harness: those of `environ` that hold no secret, the one that
-    `api_key_env_var` names, and `env_vars`.
+def build_environment(config: HarnessConfig, environ: Mapping[str, str]) -> dict[str, str]:
+    """Build the environment variables of a harness.
+
+    They are the variables of `environ` without secrets, the secret named by `api_key_env_var`, and
+    `env_vars`.
 
     Raises:
         HarnessStartupError: The variable of the key is not set.

@@ -1,4 +1,4 @@
-"""`HarnessEnvironment`: an agent with a loop of its own runs inside the environment.
+"""`HarnessEnvironment`: an environment that runs an agent with an agent loop inside.
 
 An action is a message, a step is a turn: the agent goes on by itself, with its own tools and the
 environment's, until it has answered. It keeps the conversation over the turns of an episode.
@@ -24,7 +24,7 @@ from pydantic import PrivateAttr
 from openenv._internal.incidents import log_incident
 from openenv._internal.redaction import redact, register_secrets_of
 from openenv._internal.timeouts import Expired, within
-from openenv.agents.adapter import AgenticHarnessAdapter, response_of
+from openenv.agents.adapter import AgenticHarnessAdapter, build_response
 from openenv.agents.bridge import HarnessMCPBridge, RenamedTools
 from openenv.agents.errors import (
     HarnessBusyError,
@@ -55,19 +55,19 @@ __all__ = ["HarnessAction", "HarnessEnvironment"]
 
 NO_EPISODE = "No active episode; call reset() before step()"
 NO_TURN = "no turn is running: the environment's tools answer during a turn only"
-CALL_GRACE_S = 5.0  # that a call of a tool has to end in, once its turn is over
-ENVIRONMENT = "environment"  # the source of events about its tools
+CALL_GRACE_S = 5.0  # for cancelled tool calls at the end of a turn
+ENVIRONMENT = "environment"  # `source` of events about the environment's tools
 
 
 class HarnessAction(Action):
-    """One turn of the conversation: a message to the agent."""
+    """A turn of the conversation: a message to the agent."""
 
     message: str
 
     _listener: Listener = PrivateAttr(default_factory=Listener)
 
-    def heard_by(self, on_event: OnEvent) -> HarnessAction:
-        """It, with somebody who is told of the events of the turn as they happen."""
+    def with_listener(self, on_event: OnEvent) -> HarnessAction:
+        """Set a listener for the events of the turn, and return the action."""
         self._listener = Listener(on_event)
         return self
 
@@ -77,24 +77,24 @@ class HarnessEnvironment(
 ):
     """An environment in which an agent harness runs.
 
-    `reset` starts the harness with the environment's tools, and ends the one that ran before;
-    its metadata have `episode_id` and `injected_tools`. `step` takes a `HarnessAction`; the
-    metadata of the observation have `response`, `turn_events` and `turn_number`. The reward is the
-    rubric's, and None without one.
+    `reset` starts the harness with the environment's tools, after ending the previous one; its
+    metadata has `episode_id` and `injected_tools`. `step` takes a `HarnessAction`; the metadata of
+    the observation has `response`, `turn_events` and `turn_number`. The reward is the rubric's, and
+    None without a rubric.
 
-    A turn that fails ends the episode: `done` and `truncated`, no reward (`reward_info` says why),
-    and metadata with `error`, `error_type` and `turn_events`. All processes of the harness are
-    ended then, as they are by `reset`, `close`, and when the caller gives up on the turn.
+    A failed turn ends the episode: `done` and `truncated`, no reward (`reward_info` says why), and
+    metadata with `error`, `error_type` and `turn_events`. All processes of the harness are ended
+    then, as they are by `reset`, `close`, and the cancellation of a turn.
 
-    The tools are those of any `MCPEnvironment`: marked methods, and an MCP server's. The agent has
-    them for as long as a turn runs, one call at a time. See `openenv.agents.errors`.
+    The tools are those of any `MCPEnvironment`: marked methods, and an MCP server's. The agent can
+    call them while a turn runs, one call at a time. See `openenv.agents.errors`.
 
     Args:
-        adapter: Drives the harness.
-        mcp: A server of FastMCP or of the official SDK whose tools these are too.
-        rubric: See `Environment`; it is applied to every turn that was not cut short.
+        adapter: The driver of the harness.
+        mcp: A server of FastMCP or of the official SDK with further tools.
+        rubric: See `Environment`; applied to every turn that was not cut short.
         transform: See `Environment`.
-        trajectory_scorer: See `Environment`; an episode that a fault has ended is not scored.
+        trajectory_scorer: See `Environment`; an episode that ended by a fault is not scored.
 
     Raises:
         ValueError: A tool is called reset, step, state or close.
@@ -114,7 +114,7 @@ class HarnessEnvironment(
         super().__init__(mcp, transform, rubric)
         scorer = trajectory_scorer or self.trajectory_scorer
         if scorer is not None:
-            self.trajectory_scorer = _OfWhole(scorer)
+            self.trajectory_scorer = _CompleteEpisodeScorer(scorer)
         self.adapter = adapter
         register_secrets_of(adapter.config.env_vars)
         self._harness_state = State()
@@ -122,7 +122,7 @@ class HarnessEnvironment(
         self._turn_events: list[HarnessEvent] | None = None  # while one runs
         self._turn_bytes = 0
         self._listener = Listener()
-        self._why_none = NO_EPISODE  # why no turn can be taken; empty while one can
+        self._why_none = NO_EPISODE  # why no turn can start; empty if one can
         self._bridge: HarnessMCPBridge | None = None
         self._tool_turn: asyncio.Lock | None = None  # while one runs
         self._calls: set[asyncio.Task[Any]] = set()
@@ -130,29 +130,29 @@ class HarnessEnvironment(
 
     @property
     def state(self) -> State:
-        """Where the episode stands; `step_count` counts the turns."""
+        """Return the state of the episode; `step_count` counts the turns."""
         return self._harness_state
 
     @property
     def trajectory(self) -> list[HarnessEvent]:
-        """The events of the episode so far, without secrets."""
+        """Return the events of the episode so far, without secrets."""
         return list(self._trajectory)
 
     def harness_name(self) -> str:
-        """What the harness is called."""
+        """Return the name of the harness."""
         return self.adapter.config.name
 
     @staticmethod
     def harness_turn(message: str, on_event: OnEvent) -> HarnessAction:
-        """The action of a turn whose events `on_event` is told, on the event loop of the step."""
-        return HarnessAction(message=message).heard_by(on_event)
+        """Make an action that reports events to `on_event`, on the event loop of the step."""
+        return HarnessAction(message=message).with_listener(on_event)
 
     # ------------------------------------------------------------------ episodes
 
     async def reset_async(
         self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any
     ) -> Observation:
-        """Begin an episode: start the harness, with nothing said yet.
+        """Begin an episode: start the harness with an empty conversation.
 
         Raises:
             HarnessBusyError: A turn is running.
@@ -165,7 +165,7 @@ class HarnessEnvironment(
         self._trajectory = []
         config = self.adapter.config
         try:
-            tools, url = await self._offered()
+            tools, url = await self._offer_tools()
             await self.adapter.inject_tools(tools, url)
             await self.adapter.start(config.working_directory)
         except BaseException:
@@ -180,11 +180,11 @@ class HarnessEnvironment(
         return Observation(metadata=known)
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any) -> Any:
-        """Do what `reset_async` does, from plain code."""
+        """Begin an episode from synchronous code, as `reset_async` does."""
         return self._run(self.reset_async(seed, episode_id, **kwargs))
 
-    async def _offered(self) -> tuple[list[Tool], str | None]:
-        """The tools as the harness is to know them, and where they are served."""
+    async def _offer_tools(self) -> tuple[list[Tool], str | None]:
+        """Return the tools under the names for the harness, and the URL of the bridge."""
         found = (await self._listed()).tools
         if not found:
             return [], None
@@ -196,7 +196,7 @@ class HarnessEnvironment(
         return resolved, await asyncio.to_thread(self._bridge.start)
 
     async def _end_episode(self, why: str) -> None:
-        """End the harness; `why` is what whoever asks for another turn is told."""
+        """Stop the harness; `why` is the error text for further turns."""
         self._why_none = why
         bridge, self._bridge = self._bridge, None
         try:
@@ -224,8 +224,8 @@ class HarnessEnvironment(
         self._turn_loop, self._tool_turn = asyncio.get_running_loop(), asyncio.Lock()
         self._listener = action._listener
         try:
-            observation = await self._taken(action, timeout_s)
-        except BaseException:  # given up: the agent is in the middle of something
+            observation = await self._take_turn(action, timeout_s)
+        except BaseException:  # cancelled: the agent's state is unknown
             why = "the last turn was given up, and the episode with it; call reset()"
             self._turn_events = None
             await asyncio.shield(self._end_episode(why))
@@ -234,56 +234,56 @@ class HarnessEnvironment(
             self._turn_events, self._listener = None, Listener()
         return self._apply_transform(observation)
 
-    async def _taken(self, action: HarnessAction, timeout_s: float | None) -> Observation:
+    async def _take_turn(self, action: HarnessAction, timeout_s: float | None) -> Observation:
         limits = (self.adapter.config.session_timeout_s, timeout_s)
         limit_s = min(limit for limit in limits if limit is not None)
         try:
-            response = await within(limit_s, self._heard(action.message))
+            response = await within(limit_s, self._hear_turn(action.message))
         except Expired:
             cure = "raise session_timeout_s of its HarnessConfig, or ask for less in a turn"
             why = f"the harness turn exceeded {limit_s:g} s; {cure}"
-            return await self._failed(HarnessTurnTimeoutError(why))
+            return await self._fail_turn(HarnessTurnTimeoutError(why))
         except HarnessError as error:
-            return await self._failed(error)
-        except Exception as error:  # of the adapter's own
+            return await self._fail_turn(error)
+        except Exception as error:  # a fault of the adapter
             log_incident(error, f"{type(self.adapter).__name__}.send_message_streaming")
             why = f"the adapter raised {type(error).__name__}: {words(error)}"
-            return await self._failed(HarnessCrashedError(why))
-        return await self._completed(action, response)
+            return await self._fail_turn(HarnessCrashedError(why))
+        return await self._complete_turn(action, response)
 
-    async def _heard(self, message: str) -> HarnessResponse:
+    async def _hear_turn(self, message: str) -> HarnessResponse:
         events: AsyncIterator[HarnessEvent] = self.adapter.send_message_streaming(message)
         close = getattr(events, "aclose", None)
         try:
             async for event in events:
                 self._check_size(event)
-                self._note(event)
+                self._record(event)
                 if event.type is HarnessEventType.TURN_COMPLETE:
                     break
         finally:
             if close is not None:
                 await close()
-            await self._calls_are_over()
-        return response_of(self._turn_events or [])
+            await self._cancel_calls()
+        return build_response(self._turn_events or [])
 
     def _check_size(self, event: HarnessEvent) -> None:
         limit = self.adapter.config.max_output_bytes
         self._turn_bytes += len(event.model_dump_json(fallback=str))
         if self._turn_bytes > limit:
             raise HarnessOutputTooLarge(
-                f"the harness told of over {limit} bytes of events in one turn; raise "
-                "max_output_bytes of its HarnessConfig, or have it tell less"
+                f"the harness reported over {limit} bytes of events in one turn; raise "
+                "max_output_bytes of its HarnessConfig, or make it report less"
             )
 
-    def _note(self, event: HarnessEvent) -> None:
-        """Write down an event, without secrets, and tell it to whoever listens."""
+    def _record(self, event: HarnessEvent) -> None:
+        """Record an event, without secrets, and notify the listener."""
         assert self._turn_events is not None
         event = event.without_secrets()
         self._turn_events.append(event)
         self._trajectory.append(event)
         self._listener(event)
 
-    async def _completed(self, action: HarnessAction, response: HarnessResponse) -> Observation:
+    async def _complete_turn(self, action: HarnessAction, response: HarnessResponse) -> Observation:
         self._harness_state.step_count += 1
         turn, limit = self._harness_state.step_count, self.adapter.config.max_turns
         is_cut = not response.done and limit is not None and turn >= limit
@@ -303,8 +303,8 @@ class HarnessEnvironment(
             observation.reward = await self._apply_rubric_async(action, observation)
         return observation
 
-    async def _failed(self, error: HarnessError) -> Observation:
-        """What a turn came to that a fault has ended, and the episode with it."""
+    async def _fail_turn(self, error: HarnessError) -> Observation:
+        """Return the observation of a turn that failed, and end the episode."""
         message = redact(words(error))
         told: dict[str, Any] = {
             "message": message,
@@ -312,7 +312,7 @@ class HarnessEnvironment(
             "error_type": error.error_type,
         }
         event = HarnessEvent(type=HarnessEventType.ERROR, data=told)
-        self._note(event)
+        self._record(event)
         events = events_to_metadata(self._turn_events or ())
         await self._end_episode(f"the episode is over ({error.error_type}); call reset()")
         return Observation(
@@ -347,16 +347,16 @@ class HarnessEnvironment(
         number = f"env-{uuid.uuid4().hex[:8]}"
         about: dict[str, Any] = {"name": name, "id": number, "source": ENVIRONMENT}
         called = {**about, "arguments": arguments}
-        self._note(HarnessEvent(type=HarnessEventType.TOOL_CALL, data=called))
+        self._record(HarnessEvent(type=HarnessEventType.TOOL_CALL, data=called))
         seen = await self._called(CallToolAction(tool_name=name, arguments=arguments), None)
-        result = _wire_form(seen)
+        result = _to_result(seen)
         is_error = bool(result.get("isError"))
         gave = {**about, "result": result.get("content"), "is_error": is_error}
-        self._note(HarnessEvent(type=HarnessEventType.TOOL_RESULT, data=gave))
+        self._record(HarnessEvent(type=HarnessEventType.TOOL_RESULT, data=gave))
         return result
 
-    async def _calls_are_over(self) -> None:
-        """Cancel what the agent still has called: the turn is over, and nothing runs beside it."""
+    async def _cancel_calls(self) -> None:
+        """Cancel the agent's remaining calls, since nothing may run after the turn."""
         self._tool_turn = None
         calls = tuple(self._calls)
         for call in calls:
@@ -377,11 +377,11 @@ class HarnessEnvironment(
 
 
 class _ToolsInTurn:
-    """The environment's tools, called where its turn runs."""
+    """The environment's tools, called on the event loop of the turn."""
 
     def __init__(self, environment: HarnessEnvironment, described: list[dict[str, Any]]) -> None:
         self._environment = environment
-        self._described = described  # the episode's, asked for where its tools live
+        self._described = described  # listed once per episode, on the environment's loop
 
     async def tools(self) -> list[dict[str, Any]]:
         return self._described
@@ -394,14 +394,14 @@ class _ToolsInTurn:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
 
 
-def _wire_form(seen: CallToolObservation) -> dict[str, Any]:
+def _to_result(seen: CallToolObservation) -> dict[str, Any]:
     if seen.error is not None and seen.result is None:
         return build_failure(seen.error.message)
     return from_dump(seen.result)
 
 
-class _OfWhole:
-    """A trajectory scorer that scores no episode that a fault has ended."""
+class _CompleteEpisodeScorer:
+    """A trajectory scorer that leaves episodes unscored that ended by a fault."""
 
     def __init__(self, scorer: Callable[..., Any]) -> None:
         self._scorer = scorer

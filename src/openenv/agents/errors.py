@@ -1,17 +1,17 @@
-"""What can go wrong with an agent harness that runs inside an environment.
+"""Errors of agent harnesses that run inside an environment.
 
-    HarnessError                     (Refused) its text is written for whoever drives the episode
+    HarnessError                     (Refused) the text is for the client of the episode
      +-- HarnessNotRunningError      no episode is running; reset begins one
      +-- HarnessBusyError            a turn is running; one turn at a time
-     +-- HarnessStartupError         it is not installed, ended at once, or did not get ready
-     +-- HarnessTurnTimeoutError     (TimeoutError) a turn took longer than it may
-     +-- HarnessCrashedError         it ended, or fell silent, in the middle of a turn; .exit_code
-     +-- HarnessOutputError          what it wrote is none of its protocol
-     |    +-- HarnessOutputTooLarge  it wrote more than it may
-     +-- HarnessTurnError            it says itself that the turn has failed
+     +-- HarnessStartupError         not installed, ended at once, or not ready in time
+     +-- HarnessTurnTimeoutError     (TimeoutError) a turn exceeded its time limit
+     +-- HarnessCrashedError         ended or fell silent during a turn; .exit_code
+     +-- HarnessOutputError          output that violates the protocol
+     |    +-- HarnessOutputTooLarge  more output than allowed
+     +-- HarnessTurnError            the harness reported that the turn failed
 
 The first three are raised. Any other ends the episode: the observation is done and truncated, its
-reward is None, and its metadata have the text as `error` and the class's `error_type`.
+reward is None, and its metadata has the text as `error` and the class's `error_type`.
 """
 
 from __future__ import annotations
@@ -35,44 +35,44 @@ __all__ = [
 
 
 class HarnessError(Refused):
-    """Something about an agent harness.
+    """The base class of errors of agent harnesses.
 
     Class attributes:
-        error_type: What the metadata of an observation call it.
+        error_type: The value of `error_type` in an observation's metadata.
     """
 
     error_type: ClassVar[str] = "harness_failed"
 
 
 class HarnessNotRunningError(HarnessError):
-    """Nothing can be sent: the harness was not started, or has ended."""
+    """A message to a harness that was not started or has ended."""
 
     error_type = "harness_crashed"
 
 
 class HarnessBusyError(HarnessError):
-    """A turn is running, and a harness holds one conversation."""
+    """A message during a turn; a harness has a single conversation."""
 
     error_type = "turn_running"
 
 
 class HarnessStartupError(HarnessError):
-    """The harness could not be started, or did not get ready in time."""
+    """A harness that could not be started, or was not ready in time."""
 
     error_type = "startup_failed"
 
 
 class HarnessTurnTimeoutError(HarnessError, TimeoutBase):
-    """A turn took longer than `HarnessConfig.session_timeout_s`, or than the caller gave it."""
+    """A turn that exceeded `HarnessConfig.session_timeout_s`, or the caller's limit."""
 
     error_type = "turn_timeout"
 
 
 class HarnessCrashedError(HarnessError):
-    """The harness ended in the middle of a turn, or ended its turn without saying so.
+    """A harness that ended during a turn, or without completing the turn.
 
     Attributes:
-        exit_code: How its process ended; that of a signal is negative, None is unknown.
+        exit_code: The exit code, negative for a signal; None if unknown.
     """
 
     error_type = "harness_crashed"
@@ -83,18 +83,18 @@ class HarnessCrashedError(HarnessError):
 
 
 class HarnessOutputError(HarnessError):
-    """What the harness wrote is none of its protocol."""
+    """Output of a harness that violates the protocol."""
 
     error_type = "protocol_error"
 
 
 class HarnessOutputTooLarge(HarnessOutputError):
-    """The harness wrote more in one turn than `HarnessConfig.max_output_bytes`."""
+    """More output in a turn than `HarnessConfig.max_output_bytes`."""
 
     error_type = "output_too_large"
 
 
 class HarnessTurnError(HarnessError):
-    """The harness says itself that it could not do the turn: its model is out of reach, say."""
+    """A turn that the harness reported as failed: the model is unreachable, say."""
 
     error_type = "turn_failed"

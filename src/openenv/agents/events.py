@@ -1,4 +1,4 @@
-"""What happens in a turn of an agent harness, as data."""
+"""Events and messages of a harness's turn."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ __all__ = [
 
 
 class HarnessEventType(str, Enum):
-    """What an event tells of, and the members of its `data`.
+    """The types of events, with the members of `data`.
 
     ==================  =========================================================================
-    ``llm_request``     the model is asked: `model`, `messages`
-    ``llm_response``    it has answered: `content`, `usage`
-    ``llm_chunk``       a piece of its answer: `text`
+    ``llm_request``     a request to the model: `model`, `messages`
+    ``llm_response``    the model's answer: `content`, `usage`
+    ``llm_chunk``       a piece of the answer: `text`
     ``tool_call``       a tool is called: `name`, `arguments`, `id`
-    ``tool_result``     what it gave: `name`, `id`, `result`, `is_error`
-    ``text_output``     the harness says something: `text`
+    ``tool_result``     the tool's result: `name`, `id`, `result`, `is_error`
+    ``text_output``     text output of the harness: `text`
     ``error``           the turn has failed: `message`, `recoverable`
-    ``turn_complete``   the turn is over: `response`, and `done` where the agent ends the episode
+    ``turn_complete``   the turn is over: `response`, and `done` if the agent ends the episode
     ==================  =========================================================================
 
-    A call of one of the environment's own tools is told of by the environment too, with `source`
-    ``"environment"``: what was called, whatever the harness says about it.
+    A call of the environment's own tools is also reported by the environment, with `source`
+    ``"environment"``: the actual call, whatever the harness reports.
     """
 
     LLM_REQUEST = "llm_request"
@@ -52,19 +52,19 @@ class HarnessEventType(str, Enum):
 
 
 class HarnessEvent(BaseModel):
-    """One thing that happened; `timestamp` is in seconds since the epoch."""
+    """An event of a turn; `timestamp` is in seconds since the epoch."""
 
     type: HarnessEventType
     timestamp: float = Field(default_factory=time.time)
     data: dict[str, Any] = Field(default_factory=dict)
 
     def without_secrets(self) -> HarnessEvent:
-        """It with the secrets in its texts hidden."""
+        """Return a copy with secrets in texts hidden."""
         return self.model_copy(update={"data": redacted(self.data)})
 
 
 class HarnessResponse(BaseModel):
-    """What a turn came to: what the agent answered, all that happened, whether it is finished."""
+    """The result of a turn: the agent's response, all events, and whether the episode is done."""
 
     response: str
     events: list[HarnessEvent] = Field(default_factory=list)
@@ -72,14 +72,14 @@ class HarnessResponse(BaseModel):
 
 
 class HarnessClientMessage(BaseModel):
-    """What a client of `WS /harness` sends: one turn of the conversation."""
+    """A message from a client of `WS /harness`: a turn of the conversation."""
 
     type: Literal["message"]
     content: str
 
 
 class HarnessProtocolError(BaseModel):
-    """What a client of `WS /harness` is sent for a frame that is no `HarnessClientMessage`."""
+    """The answer of `WS /harness` to a frame that is no `HarnessClientMessage`."""
 
     type: Literal["protocol_error"] = "protocol_error"
     data: dict[str, Any]
@@ -89,7 +89,7 @@ OnEvent = Callable[[HarnessEvent], None]
 
 
 class Listener:
-    """Who hears the events of a turn as they happen; in another process that is nobody."""
+    """A callback for the events of a turn, which pickles as a callback that does nothing."""
 
     def __init__(self, hear: OnEvent | None = None) -> None:
         self._hear = hear
@@ -103,5 +103,5 @@ class Listener:
 
 
 def events_to_metadata(events: Iterable[HarnessEvent]) -> list[dict[str, Any]]:
-    """Events in the form of JSON, as the metadata of an observation hold them."""
+    """Convert events to JSON values for an observation's metadata."""
     return [event.model_dump(mode="json") for event in events]

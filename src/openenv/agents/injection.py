@@ -1,4 +1,4 @@
-"""How a harness learns of the environment's tools: a file, a variable, or its command."""
+"""Injection of an environment's tools into a harness: by file, variable or command line."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from openenv.agents.config import HarnessConfig
 from openenv.agents.errors import HarnessStartupError
 from openenv.tools.types import Tool
 
-__all__ = ["Injection", "filled", "mcp_servers"]
+__all__ = ["Injection", "fill_placeholders", "mcp_servers"]
 
 MCP_URL = "OPENENV_MCP_URL"
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
 def mcp_servers(url: str | None) -> dict[str, Any]:
-    """What most harnesses read: ``{"mcpServers": {"openenv": {"type": "http", "url": ...}}}``."""
+    """Return the usual form: ``{"mcpServers": {"openenv": {"type": "http", "url": ...}}}``."""
     return {"mcpServers": {} if url is None else {"openenv": {"type": "http", "url": url}}}
 
 
 class Injection:
-    """The environment's tools, as one harness is told of them.
+    """The tools of an environment in the form that a harness reads.
 
-    Where the file of `HarnessConfig.mcp_config_path` is there already, what it holds stays, and it
-    is put back at the end.
+    If the file of `HarnessConfig.mcp_config_path` exists, its content is extended, and restored at
+    the end.
 
     Args:
-        config: Of the harness.
-        written: What stands in the file, for the URL that the tools are served at.
+        config: Configuration of the harness.
+        written: Returns the content of the file for the URL of the tools.
     """
 
     def __init__(
@@ -50,16 +50,16 @@ class Injection:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def offer(self, tools: Sequence[Tool], url: str | None) -> None:
-        """Note what the environment offers, and where."""
+        """Set the tools and the URL."""
         self.tools, self.url = list(tools), url
 
     @property
     def variables(self) -> dict[str, str]:
-        """Environment variables that tell of it."""
+        """Return the environment variables that announce the tools."""
         return {} if self.url is None else {MCP_URL: self.url}
 
     def placeholders(self, working_directory: str) -> dict[str, str]:
-        """What stands for ``{mcp_url}``, ``{mcp_config}`` and so on in a command."""
+        """Return the values of ``{mcp_url}``, ``{mcp_config}`` and so on in a command."""
         return {
             "mcp_url": self.url or "",
             "mcp_config": "" if self._path is None else str(self._path),
@@ -68,10 +68,10 @@ class Injection:
         }
 
     def write(self, working_directory: str, *, is_wanted: bool) -> None:
-        """Write the file, if the configuration names one, or `is_wanted` in a place of its own.
+        """Write the configured file, or a temporary file if `is_wanted`.
 
         Raises:
-            HarnessStartupError: It cannot be written, or what is there is no object of JSON.
+            HarnessStartupError: The file cannot be written, or its content is no JSON object.
         """
         self.remove()
         if self._config.mcp_config_path is not None:
@@ -85,7 +85,7 @@ class Injection:
             self._before = path.read_bytes() if path.exists() else None
             known = read_json(self._before) if self._before else {}
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(_merged(known, self._written(self.url)), indent=2))
+            path.write_text(json.dumps(_merge(known, self._written(self.url)), indent=2))
         except (OSError, ValueError, TypeError) as error:
             raise HarnessStartupError(
                 f"mcp_config_path: {path} could not be written: {error}; name a file that may be "
@@ -94,7 +94,7 @@ class Injection:
         self._path = path
 
     def remove(self) -> None:
-        """Put the file back as it was. Safe to repeat."""
+        """Restore the file. Idempotent."""
         path, self._path = self._path, None
         folder, self._folder = self._folder, None
         if folder is not None:
@@ -106,7 +106,7 @@ class Injection:
         self._before = None
 
 
-def _merged(known: Any, ours: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(known: Any, ours: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(known, dict):
         raise TypeError(f"it holds {type(known).__name__}, not an object")
     merged = dict(known)
@@ -116,8 +116,8 @@ def _merged(known: Any, ours: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def filled(command: Sequence[str], values: Mapping[str, str]) -> list[str]:
-    """A command with its placeholders replaced; braces around any other word stay."""
+def fill_placeholders(command: Sequence[str], values: Mapping[str, str]) -> list[str]:
+    """Replace the placeholders of a command; other braces stay."""
 
     def value(match: re.Match[str]) -> str:
         return values.get(match[1], match[0])

@@ -1,4 +1,9 @@
-"""An agent harness as a process: lines in, lines out, and an end to all that it has started."""
+"""An agent harness process: lines in, lines out, and cleanup of the process group.
+
+A harness may start processes that outlive it and hold its pipes open. So reading polls whether the
+process still runs (every 0.2 s), and `stop` ends the whole group: it closes stdin, sends SIGTERM,
+and kills after a grace period.
+"""
 
 from __future__ import annotations
 
@@ -23,24 +28,24 @@ from openenv.errors import how_it_ended
 
 __all__ = ["HarnessProcess"]
 
-KEPT_LINES, KEPT_CHARACTERS = 50, 1000  # of what it writes to standard error, and of a line
+KEPT_LINES, KEPT_CHARACTERS = 50, 1000  # kept of stderr: lines, and characters of a line
 MAX_LINE_BYTES = 16 * 2**20
-LOOK_S = 0.2  # how often it is looked whether a silent one still runs
+LOOK_S = 0.2  # poll interval for the end of a silent process
 
 
 class HarnessProcess(PipedProcess):
-    """A process in a group of its own, which is spoken to by lines of UTF-8.
+    """A process in a separate group that exchanges UTF-8 lines.
 
-    It may be started again once it was stopped. It is used from one event loop at a time; what this
-    program leaves running is killed when it ends.
+    It can be started again after `stop`. It is used from a single event loop at a time, and killed
+    when this program ends.
 
     Args:
         command: The program and its arguments.
-        cwd: Where it runs.
-        env_vars: All of its environment variables; None is those of this process.
-        startup_timeout_s: Seconds that it has to write a line in that `start` waits for.
-        terminate_grace_s: Seconds that its group has to end in before it is killed.
-        max_line_bytes: The longest line that is read.
+        cwd: The working directory.
+        env_vars: All environment variables; None for those of this process.
+        startup_timeout_s: Time limit in seconds for the line that `start` waits for.
+        terminate_grace_s: Seconds between the request to terminate and the kill.
+        max_line_bytes: Maximum length of a line.
     """
 
     def __init__(
@@ -64,23 +69,23 @@ class HarnessProcess(PipedProcess):
         self._pipes: contextlib.ExitStack | None = None
 
     def drain_stderr(self) -> str:
-        """The last lines that it wrote to standard error, without secrets, and forget them."""
+        """Return and forget the last lines of stderr, without secrets."""
         text = self._said_so_far()
         self._said.clear()
         return text
 
-    # ------------------------------------------------------------------ its life
+    # ------------------------------------------------------------------ life cycle
 
     async def start(self, ready_check: Callable[[str], bool] | None = None) -> None:
-        """Start it.
+        """Start the process.
 
         Args:
-            ready_check: Says of each line that it writes whether it is ready now. Without one, it
-                is ready at once.
+            ready_check: Called with each line of output; returns whether the process is ready. By
+                default the process is ready at once.
 
         Raises:
-            HarnessStartupError: There is no such program or directory, it ended, or did not get
-                ready in time. Nothing of it is left.
+            HarnessStartupError: The program or directory does not exist, or the process ended or
+                was not ready in time. Nothing of it is left running.
         """
         await self.stop()
         process = self._spawned()
@@ -132,12 +137,12 @@ class HarnessProcess(PipedProcess):
         return HarnessStartupError(f"{self.command[0]} {why}{self.last_words()}")
 
     def last_words(self) -> str:
-        """What it wrote to standard error, as the end of a sentence; empty if it wrote nothing."""
+        """Return the end of stderr as the end of a sentence, or ""."""
         said = self.drain_stderr().strip()
         return f". It wrote:\n{said}" if said else ""
 
     async def stop(self) -> None:
-        """End it and all of its group: its input is closed, then it is asked to, then killed."""
+        """End the process group: close stdin, terminate, then kill."""
         process = self._process
         if process is None:
             return
@@ -167,7 +172,7 @@ class HarnessProcess(PipedProcess):
         """Write a line.
 
         Raises:
-            HarnessNotRunningError: It has ended, or does not read any more.
+            HarnessNotRunningError: The process has ended, or closed its input.
         """
         process = self._process
         if process is None or process.stdin is None or process.stdin.closed:
@@ -180,13 +185,12 @@ class HarnessProcess(PipedProcess):
             ) from None
 
     async def close_input(self) -> None:
-        """Let it know that nothing else will be written."""
+        """Close the process's standard input."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
 
     async def read_line(self, timeout_s: float | None = None) -> str | None:
-        """The next line that it writes, without its end; None if it writes none in that time, or
-        no more at all.
+        """Read a line; return None after the timeout or at the end of output.
 
         Raises:
             HarnessOutputTooLarge: The line is longer than `max_line_bytes`.
@@ -197,11 +201,11 @@ class HarnessProcess(PipedProcess):
             return None
 
     async def next_line(self) -> str:
-        """The next line that it writes, without its end.
+        """Read a line, without line ending.
 
         Raises:
-            HarnessNotRunningError: It was not started.
-            HarnessCrashedError: It writes no more; `exit_code` says how it ended.
+            HarnessNotRunningError: The process was not started.
+            HarnessCrashedError: The output has ended; `exit_code` has the exit code.
             HarnessOutputTooLarge: The line is longer than `max_line_bytes`.
         """
         if self._stdout is None:
@@ -211,7 +215,7 @@ class HarnessProcess(PipedProcess):
         except ValueError:
             raise HarnessOutputTooLarge(
                 f"the harness wrote a line of over {self.max_line_bytes} bytes; raise "
-                "max_output_bytes of its HarnessConfig, or have it write less"
+                "max_output_bytes of its HarnessConfig, or make it write less"
             ) from None
         if not line:
             how = await self._how_it_ended()
@@ -219,8 +223,9 @@ class HarnessProcess(PipedProcess):
         return line.decode(errors="replace").rstrip("\r\n")
 
     async def _read(self, stdout: asyncio.StreamReader) -> bytes:
-        """A line; an empty one at the end, also where something that it has started lives on and
-        holds its output open.
+        """Read a line; return b"" at the end of output or after the process has ended.
+
+        A child process may still hold the output open then.
         """
         reading = asyncio.ensure_future(stdout.readline())
         try:
@@ -233,20 +238,20 @@ class HarnessProcess(PipedProcess):
             reading.cancel()
 
     async def wait(self) -> int:
-        """Wait for its end, once its output has ended; its exit code.
+        """Wait for the end of the process, after the end of output, and return the exit code.
 
         Raises:
-            HarnessNotRunningError: It was not started.
+            HarnessNotRunningError: The process was not started.
         """
         if self._process is None:
             raise HarnessNotRunningError("the harness is not running")
         await self._ends_within(math.inf)
         await self._hear_last_words()
         code = self.exit_code
-        return -signal.SIGKILL if code is None else code  # killed, and not gone yet
+        return -signal.SIGKILL if code is None else code  # killed, but not reaped yet
 
     async def _how_it_ended(self) -> str:
-        """How it ended; or that it lives, and has closed a pipe."""
+        """Return how the process ended, or that only the output was closed."""
         if not await self._ends_within(LATE_S):
             return "it has closed its output, and still runs"
         return how_it_ended(await self.wait())

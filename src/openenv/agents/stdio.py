@@ -1,9 +1,9 @@
-"""`StdioHarnessAdapter`: a harness that runs for the whole episode, and speaks JSON lines.
+"""`StdioHarnessAdapter`: a harness that runs for a whole episode and exchanges JSON lines.
 
-It reads a line for each turn, ``{"type": "message", "content": "..."}``, and writes one for each
-event, as `HarnessEvent` has them: ``{"type": "text_output", "data": {"text": "..."}}``; the last
-one of a turn is ``{"type": "turn_complete", "data": {"response": "..."}}``, or ``error`` with a
-`message` where it could not do it. What it writes to standard error is shown where it fails.
+It reads a line for each turn, ``{"type": "message", "content": "..."}``, and writes a line for each
+event in the form of `HarnessEvent`: ``{"type": "text_output", "data": {"text": "..."}}``; the last
+event of a turn is ``{"type": "turn_complete", "data": {"response": "..."}}``, or ``error`` with a
+`message` if the turn failed. Its standard error is shown after a failure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from openenv.agents.errors import (
 )
 from openenv.agents.events import HarnessEvent, HarnessEventType
 from openenv.agents.process import HarnessProcess
-from openenv.agents.running import ProcessAdapter, event_in
+from openenv.agents.process_adapter import ProcessAdapter, parse_event
 from openenv.errors import how_it_ended
 
 __all__ = ["StdioHarnessAdapter"]
@@ -28,12 +28,12 @@ ENDS = (HarnessEventType.TURN_COMPLETE, HarnessEventType.ERROR)
 
 
 class StdioHarnessAdapter(ProcessAdapter):
-    """Drives a harness by lines on its standard input and output.
+    """A driver of a harness that reads and writes lines on the standard streams.
 
     Args:
-        config: How it is run.
-        ready_check: Says of each line that it writes at first whether it is ready now; these lines
-            are no events. Without one it is ready at once, and reads when it can.
+        config: Configuration of the harness.
+        ready_check: Called with each line of output after the start; returns whether the harness is
+            ready. These lines are no events. By default it is ready at once, and reads when it can.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class StdioHarnessAdapter(ProcessAdapter):
                 line = await process.next_line()
                 if not line.strip():
                     continue
-                event = event_in(line)
+                event = parse_event(line)
                 if event.type is HarnessEventType.ERROR and not event.data.get("recoverable"):
                     raise HarnessTurnError(f"harness {name!r}: {event.data.get('message')}")
                 yield event

@@ -1,4 +1,4 @@
-"""The names of an environment's tools beside those that a harness has by itself."""
+"""Resolution of name conflicts between an environment's tools and a harness's own."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["resolve_tool_conflicts"]
 def resolve_tool_conflicts(
     env_tools: Sequence[Tool], harness_builtin_tools: Collection[str], prefix: str = "env_"
 ) -> list[Tool]:
-    """The environment's tools, those under another name that the harness has one of itself.
+    """Rename the environment's tools that have the name of a tool of the harness.
 
     Args:
         env_tools: The environment's tools.
-        harness_builtin_tools: The names of the harness's own.
-        prefix: What such a tool's name begins with then.
+        harness_builtin_tools: Names of the harness's own tools.
+        prefix: Prefix of the new names.
 
     Raises:
         ValueError: The new name is taken too.
@@ -31,7 +31,7 @@ def resolve_tool_conflicts(
         name = f"{prefix}{tool.name}"
         if name in taken:
             raise ValueError(
-                f"the tool {tool.name!r} is called as one of the harness's own, and {name!r} is "
+                f"the tool {tool.name!r} has the name of one of the harness's own, and {name!r} is "
                 "taken too; rename the environment's tool, or give another prefix"
             )
         resolved.append(tool.model_copy(update={"name": name}))

@@ -35,8 +35,13 @@ from openenv.errors import OpenEnvError
 from openenv.manifest import MANIFEST, read_manifest
 from openenv.manifest.directories import EnvironmentDirectory, environment_modules
 from openenv.settings import max_concurrent_envs
-from openenv.wrappers.made import AdapterError
-from openenv.wrappers.targets import PYTHON, Reference, environment_of, reference
+from openenv.wrappers.classes import AdapterError
+from openenv.wrappers.targets import (
+    PYTHON,
+    LibraryTarget,
+    make_environment_class,
+    parse_library_target,
+)
 
 __all__ = [
     "TARGET_SCHEMES",
@@ -148,20 +153,20 @@ def load_recorded(target: str) -> Any:
     return application
 
 
-def _reference(target: str) -> Reference:
+def _reference(target: str) -> LibraryTarget:
     """Take a target of another library apart."""
     try:
-        named = reference(target)
+        named = parse_library_target(target)
     except AdapterError as error:
         raise TargetError(str(error)) from error
     assert named is not None, "a target of the kind LIBRARY has one of the schemes"
     return named
 
 
-def _adapted(named: Reference) -> Any:
+def _adapted(named: LibraryTarget) -> Any:
     source = _attribute(named.name) if named.scheme == PYTHON else None
     try:
-        environment = environment_of(named, source)
+        environment = make_environment_class(named, source)
     except (AdapterError, MissingPackage) as error:
         raise TargetError(str(error)) from error
     return _served(environment)

@@ -1,12 +1,16 @@
-"""Environments of other libraries as environments of this one, without code.
+"""Wrappers that turn environments of other libraries into environment classes, without code.
 
     openenv serve gymnasium:CartPole-v1
 
     CartPole = openenv.wrappers.from_gymnasium("CartPole-v1", max_episode_steps=200)
     app = openenv.create_app(CartPole)
 
-Every function gives an `Environment` class. A target of `openenv serve` names the same as
+Every function returns an `Environment` class. A target of `openenv serve` has the form
 ``scheme:name?argument=value`` (see `openenv.wrappers.targets`).
+
+Below: `environment`, `spaces`, and for ORS `tools`. Above: `cli` and `server`, which serve the
+classes. Read `classes.py` first (classes made at run time), then `gymnasium.py` (the simplest
+wrapper).
 """
 
 from typing import TYPE_CHECKING
@@ -15,9 +19,9 @@ from openenv._internal.lazy import lazy
 
 if TYPE_CHECKING:
     from openenv._internal.packages import MissingPackage as MissingPackage
+    from openenv.wrappers.classes import AdapterError as AdapterError
     from openenv.wrappers.dm_env import from_dm_env as from_dm_env
     from openenv.wrappers.gymnasium import from_gymnasium as from_gymnasium
-    from openenv.wrappers.made import AdapterError as AdapterError
     from openenv.wrappers.ors import from_ors as from_ors
     from openenv.wrappers.pettingzoo import from_pettingzoo as from_pettingzoo
     from openenv.wrappers.presets import from_openspiel as from_openspiel

@@ -1,4 +1,4 @@
-"""Environments of dm_env as environments of this package.
+"""Wrapper for environments of dm_env.
 
 dm_env: Muldal et al. 2019, "dm_env: A Python interface for reinforcement learning environments",
 http://github.com/deepmind/dm_env.
@@ -21,17 +21,17 @@ from openenv._internal.lazy import lazy_module
 from openenv._internal.packages import needs
 from openenv.reward import RewardSpec
 from openenv.types import EnvironmentMetadata
-from openenv.wrappers.elements import Elements
-from openenv.wrappers.made import (
+from openenv.wrappers.classes import (
     ActT,
     AdapterError,
-    MadeEnvironment,
     ObsT,
-    claimed,
-    made_class,
-    score_of,
-    told_of,
+    WrapperEnvironment,
+    assign_to_caller,
+    make_class,
+    reward_metadata,
+    to_score,
 )
+from openenv.wrappers.elements import Elements
 
 with needs("openenv.wrappers.from_dm_env"):
     import dm_env  # type: ignore[import-untyped]
@@ -49,14 +49,14 @@ Source = str | Callable[..., Any]
 SEED = "seed"
 
 
-class DmEnvironment(MadeEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
-    """An environment of dm_env; `from_dm_env` makes subclasses.
+class DmEnvironment(WrapperEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
+    """The base class of environments made by `from_dm_env`.
 
     An action has the field `action`, an observation the fields `observation` and `discount`. The
-    last step is a termination where its discount is 0, and otherwise a truncation, which is what a
-    discount says in dm_env. Rewards and discounts have to be single numbers.
+    last step is a termination if its discount is 0, and otherwise a truncation, which is what a
+    discount means in dm_env. Rewards and discounts must be single numbers.
 
-    dm_env knows no seeds: see `SeededDmEnvironment`.
+    dm_env has no seeds: see `SeededDmEnvironment`.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS = True
@@ -73,11 +73,11 @@ class DmEnvironment(MadeEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
         """Begin an episode.
 
         Args:
-            episode_id: Becomes `state.episode_id`; None makes one up.
+            episode_id: Value of `state.episode_id`; by default a new id.
         """
         step = self._env.reset()
         self._begin(episode_id)
-        return self._seen(step)
+        return self._observe(step)
 
     def step(self, action: ActT) -> ObsT:  # type: ignore[override]
         self._refuse_unless_running()
@@ -86,10 +86,10 @@ class DmEnvironment(MadeEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
         self._step_count += 1
         if step.last():
             self._end()
-        return self._seen(step)
+        return self._observe(step)
 
-    def _seen(self, step: dm_env.TimeStep) -> ObsT:
-        score = score_of(step.reward)
+    def _observe(self, step: dm_env.TimeStep) -> ObsT:
+        score = to_score(step.reward)
         is_last = step.last()
         discount = None if step.discount is None else float(step.discount)
         seen: ObsT = self.OBSERVATION.model_construct(
@@ -98,7 +98,7 @@ class DmEnvironment(MadeEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
             reward=score.value,
             done=is_last,
             truncated=is_last and discount != 0,
-            metadata=told_of(score),
+            metadata=reward_metadata(score),
         )
         return seen
 
@@ -107,9 +107,9 @@ class DmEnvironment(MadeEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
 
 
 class SeededDmEnvironment(DmEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
-    """The same, where what makes it takes a seed.
+    """The base class for environments of dm_env with a factory that takes a seed.
 
-    An episode with a seed has an environment of its own.
+    An episode with a seed gets a new environment.
     """
 
     def reset(  # type: ignore[override]
@@ -118,9 +118,8 @@ class SeededDmEnvironment(DmEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
         """Begin an episode.
 
         Args:
-            seed: For what makes the environment, which is made anew; None goes on with the one
-                that there is.
-            episode_id: Becomes `state.episode_id`; None makes one up.
+            seed: Seed for the factory, which makes a new environment; None to keep the current one.
+            episode_id: Value of `state.episode_id`; by default a new id.
         """
         if seed is not None:
             made = self.MAKE(seed)
@@ -132,31 +131,31 @@ class SeededDmEnvironment(DmEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
 def from_dm_env(
     source: Source, /, *, seed_argument: str | None = None, **arguments: Any
 ) -> type[DmEnvironment[Any, Any]]:
-    """Make an environment class of an environment of dm_env.
+    """Make an environment class from an environment of dm_env.
 
-    It is made once, for its specs, and again for every session.
+    The environment is instantiated once to read its specs, and again for every session.
 
     Args:
-        source: ``module:factory``; or a class or function that makes one.
-        seed_argument: The factory's argument that takes a seed, such as ``task_kwargs.random`` of
-            ``dm_control.suite:load`` (within a dict: a dot). By default ``seed``, if it has that.
-        **arguments: For the factory.
+        source: ``module:factory``; or a class or function that makes an environment.
+        seed_argument: The factory's argument for a seed, such as ``task_kwargs.random`` of
+            ``dm_control.suite:load`` (a dot leads into a dict). By default ``seed``, if it exists.
+        **arguments: Arguments of the factory.
 
     Raises:
-        AdapterError: There is no such factory, or it takes no such arguments.
-        MissingPackage: What it needs is not installed.
+        AdapterError: The factory does not exist, or does not accept the arguments.
+        MissingPackage: A required package is not installed.
     """
-    make = functools.partial(_made, source, arguments, _seed_argument(source, seed_argument))
+    make = functools.partial(_make, source, arguments, _seed_argument(source, seed_argument))
     env = make()
     try:
         made_by = functools.partial(from_dm_env, source, seed_argument=seed_argument, **arguments)
         name = _name_of(source).rpartition(":")[2]
-        return claimed(_class_of(env, name, make, made_by))  # type: ignore[no-any-return]
+        return assign_to_caller(_make_class(env, name, make, made_by))  # type: ignore[no-any-return]
     finally:
         env.close()
 
 
-def _class_of(env: Any, name: str, make: Any, made_by: Callable[[], Any]) -> Any:
+def _make_class(env: Any, name: str, make: Any, made_by: Callable[[], Any]) -> Any:
     for what, spec in (("reward", env.reward_spec()), ("discount", env.discount_spec())):
         if not isinstance(spec, specs.Array) or spec.shape:
             raise AdapterError(f"the {what} of {name} is no single number: {spec}")
@@ -166,7 +165,7 @@ def _class_of(env: Any, name: str, make: Any, made_by: Callable[[], Any]) -> Any
     )
     described = inspect.cleandoc(type(env).__doc__ or "")
     has_seeds = make.args[2] is not None
-    return made_class(
+    return make_class(
         SeededDmEnvironment if has_seeds else DmEnvironment,
         name,
         made_by,
@@ -196,7 +195,7 @@ def _class_of(env: Any, name: str, make: Any, made_by: Callable[[], Any]) -> Any
 
 
 def _range_of(spec: Any) -> tuple[float, float] | None:
-    """From where to where rewards go, where their spec bounds them."""
+    """Return the bounds of the reward, if the spec has finite bounds."""
     if not isinstance(spec, specs.BoundedArray):
         return None
     low, high = float(spec.minimum), float(spec.maximum)
@@ -207,10 +206,10 @@ def _range_of(spec: Any) -> tuple[float, float] | None:
 
 
 def _space(spec: Any, path: str) -> spaces.Space[Any]:
-    """The space of a spec, or of a nest of them.
+    """Return the space of a spec or nested specs.
 
     Raises:
-        AdapterError: There is none.
+        AdapterError: There is no space for a spec.
     """
     if isinstance(spec, Mapping):
         return spaces.Dict([(str(k), _space(one, f"{path}.{k}")) for k, one in spec.items()])
@@ -242,12 +241,12 @@ def _widest(dtype: Any) -> tuple[Any, Any]:
 # ------------------------------------------------------------------ finding what is named
 
 
-def _made(
+def _make(
     source: Source, arguments: dict[str, Any], seed_argument: str | None, seed: int | None = None
 ) -> Any:
     name = _name_of(source)
     if seed is not None and seed_argument is not None:
-        arguments = _with(arguments, seed_argument.split("."), seed)
+        arguments = _add_argument(arguments, seed_argument.split("."), seed)
     try:
         env = _function(source)(**arguments)
     except TypeError as error:
@@ -259,10 +258,10 @@ def _made(
     return env
 
 
-def _with(arguments: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
-    """The same arguments with one more, which may lie within dicts."""
+def _add_argument(arguments: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
+    """Return a copy of the arguments with a value added at a path into nested dicts."""
     first, *rest = path
-    inner = _with(arguments.get(first) or {}, rest, value) if rest else value
+    inner = _add_argument(arguments.get(first) or {}, rest, value) if rest else value
     return {**copy.copy(arguments), first: inner}
 
 

@@ -1,4 +1,4 @@
-"""Elements of spaces as values of model fields, step after step."""
+"""Conversion between elements of spaces and values of model fields."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from openenv._internal.lazy import lazy_module
 from openenv._internal.packages import needs
 from openenv.errors import InvalidReturnError, NotSupported, Refused
 from openenv.spaces import annotation_of, from_plain, to_plain
-from openenv.wrappers.made import AdapterError
+from openenv.wrappers.classes import AdapterError
 
 with needs("a space"):
     from gymnasium import spaces
@@ -23,30 +23,30 @@ if TYPE_CHECKING:
 else:
     np = lazy_module("numpy")
 
-__all__ = ["Elements", "drawn_by", "json_part"]
+__all__ = ["Elements", "render_frame", "to_json_part"]
 
 RENDERED = ("rgb_array", "ansi")
 
 
 class Elements:
-    """A space, and how its elements cross the wire.
+    """A space with conversions of elements to and from values on the wire.
 
     Args:
         space: The space.
-        what: What holds one, for messages: ``observation``.
-        names: What the elements of a `Discrete` are called.
-        title: What the JSON schema calls the objects in it.
+        what: Name of the field, for messages: ``observation``.
+        names: Names of the elements of a `Discrete` space.
+        title: Title of the objects in the JSON schema.
 
     Attributes:
         space: The space.
         annotation: The type of a field that holds an element.
-        reader: What makes the value of such a field of what JSON has.
-        read: The value of such a field as an element. Raises `Refused`, naming what was expected.
-        write: An element as the value of such a field, which shares nothing with the element.
-            Raises `InvalidReturnError` where it is none of the space.
+        reader: Validates JSON values for such a field.
+        read: Converts a field's value to an element. Raises `Refused` with the expected form.
+        write: Converts an element to a field's value that shares no memory with the element. Raises
+            `InvalidReturnError` if it is no element of the space.
 
     Raises:
-        AdapterError: It is a space that has no form on the wire.
+        AdapterError: The space has no form on the wire.
     """
 
     def __init__(
@@ -83,11 +83,11 @@ class Elements:
 
     def _write(self, element: Any) -> Any:
         try:
-            return _own(to_plain(self.space, element, path=self.what))
+            return _copy_arrays(to_plain(self.space, element, path=self.what))
         except ValueError as error:
             raise InvalidReturnError(f"the environment broke its own space: {error}") from None
 
-    # What is called with every step of most environments.
+    # Fast paths, called with every step of most environments.
 
     def _read_integer(self, value: Any) -> Any:
         if type(value) is int and self._first <= value <= self._last:
@@ -108,29 +108,31 @@ class Elements:
         return self._write(element)
 
 
-def _own(plain: Any) -> Any:
-    """The same, with copies of its arrays: environments write into theirs again."""
+def _copy_arrays(plain: Any) -> Any:
+    """Copy the arrays within a value, since environments reuse theirs."""
     if isinstance(plain, np.ndarray):
         return plain.copy()
     if isinstance(plain, dict):
-        return {name: _own(value) for name, value in plain.items()}
+        return {name: _copy_arrays(value) for name, value in plain.items()}
     if isinstance(plain, list | tuple):
-        return type(plain)(_own(value) for value in plain)
+        return type(plain)(_copy_arrays(value) for value in plain)
     return plain
 
 
-def drawn_by(env: Any, has_begun: bool) -> Any:
-    """What the `render` of an environment of Gymnasium or PettingZoo gives.
+def render_frame(env: Any, has_begun: bool) -> Any:
+    """Render an environment of Gymnasium or PettingZoo.
 
     Raises:
-        NotSupported: Its render mode gives nothing that can be sent, or lacks a package.
+        NotSupported: The render mode returns nothing that can be sent, or a package is missing.
         Refused: No episode has begun.
     """
     mode = getattr(env, "render_mode", None)
     if mode not in RENDERED:
         known = [one for one in env.metadata.get("render_modes") or () if one in RENDERED]
-        cure = f"make it with render_mode={known[0]}" if known else "it has none that does"
-        raise NotSupported(f"render_mode {mode} draws nothing to send; {cure}", feature="render")
+        cure = f"make it with render_mode={known[0]}" if known else "no render mode of it does"
+        raise NotSupported(
+            f"render_mode {mode} returns nothing that can be sent; {cure}", feature="render"
+        )
     if not has_begun:
         raise Refused("render() was called before reset(): there is nothing to show")
     try:
@@ -143,25 +145,25 @@ def drawn_by(env: Any, has_begun: bool) -> Any:
 _LEFT_OUT = object()
 
 
-def json_part(value: Any) -> Any:
-    """What JSON can carry of a value: arrays as lists, objects and functions not at all."""
-    found = _json_part(value)
+def to_json_part(value: Any) -> Any:
+    """Convert a value to JSON values: arrays become lists; objects and functions are left out."""
+    found = _to_json_part(value)
     return None if found is _LEFT_OUT else found
 
 
-def _json_part(value: Any) -> Any:
+def _to_json_part(value: Any) -> Any:
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, dict):
-        items = ((str(key), _json_part(item)) for key, item in value.items())
+        items = ((str(key), _to_json_part(item)) for key, item in value.items())
         return {key: item for key, item in items if item is not _LEFT_OUT}
     if isinstance(value, list | tuple | set | frozenset):
-        return [item for item in map(_json_part, value) if item is not _LEFT_OUT]
+        return [item for item in map(_to_json_part, value) if item is not _LEFT_OUT]
     if isinstance(value, np.ndarray):
-        return _json_part(value.tolist())
+        return _to_json_part(value.tolist())
     if isinstance(value, np.generic):
         item = value.item()
-        return _LEFT_OUT if isinstance(item, np.generic) else _json_part(item)
+        return _LEFT_OUT if isinstance(item, np.generic) else _to_json_part(item)
     for plain in (bool, int, float, str):  # their subclasses, such as enumerations
         if isinstance(value, plain):
             return plain(value)

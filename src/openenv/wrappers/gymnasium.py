@@ -1,4 +1,4 @@
-"""Environments of Gymnasium as environments of this package.
+"""Wrapper for environments of Gymnasium.
 
 Gymnasium: Towers et al. 2024, "Gymnasium: A Standard Interface for Reinforcement Learning
 Environments", arXiv:2407.17032.
@@ -17,17 +17,17 @@ from openenv._internal.packages import MissingPackage, needs
 from openenv.errors import Refused
 from openenv.reward import RewardSpec
 from openenv.types import EnvironmentMetadata
-from openenv.wrappers.elements import Elements, drawn_by, json_part
-from openenv.wrappers.made import (
+from openenv.wrappers.classes import (
     ActT,
     AdapterError,
-    MadeEnvironment,
     ObsT,
-    claimed,
-    made_class,
-    score_of,
-    told_of,
+    WrapperEnvironment,
+    assign_to_caller,
+    make_class,
+    reward_metadata,
+    to_score,
 )
+from openenv.wrappers.elements import Elements, render_frame, to_json_part
 
 with needs("openenv.wrappers.from_gymnasium"):
     import gymnasium
@@ -37,20 +37,20 @@ __all__ = ["GymnasiumEnvironment", "from_gymnasium"]
 
 Source = str | Callable[..., "gymnasium.Env[Any, Any]"]
 
-# Gymnasium's own that compute for microseconds and keep nothing that belongs to a thread, unless
-# they draw.
+# Gymnasium's own environments that take microseconds per step and keep no thread-bound state,
+# unless they render.
 QUICK = ("gymnasium.envs.classic_control", "gymnasium.envs.toy_text")
 
 
-class GymnasiumEnvironment(MadeEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
-    """An environment of Gymnasium; `from_gymnasium` makes subclasses.
+class GymnasiumEnvironment(WrapperEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
+    """The base class of environments made by `from_gymnasium`.
 
     An action has the field `action`, an observation the field `observation`, whatever the spaces
-    are: the keys of a `Dict` stay within that field, since they may be any text, and `done` as
-    well. `info` is the `metadata`, as far as JSON can carry it. A step that Gymnasium calls
-    terminated and truncated at once is terminated.
+    are: the keys of a `Dict` stay within that field, since they may be any text, including `done`.
+    `info` becomes the `metadata`, as far as JSON can express it. A step that Gymnasium reports as
+    both terminated and truncated is terminated.
 
-    Without a seed an episode goes on with the generator of the one before it, as in Gymnasium.
+    Without a seed an episode continues the random generator of the previous one, as in Gymnasium.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS = True
@@ -73,16 +73,16 @@ class GymnasiumEnvironment(MadeEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
         """Begin an episode.
 
         Args:
-            seed: Not negative.
-            episode_id: Becomes `state.episode_id`; None makes one up.
-            options: Those of Gymnasium's `reset`; which there are depends on the environment. They
-                may also be given by themselves: ``reset(low=0.1)``.
+            seed: Seed, 0 or greater.
+            episode_id: Value of `state.episode_id`; by default a new id.
+            options: Options of the environment's own `reset`. They may also be passed as keyword
+                arguments: ``reset(low=0.1)``.
         """
         if seed is not None and seed < 0:
             raise Refused(f"seed is {seed}; Gymnasium takes those from 0")
         element, info = self._env.reset(seed=seed, options=options)
         self._begin(episode_id)
-        return self._seen(element, info)
+        return self._observe(element, info)
 
     def step(  # type: ignore[override]
         self, action: ActT
@@ -93,9 +93,9 @@ class GymnasiumEnvironment(MadeEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
         self._step_count += 1
         if terminated or truncated:
             self._end()
-        return self._seen(element, info, reward, bool(terminated), bool(truncated))
+        return self._observe(element, info, reward, bool(terminated), bool(truncated))
 
-    def _seen(
+    def _observe(
         self,
         element: Any,
         info: Any,
@@ -103,9 +103,9 @@ class GymnasiumEnvironment(MadeEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
         terminated: bool = False,
         truncated: bool = False,
     ) -> ObsT:
-        score = score_of(reward)
-        metadata = {**(json_part(info) if info else {}), **told_of(score)}
-        # What it holds has been checked, and Pydantic would take its time over it.
+        score = to_score(reward)
+        metadata = {**(to_json_part(info) if info else {}), **reward_metadata(score)}
+        # The fields have been checked; validation by Pydantic would only take time.
         seen: ObsT = self.OBSERVATION.model_construct(
             observation=self.OBSERVATIONS.write(element),
             reward=score.value,
@@ -119,38 +119,38 @@ class GymnasiumEnvironment(MadeEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
         """Draw the episode: an array of shape (height, width, 3), or text.
 
         Raises:
-            NotSupported: It was made without a render mode, or with one that draws elsewhere.
-            Refused: There is no episode yet.
+            NotSupported: There is no render mode, or it draws elsewhere.
+            Refused: No episode has begun.
         """
-        return drawn_by(self._env, self._episode_id is not None)
+        return render_frame(self._env, self._episode_id is not None)
 
     def close(self) -> None:
         self._env.close()
 
 
 def from_gymnasium(source: Source, /, **arguments: Any) -> type[GymnasiumEnvironment[Any, Any]]:
-    """Make an environment class of an environment of Gymnasium.
+    """Make an environment class from an environment of Gymnasium.
 
-    It is made once, for its spaces, and again for every session.
+    The environment is instantiated once to read its spaces, and again for every session.
 
     Args:
-        source: An id, as `gymnasium.make` takes it (``my_module:MyEnv-v0`` imports the module
-            first); or a subclass of `gymnasium.Env`, or a function that makes one.
-        **arguments: For `gymnasium.make`, or for that function.
+        source: An id, as accepted by `gymnasium.make` (``my_module:MyEnv-v0`` imports the module
+            first); or a subclass of `gymnasium.Env`, or a function that makes an instance.
+        **arguments: Arguments of `gymnasium.make`, or of that class or function.
 
     Raises:
-        AdapterError: There is no such environment, or it takes no such arguments.
-        MissingPackage: What it needs is not installed.
+        AdapterError: The environment does not exist, or does not accept the arguments.
+        MissingPackage: A required package is not installed.
     """
-    make = functools.partial(_made, source, arguments)
+    make = functools.partial(_make, source, arguments)
     env = make()
     try:
-        return claimed(_class_of(env, _name_of(source), make, source, arguments))  # type: ignore[no-any-return]
+        return assign_to_caller(_make_class(env, _name_of(source), make, source, arguments))  # type: ignore[no-any-return]
     finally:
         env.close()
 
 
-def _class_of(
+def _make_class(
     env: gymnasium.Env[Any, Any],
     name: str,
     make: Callable[[], Any],
@@ -162,7 +162,7 @@ def _class_of(
     observations = Elements(env.observation_space, "observation", title="Seen")
     described = inspect.cleandoc(type(env.unwrapped).__doc__ or "")
     is_quick = _is_quick(env)
-    return made_class(
+    return make_class(
         GymnasiumEnvironment,
         name,
         functools.partial(from_gymnasium, source, **arguments),
@@ -192,7 +192,7 @@ def _class_of(
     )
 
 
-def _made(source: Source, arguments: dict[str, Any]) -> gymnasium.Env[Any, Any]:
+def _make(source: Source, arguments: dict[str, Any]) -> gymnasium.Env[Any, Any]:
     name = _name_of(source)
     try:
         env = (
@@ -222,7 +222,7 @@ def _name_of(source: Source) -> str:
 
 
 def _unknown_hint(error: Exception) -> str:
-    """What Gymnasium does not say by itself: which package registers a namespace."""
+    """Return a hint to import the module that registers a namespace."""
     if not isinstance(error, errors.NamespaceNotFound):
         return ""
     return " Name the module that registers it: gymnasium:MODULE:NAME"
@@ -233,7 +233,7 @@ def _is_quick(env: gymnasium.Env[Any, Any]) -> bool:
 
 
 def _action_names(env: gymnasium.Env[Any, Any]) -> list[str] | None:
-    """What the actions are called, where the environment tells (that is ALE's method)."""
+    """Return the names of the actions, for environments with ALE's `get_action_meanings`."""
     space, tell = env.action_space, getattr(env.unwrapped, "get_action_meanings", None)
     if tell is None or not isinstance(space, gymnasium.spaces.Discrete):
         return None

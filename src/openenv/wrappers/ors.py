@@ -1,8 +1,8 @@
-"""Environments of servers that speak the Open Reward Standard, as environments of this package.
+"""Wrapper for environments of servers that implement the Open Reward Standard (ORS).
 
-ORS: sessions, tasks and tools over HTTP, results of tools over server-sent events
-(https://openrewardstandard.io; the server of the package `openreward` is the reference). Every
-session has a session there for each episode.
+ORS: sessions, tasks and tools over HTTP, tool results as server-sent events
+(https://openrewardstandard.io; the server of the package `openreward` is the reference). Each
+episode of a session has an ORS session of its own.
 """
 
 from __future__ import annotations
@@ -35,7 +35,13 @@ from openenv.tools.functions import InvalidToolArguments, UnknownTool
 from openenv.tools.results import to_dump
 from openenv.tools.types import CallToolAction, CallToolObservation
 from openenv.types import Action, Observation, Private, State
-from openenv.wrappers.made import AdapterError, claimed, did_you_mean, preset, score_of
+from openenv.wrappers.classes import (
+    AdapterError,
+    assign_to_caller,
+    did_you_mean,
+    make_preset,
+    to_score,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -43,21 +49,21 @@ if TYPE_CHECKING:
 __all__ = ["OrsEnvironment", "OrsTask", "from_ors"]
 
 CONNECT_TIMEOUT_S = 10.0
-PING_INTERVAL_S = 30.0  # the reference server forgets a session after 900 s without a word
+PING_INTERVAL_S = 30.0  # the reference server drops a session after 900 s of silence
 STARTING = "X-Backend-State"
-SILENCE_S = 60.0  # in which a server says something, if only that a call still goes on
+SILENCE_S = 60.0  # servers send at least keep-alives within this time
 START_TIMEOUT_S = 600.0
 CLOSE_TIMEOUT_S = 5.0
 
 
 class OrsTask(BaseModel):
-    """A task of a server.
+    """A task of an ORS server.
 
     Attributes:
-        id: ``split/index``, which `reset` takes.
-        split: The split's name.
-        index: Where it stands in the split.
-        spec: What the server says of it, which may hold the answer.
+        id: ``split/index``, as accepted by `reset`.
+        split: Name of the split.
+        index: Position in the split.
+        spec: The server's data of the task, which may contain the answer.
     """
 
     id: str
@@ -66,13 +72,13 @@ class OrsTask(BaseModel):
     spec: Annotated[Any, Private]
 
 
-class Place(NamedTuple):
-    """Where an environment is.
+class OrsAddress(NamedTuple):
+    """The address of an environment on an ORS server.
 
     Attributes:
-        url: The server's.
-        environment: The environment's name there.
-        headers: What every request carries.
+        url: URL of the server.
+        environment: Name of the environment.
+        headers: Headers of every request.
     """
 
     url: str
@@ -80,25 +86,25 @@ class Place(NamedTuple):
     headers: Mapping[str, str]
 
 
-class Outcome(NamedTuple):
-    """What a tool said beside its content."""
+class OrsOutcome(NamedTuple):
+    """The reward, end and metadata that a tool call returned beside the content."""
 
     reward: float | None
     finished: bool
     metadata: Any
 
 
-class Server:
-    """One environment of a server, and the session there that an episode has.
+class OrsClient:
+    """A client of an environment on an ORS server, which holds the session of an episode.
 
-    It offers the tools as `MCPEnvironment` asks for them.
+    It provides the tools in the form that `MCPEnvironment` expects.
 
     Attributes:
-        outcome: What the last call came to; None where it failed.
+        outcome: The result of the last call; None if it failed.
     """
 
-    def __init__(self, place: Place) -> None:
-        self.outcome: Outcome | None = None
+    def __init__(self, place: OrsAddress) -> None:
+        self.outcome: OrsOutcome | None = None
         self._place = place
         self._http = HTTPClient(place.url, timeout_s=SILENCE_S, follows_redirects=True)
         self._session: str | None = None
@@ -107,21 +113,21 @@ class Server:
     # ------------------------------------------------------------------ HTTP
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> None:
-        """It has neither resources nor prompts nor completions."""
+        """Return None, since ORS has no resources, prompts or completions."""
         return None
 
-    async def _asked(
+    async def _request_json(
         self, method: str, path: str, body: Any = None, *, session: str | None = None
     ) -> Any:
-        """The JSON that a route answers, once the environment there has started.
+        """Send a request and return the JSON answer, waiting while the environment starts.
 
         Raises:
-            Refused: It answered with an error.
-            ConnectionError: It did not answer.
+            Refused: The server answered with an error.
+            ConnectionError: The server did not answer.
         """
         until = asyncio.get_running_loop().time() + START_TIMEOUT_S
         while True:
-            async with self._requested(method, path, body, session or self._session) as answer:
+            async with self._request(method, path, body, session or self._session) as answer:
                 content = await answer.read(MAX_BYTES + 1)
             is_starting = answer.status == 503 and STARTING in answer.headers
             if not is_starting or asyncio.get_running_loop().time() > until:
@@ -132,7 +138,7 @@ class Server:
             await asyncio.sleep(float(answer.headers.get("retry-after", "1")))
 
     @contextlib.asynccontextmanager
-    async def _requested(
+    async def _request(
         self, method: str, path: str, body: Any, session: str | None
     ) -> AsyncIterator[StreamedAnswer]:
         headers = {"content-type": "application/json", **self._place.headers}
@@ -147,11 +153,11 @@ class Server:
             raise ConnectionError(f"the ORS server at {where} does not answer: {error}") from error
 
     async def _events(self, path: str, body: Any) -> AsyncGenerator[tuple[str, str], None]:
-        """The events of a stream, as pairs of event and data."""
-        async with self._requested("POST", path, body, self._session) as answer:
+        """Yield the events of a stream as pairs of event and data."""
+        async with self._request("POST", path, body, self._session) as answer:
             if answer.status >= 300:
                 _check(answer.status, await answer.read(MAX_BYTES), path)
-            async for event in _parsed(_lines(answer)):
+            async for event in _parse_events(_read_lines(answer)):
                 yield event
 
     def _path(self, route: str) -> str:
@@ -160,31 +166,33 @@ class Server:
     # ------------------------------------------------------------------ tasks
 
     async def splits(self) -> list[dict[str, Any]]:
-        """The splits, each with a name and a type."""
-        found: list[dict[str, Any]] = await self._asked("GET", self._path("splits"))
+        """Return the splits, each with a name and a type."""
+        found: list[dict[str, Any]] = await self._request_json("GET", self._path("splits"))
         return found
 
     async def tasks(self, route: str, **body: Any) -> Any:
-        """What one of the routes of tasks says."""
-        return await self._asked("POST", self._path(route), body)
+        """Send a request to a task route and return the answer."""
+        return await self._request_json("POST", self._path(route), body)
 
     # ------------------------------------------------------------------ a session
 
     async def begin(self, **chosen: Any) -> list[dict[str, Any]]:
-        """Open a session for a task, then close the one before; return the task's prompt, as
-        content blocks of MCP. Where that fails the one before goes on.
+        """Open a session for a task, close the previous session, and return the task's prompt.
+
+        The prompt has the form of MCP content blocks. If opening fails, the previous session
+        continues.
         """
         before, self._session, self._pinging = (self._session, self._pinging), None, None
         try:
-            blocks = await self._opened(chosen)
+            blocks = await self._open(chosen)
         except BaseException:
             await self._close(self._session, self._pinging)
             self._session, self._pinging = before
             raise
         await self._close(*before)
-        return [_block(one) for one in blocks]
+        return [_to_mcp_block(one) for one in blocks]
 
-    async def _opened(self, chosen: Mapping[str, Any]) -> Any:
+    async def _open(self, chosen: Mapping[str, Any]) -> Any:
         async with aclosing(self._events("/create_session", {})) as events:
             async for event, data in events:
                 if event == "task_id":
@@ -192,25 +200,27 @@ class Server:
         if self._session is None:
             raise Refused("the ORS server opened no session: it sent no task_id")
         named = {"env_name": self._place.environment}
-        await self._asked("POST", "/create", {**named, **chosen})
+        await self._request_json("POST", "/create", {**named, **chosen})
         self._pinging = asyncio.create_task(self._ping())
-        return await self._asked("GET", self._path("prompt"))
+        return await self._request_json("GET", self._path("prompt"))
 
     async def _ping(self) -> None:
         while True:
             await asyncio.sleep(PING_INTERVAL_S)
-            with contextlib.suppress(Refused, ConnectionError):  # the next call tells
-                await self._asked("POST", "/ping")
+            with contextlib.suppress(Refused, ConnectionError):  # the next call reports it
+                await self._request_json("POST", "/ping")
 
     async def _close(self, session: str | None, pinging: asyncio.Task[None] | None) -> None:
-        """Close a session there; a server that does not answer forgets it by itself."""
+        """Close a session, ignoring a server that does not answer."""
         if pinging is not None:
             pinging.cancel()
         if session is None:
             return
         with contextlib.suppress(Refused, ConnectionError, asyncio.TimeoutError):
             for path in ("/delete", "/delete_session"):
-                await asyncio.wait_for(self._asked("POST", path, session=session), CLOSE_TIMEOUT_S)
+                await asyncio.wait_for(
+                    self._request_json("POST", path, session=session), CLOSE_TIMEOUT_S
+                )
 
     async def aclose(self) -> None:
         """Close the session and the connections."""
@@ -218,16 +228,16 @@ class Server:
         await self._close(session, self._pinging)
         await self._http.aclose()
 
-    # ------------------------------------------------------------------ its tools
+    # ------------------------------------------------------------------ tools
 
     async def tools(self) -> list[dict[str, Any]]:
-        """The tools, as MCP's `tools/list` has them: those of the session, where there is one.
+        """List the tools of the session, or of the environment before a session exists.
 
-        The tool that ORS has take an agent's last message is among them, since agents here do
-        nothing but call tools.
+        The list includes the tool that ORS uses for an agent's final message, since agents here act
+        only through tools.
         """
         route = "tools" if self._session is None else "task_tools"
-        listed = await self._asked("GET", self._path(route))
+        listed = await self._request_json("GET", self._path(route))
         found = [
             {
                 "name": one["name"],
@@ -242,12 +252,12 @@ class Server:
     async def call(
         self, name: str, arguments: Mapping[str, Any], on_progress: Any = None
     ) -> dict[str, Any]:
-        """Call a tool; a result in MCP's form.
+        """Call a tool and return the result in MCP's form.
 
         Raises:
-            UnknownTool: There is none of that name.
-            InvalidToolArguments: It does not take these.
-            Refused: It failed.
+            UnknownTool: There is no tool of that name.
+            InvalidToolArguments: The tool does not accept these arguments.
+            Refused: The tool failed.
         """
         self.outcome = None
         if self._session is None:
@@ -260,14 +270,14 @@ class Server:
                     raise Refused(f"the tool {name} failed: {redact(data)}")
                 if event in ("chunk", "end"):
                     text += data
-        answer = _read(text, name)
+        answer = _parse_answer(text, name)
         if not answer["ok"]:
-            raise _failure(answer)
+            raise _to_error(answer)
         output = answer["output"]
-        self.outcome = Outcome(
+        self.outcome = OrsOutcome(
             output.get("reward"), bool(output.get("finished")), output.get("metadata")
         )
-        return {"content": [_block(one) for one in output["blocks"]], "isError": False}
+        return {"content": [_to_mcp_block(one) for one in output["blocks"]], "isError": False}
 
 
 def _check(status: int, content: bytes, path: str) -> None:
@@ -280,8 +290,8 @@ def _check(status: int, content: bytes, path: str) -> None:
     raise Refused(f"the ORS server refused {path}: {redact(str(detail))[:500]}")
 
 
-async def _lines(answer: StreamedAnswer) -> AsyncIterator[str]:
-    """Give the whole lines of an answer, as they come."""
+async def _read_lines(answer: StreamedAnswer) -> AsyncIterator[str]:
+    """Yield complete lines of an answer on arrival."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     rest = ""
     async for part in answer.parts():
@@ -292,8 +302,8 @@ async def _lines(answer: StreamedAnswer) -> AsyncIterator[str]:
             raise ConnectionError(f"a line of a stream has over {MAX_BYTES} characters")
 
 
-async def _parsed(lines: AsyncIterator[str]) -> AsyncGenerator[tuple[str, str], None]:
-    """Server-sent events (HTML Living Standard, 9.2.6)."""
+async def _parse_events(lines: AsyncIterator[str]) -> AsyncGenerator[tuple[str, str], None]:
+    """Parse server-sent events (HTML Living Standard, 9.2.6)."""
     event = "message"
     data: list[str] = []
     async for line in lines:
@@ -308,10 +318,10 @@ async def _parsed(lines: AsyncIterator[str]) -> AsyncGenerator[tuple[str, str], 
             event = value
         elif name == "data":
             data.append(value)
-    # What no blank line ends is not whole.
+    # An event without a blank line at its end is incomplete.
 
 
-def _read(text: str, name: str) -> dict[str, Any]:
+def _parse_answer(text: str, name: str) -> dict[str, Any]:
     try:
         answer: dict[str, Any] = json.loads(text)
     except ValueError:
@@ -319,14 +329,14 @@ def _read(text: str, name: str) -> dict[str, Any]:
     return answer
 
 
-def _failure(answer: Mapping[str, Any]) -> Exception:
+def _to_error(answer: Mapping[str, Any]) -> Exception:
     text = redact(str(answer.get("error")))
     kinds = {"not_found": UnknownTool, "input_validation": InvalidToolArguments}
     return kinds.get(str(answer.get("reason")), Refused)(text)
 
 
-def _block(block: Mapping[str, Any]) -> dict[str, Any]:
-    """A block of ORS as a content block of MCP, which it nearly is."""
+def _to_mcp_block(block: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert an ORS block to an MCP content block."""
     wanted = ("type", "text") if block["type"] == "text" else ("type", "data", "mimeType")
     return {name: block[name] for name in wanted}
 
@@ -345,31 +355,31 @@ def _terminal_tool(last: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class OrsEnvironment(MCPEnvironment[Action, Observation]):
-    """An environment of an ORS server: its tools are the server's; `from_ors` makes subclasses.
+    """An environment with the tools of an ORS server; `from_ors` makes subclasses.
 
-    The observation of `reset` holds the task's prompt as the result of a tool called ``reset``.
-    Each call's reward is the server's, None where it gave none; the episode is over when a tool
-    says that it is finished.
+    The observation of `reset` holds the task's prompt as the result of a tool named ``reset``. Each
+    call's reward is the server's, None if there is none; the episode ends when a tool reports that
+    it is finished.
 
     Args:
-        place: Where it is.
-        split: The split from which `reset` takes a task; by default the first one.
-        toolset: The name of a toolset that every session gets beside its tools.
-        timeout_s: Seconds that a call may take, unless the caller says otherwise.
+        place: Address of the environment.
+        split: Default split for tasks of `reset`; None for the first split.
+        toolset: Name of a toolset that every session gets in addition to its tools.
+        timeout_s: Time limit of a call in seconds, unless the caller passes another.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
     def __init__(
         self,
-        place: Place,
+        place: OrsAddress,
         split: str | None = None,
         toolset: str | None = None,
         timeout_s: float = 600.0,
     ) -> None:
         super().__init__()
         self.TOOL_TIMEOUT_S = timeout_s  # type: ignore[misc]
-        self._server = self._mcp_tools = Server(place)
+        self._server = self._mcp_tools = OrsClient(place)
         self._split = split
         self._toolset = toolset
         self._is_over = False
@@ -386,10 +396,10 @@ class OrsEnvironment(MCPEnvironment[Action, Observation]):
         """Begin an episode.
 
         Args:
-            seed: Chooses the task, where none is given.
-            episode_id: Becomes `state.episode_id`; None makes one up.
-            task: A task's id, such as ``train/3``; or a task, or only its spec. None draws one.
-            split: From where one is drawn; by default the environment's split.
+            seed: Selects the task if none is given.
+            episode_id: Value of `state.episode_id`; by default a new id.
+            task: A task's id, such as ``train/3``; or a task, or its spec. None draws a task.
+            split: The split to draw from; by default the environment's.
         """
         self._home = asyncio.get_running_loop()
         chosen, task_id = await self._chosen(task, split, seed)
@@ -416,11 +426,11 @@ class OrsEnvironment(MCPEnvironment[Action, Observation]):
     async def _chosen(
         self, task: str | dict[str, Any] | None, split: str | None, seed: int | None
     ) -> tuple[dict[str, Any], str | None]:
-        """What ORS is told of the task, and the task's id, if it has one."""
+        """Return the ORS parameters for the task, and the task's id if known."""
         if isinstance(task, dict) and not {"id", "split", "index"} <= set(task):
             return {"task_spec": task}, None
         if task is not None:
-            name, index = _place_of(task["id"] if isinstance(task, dict) else task)
+            name, index = _parse_task_id(task["id"] if isinstance(task, dict) else task)
         else:
             name = split or self._split or (await self._server.splits())[0]["name"]
             count = await self.num_tasks(name)
@@ -442,20 +452,20 @@ class OrsEnvironment(MCPEnvironment[Action, Observation]):
             observation.done = self._is_over = outcome.finished
             if outcome.metadata is not None:
                 observation.metadata = {"ors": outcome.metadata}
-            observation = scored(observation, score_of(outcome.reward))
+            observation = scored(observation, to_score(outcome.reward))
         return self._apply_transform(observation)
 
     # ------------------------------------------------------------------ tasks
 
     async def list_splits(self) -> list[dict[str, Any]]:
-        """Name the splits, each with its type."""
+        """Return the splits, each with a name and a type."""
         return await self._server.splits()
 
     async def list_tasks(self, split: str) -> list[OrsTask]:
-        """Give every task of a split.
+        """Return all tasks of a split.
 
         Raises:
-            Refused: There is no such split, or the server lists none.
+            Refused: The split does not exist, or the server lists no tasks.
         """
         found = (await self._server.tasks("tasks", split=split))["tasks"]
         return [_task(split, index, spec) for index, spec in enumerate(found)]
@@ -464,16 +474,16 @@ class OrsEnvironment(MCPEnvironment[Action, Observation]):
         """Count the tasks of a split.
 
         Raises:
-            Refused: There is no such split.
+            Refused: The split does not exist.
         """
         return int((await self._server.tasks("num_tasks", split=split))["num_tasks"])
 
     async def get_task(self, split: str, index: int) -> OrsTask:
-        """Give one task.
+        """Return a task.
 
         Raises:
-            IndexError: There is none at this index.
-            Refused: There is no such split.
+            IndexError: There is no task at this index.
+            Refused: The split does not exist.
         """
         count = await self.num_tasks(split)
         if not -count <= index < count:
@@ -486,7 +496,7 @@ class OrsEnvironment(MCPEnvironment[Action, Observation]):
     async def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None
     ) -> list[OrsTask]:
-        """Give the tasks from `start` to before `stop`, as a slice does."""
+        """Return the tasks from `start` up to but excluding `stop`, as a slice does."""
         first, last, _ = slice(start, stop).indices(await self.num_tasks(split))
         body = {"split": split, "start": first, "stop": last}
         found = (await self._server.tasks("task_range", **body))["tasks"]
@@ -497,7 +507,7 @@ def _task(split: str, index: int, spec: Any) -> OrsTask:
     return OrsTask(id=f"{split}/{index}", split=split, index=index, spec=spec)
 
 
-def _place_of(task_id: str) -> tuple[str, int]:
+def _parse_task_id(task_id: str) -> tuple[str, int]:
     split, slash, index = task_id.rpartition("/")
     if not slash or not index.isdecimal():
         raise Refused(f"task: expected split/index, such as 'train/3', got {task_id!r}")
@@ -513,36 +523,38 @@ def from_ors(
     timeout_s: float = 600.0,
     headers: Mapping[str, str] | None = None,
 ) -> type[Any]:
-    """Make an environment class of an environment that an ORS server serves.
+    """Make an environment class from an environment of an ORS server.
 
     Args:
-        url: The server's, and after it the environment's name: ``http://host:port/name``; without
-            one, the server's first environment. Or a class of the package `openreward`, which then
-            is served in this process, on a free port of this machine.
-        split: The split from which `reset` takes a task; by default the first one.
-        toolset: The name of a toolset that every session gets beside its tools.
-        timeout_s: Seconds that a call may take, unless the caller says otherwise.
-        headers: What every request carries, such as a key.
+        url: URL of the server, followed by the environment's name: ``http://host:port/name``;
+            without a name, the server's first environment. Or a class of the package `openreward`,
+            which is then served in this process on a free local port.
+        split: Default split for tasks of `reset`; None for the first split.
+        toolset: Name of a toolset that every session gets in addition to its tools.
+        timeout_s: Time limit of a call in seconds, unless the caller passes another.
+        headers: Headers of every request, such as a key.
 
     Raises:
-        AdapterError: No server answers there, or it has no such environment.
+        AdapterError: No server answers, or it does not have the environment.
     """
     source = url
     if isinstance(url, type):
-        url = _served(url)
+        url = _serve_class(url)
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise AdapterError(f"{url!r} is no URL; expected http://host:port/environment")
-    place = _found(f"{parts.scheme}://{parts.netloc}", parts.path.strip("/"), dict(headers or {}))
+    place = _find_environment(
+        f"{parts.scheme}://{parts.netloc}", parts.path.strip("/"), dict(headers or {})
+    )
     options = {"split": split, "toolset": toolset, "timeout_s": timeout_s}
     made_by = functools.partial(from_ors, source, headers=headers, **options)  # type: ignore[arg-type]
     arguments = {"place": place, **options}
-    return claimed(preset(OrsEnvironment, place.environment, made_by, arguments))  # type: ignore[no-any-return]
+    return assign_to_caller(make_preset(OrsEnvironment, place.environment, made_by, arguments))  # type: ignore[no-any-return]
 
 
 @functools.cache
-def _served(cls: type) -> str:
-    """Serve a class by the reference server, for as long as this process runs; its URL."""
+def _serve_class(cls: type) -> str:
+    """Serve a class with the reference server for the life of this process; return the URL."""
     import uvicorn
 
     with needs("openenv.wrappers.from_ors", "pip install openreward"):
@@ -560,8 +572,8 @@ def _served(cls: type) -> str:
     return f"http://127.0.0.1:{listening.getsockname()[1]}/{cls.__name__.lower()}"
 
 
-def _found(url: str, name: str, headers: Mapping[str, str]) -> Place:
-    """Look for an environment on a server."""
+def _find_environment(url: str, name: str, headers: Mapping[str, str]) -> OrsAddress:
+    """Find an environment on a server."""
     try:
         answer = ask(f"{url}/list_environments", headers, timeout_s=CONNECT_TIMEOUT_S)
         if answer.status != 200:
@@ -576,4 +588,4 @@ def _found(url: str, name: str, headers: Mapping[str, str]) -> Place:
             f"the ORS server at {redact(url)} has no environment {name!r}"
             f"{did_you_mean(name.lower(), known)}"
         )
-    return Place(url, name.lower() or known[0], headers)
+    return OrsAddress(url, name.lower() or known[0], headers)

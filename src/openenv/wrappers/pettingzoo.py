@@ -1,8 +1,8 @@
-"""Environments of PettingZoo, in which several agents act, as environments of this package.
+"""Wrapper for multi-agent environments of PettingZoo.
 
 PettingZoo: Terry et al. 2021, "PettingZoo: Gym for Multi-Agent Reinforcement Learning",
-arXiv:2009.14471. Either of its interfaces is served: agents that take turns (AEC), or act at once
-(parallel). One client drives all agents.
+arXiv:2009.14471. Both interfaces are supported: agents that take turns (AEC) and agents that act
+simultaneously (parallel). A single client acts for all agents.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from openenv._internal.packages import needs
 from openenv.errors import Refused
 from openenv.reward import RewardSpec, Score
 from openenv.types import EnvironmentMetadata
-from openenv.wrappers.elements import Elements, drawn_by, json_part
-from openenv.wrappers.made import (
+from openenv.wrappers.classes import (
     ActT,
     AdapterError,
-    MadeEnvironment,
     ObsT,
-    claimed,
+    WrapperEnvironment,
+    assign_to_caller,
     did_you_mean,
-    made_class,
-    score_of,
-    told_of,
+    make_class,
+    reward_metadata,
+    to_score,
 )
+from openenv.wrappers.elements import Elements, render_frame, to_json_part
 
 with needs("openenv.wrappers.from_pettingzoo"):
     import pettingzoo  # type: ignore[import-untyped]
@@ -45,14 +45,14 @@ __all__ = ["ParallelEnvironment", "TurnsEnvironment", "from_pettingzoo"]
 Source = str | Callable[..., Any]
 
 
-class Seats(NamedTuple):
-    """The agents that an environment may have.
+class PettingZooAgents(NamedTuple):
+    """The possible agents of an environment, with spaces.
 
     Attributes:
-        agents: PettingZoo's ids, which may be anything, by their text.
-        actions: The action space of each.
-        observations: The observation space of each.
-        scored: Whose reward is that of the step.
+        agents: PettingZoo's ids of the agents, which may be any object, by their text.
+        actions: The action space of each agent.
+        observations: The observation space of each agent.
+        scored: The agent whose reward is the reward of the step.
     """
 
     agents: dict[str, Any]
@@ -61,13 +61,13 @@ class Seats(NamedTuple):
     scored: str
 
 
-class _Agents(MadeEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
-    """What the two kinds have in common."""
+class _MultiAgentEnvironment(WrapperEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
+    """The base class of both kinds of multi-agent environments."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
     REWARD = RewardSpec("per_step")
     MAKE: ClassVar[Any]
-    SEATS: ClassVar[Seats]
+    AGENTS: ClassVar[PettingZooAgents]
     RESET_REST = "options"
 
     def __init__(self) -> None:
@@ -78,41 +78,42 @@ class _Agents(MadeEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
         if seed is not None and seed < 0:
             raise Refused(f"seed is {seed}; PettingZoo takes those from 0")
 
-    def _written(self, elements: Mapping[Any, Any]) -> dict[str, Any]:
-        """Observations of agents, as values of fields."""
+    def _write(self, elements: Mapping[Any, Any]) -> dict[str, Any]:
+        """Convert the observations of agents to values of fields."""
         return {
-            str(agent): self.SEATS.observations[str(agent)].write(element)
+            str(agent): self.AGENTS.observations[str(agent)].write(element)
             for agent, element in elements.items()
             if element is not None
         }
 
     def _scores(self, rewards: Mapping[Any, Any] | None) -> tuple[Score, dict[str, Score]]:
-        """The score of the step, and those of all agents."""
-        scores = {str(agent): score_of(reward) for agent, reward in (rewards or {}).items()}
-        return scores.get(self.SEATS.scored, Score()), scores
+        """Return the score of the step, and the scores of all agents."""
+        scores = {str(agent): to_score(reward) for agent, reward in (rewards or {}).items()}
+        return scores.get(self.AGENTS.scored, Score()), scores
 
     def render(self) -> Any:
         """Draw the episode: an array of shape (height, width, 3), or text.
 
         Raises:
-            NotSupported: It was made without a render mode, or with one that draws elsewhere.
-            Refused: There is no episode yet.
+            NotSupported: There is no render mode, or it draws elsewhere.
+            Refused: No episode has begun.
         """
-        return drawn_by(self._env, self._episode_id is not None)
+        return render_frame(self._env, self._episode_id is not None)
 
     def close(self) -> None:
         self._env.close()
 
 
-class TurnsEnvironment(_Agents[ActT, ObsT], Generic[ActT, ObsT]):
-    """Agents that take turns (PettingZoo's AEC); `from_pettingzoo` makes subclasses.
+class TurnsEnvironment(_MultiAgentEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
+    """The base class of environments with agents that take turns (PettingZoo's AEC).
 
-    An action is the one of the agent whose turn it is, which the observation names. An agent that
-    is out has no turn any more: PettingZoo's empty steps for it are made here. The episode is over
-    when no agent is left, and truncated if none of those who left last was terminated.
+    `from_pettingzoo` makes subclasses. An action is that of the agent whose turn it is, which the
+    observation names. An agent that is out gets no more turns: PettingZoo's empty steps are made
+    here. The episode is over when no agent is left, and truncated if none of the last agents was
+    terminated.
 
-    `rewards` are those of the step, for every agent that was in, and `reward` that of one agent:
-    None where it was out.
+    `rewards` are those of the step for every agent that was in, and `reward` is that of one agent:
+    None if it was out.
     """
 
     def reset(  # type: ignore[override]  # no **kwargs: a misspelt argument is an error
@@ -124,15 +125,15 @@ class TurnsEnvironment(_Agents[ActT, ObsT], Generic[ActT, ObsT]):
         """Begin an episode.
 
         Args:
-            seed: Not negative.
-            episode_id: Becomes `state.episode_id`; None makes one up.
-            options: Those of PettingZoo's `reset`; which there are depends on the environment. They
-                may also be given by themselves.
+            seed: Seed, 0 or greater.
+            episode_id: Value of `state.episode_id`; by default a new id.
+            options: Options of the environment's own `reset`. They may also be passed as keyword
+                arguments.
         """
         self._check_seed(seed)
         self._env.reset(seed=seed, options=options)
         self._begin(episode_id)
-        return self._seen(None)
+        return self._observe(None)
 
     def step(self, action: ActT) -> ObsT:  # type: ignore[override]
         self._refuse_unless_running()
@@ -140,11 +141,11 @@ class TurnsEnvironment(_Agents[ActT, ObsT], Generic[ActT, ObsT]):
         said, chosen = action.agent, action.action  # type: ignore[attr-defined]
         if said not in (None, turn):
             raise Refused(f"agent: it is the turn of {turn!r}, not of {said!r}")
-        env.step(_checked(self.SEATS.actions[turn], chosen))
+        env.step(_read_action(self.AGENTS.actions[turn], chosen))
         self._step_count += 1
-        return self._seen(dict(env.rewards))
+        return self._observe(dict(env.rewards))
 
-    def _seen(self, rewards: dict[Any, Any] | None) -> ObsT:
+    def _observe(self, rewards: dict[Any, Any] | None) -> ObsT:
         env = self._env
         terminations, truncations = dict(env.terminations), dict(env.truncations)
         observed = {agent: env.observe(agent) for agent in env.agents}
@@ -156,27 +157,32 @@ class TurnsEnvironment(_Agents[ActT, ObsT], Generic[ActT, ObsT]):
         score, scores = self._scores(rewards)
         seen: ObsT = self.OBSERVATION.model_construct(
             agent=str(env.agent_selection) if env.agents else None,
-            observations=self._written(observed),
-            action_masks=_masks(observed, infos),
+            observations=self._write(observed),
+            action_masks=_action_masks(observed, infos),
             rewards={agent: one.value for agent, one in scores.items()},
             terminations=_by_name(terminations),
             truncations=_by_name(truncations),
             reward=score.value,
             done=not env.agents,
             truncated=not env.agents and _were_cut_off(terminations, truncations),
-            metadata={**told_of(score), **_unscored(scores), **_told(infos)},
+            metadata={
+                **reward_metadata(score),
+                **_unscored_metadata(scores),
+                **_info_metadata(infos),
+            },
         )
         return seen
 
 
-class ParallelEnvironment(_Agents[ActT, ObsT], Generic[ActT, ObsT]):
-    """Agents that act at once (PettingZoo's parallel API); `from_pettingzoo` makes subclasses.
+class ParallelEnvironment(_MultiAgentEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
+    """The base class of environments with agents that act simultaneously.
 
-    An action holds those of all agents that are in, which the observation names. The episode is
-    over when no agent is left, and truncated if none of those who left last was terminated.
+    `from_pettingzoo` makes subclasses. An action holds the actions of all agents that are in, which
+    the observation names. The episode is over when no agent is left, and truncated if none of the
+    last agents was terminated.
 
-    `rewards` are those of the step, for every agent that was in, and `reward` that of one agent:
-    None where it was out.
+    `rewards` are those of the step for every agent that was in, and `reward` is that of one agent:
+    None if it was out.
     """
 
     def reset(  # type: ignore[override]  # no **kwargs: a misspelt argument is an error
@@ -188,38 +194,39 @@ class ParallelEnvironment(_Agents[ActT, ObsT], Generic[ActT, ObsT]):
         """Begin an episode.
 
         Args:
-            seed: Not negative.
-            episode_id: Becomes `state.episode_id`; None makes one up.
-            options: Those of PettingZoo's `reset`; which there are depends on the environment. They
-                may also be given by themselves.
+            seed: Seed, 0 or greater.
+            episode_id: Value of `state.episode_id`; by default a new id.
+            options: Options of the environment's own `reset`. They may also be passed as keyword
+                arguments.
         """
         self._check_seed(seed)
         observed, infos = self._env.reset(seed=seed, options=options)
         self._begin(episode_id)
-        return self._seen(observed, None, {}, {}, infos)
+        return self._observe(observed, None, {}, {}, infos)
 
     def step(self, action: ActT) -> ObsT:  # type: ignore[override]
         self._refuse_unless_running()
         chosen = self._read(action.actions)  # type: ignore[attr-defined]
         outcome = self._env.step(chosen)
         self._step_count += 1
-        return self._seen(*outcome)
+        return self._observe(*outcome)
 
     def _read(self, actions: Mapping[str, Any]) -> dict[Any, Any]:
-        """The actions as elements, one of each agent that is in."""
+        """Convert the actions of all agents that are in to elements."""
         present = [str(agent) for agent in self._env.agents]
         missing = [agent for agent in present if agent not in actions]
         if missing:
-            raise Refused(f"actions: there is none of {', '.join(missing)}")
+            raise Refused(f"actions: missing for {', '.join(missing)}")
         surplus = [agent for agent in actions if agent not in present]
         if surplus:
             raise Refused(f"actions: {surplus[0]!r} is not in{did_you_mean(surplus[0], present)}")
-        seats = self.SEATS
+        agents_of_env = self.AGENTS
         return {
-            seats.agents[agent]: _checked(seats.actions[agent], actions[agent]) for agent in present
+            agents_of_env.agents[agent]: _read_action(agents_of_env.actions[agent], actions[agent])
+            for agent in present
         }
 
-    def _seen(
+    def _observe(
         self,
         observed: Mapping[Any, Any],
         rewards: Mapping[Any, Any] | None,
@@ -233,21 +240,25 @@ class ParallelEnvironment(_Agents[ActT, ObsT], Generic[ActT, ObsT]):
         score, scores = self._scores(rewards)
         seen: ObsT = self.OBSERVATION.model_construct(
             agents=agents,
-            observations=self._written(observed),
-            action_masks=_masks(observed, infos),
+            observations=self._write(observed),
+            action_masks=_action_masks(observed, infos),
             rewards={agent: one.value for agent, one in scores.items()},
             terminations=_by_name(terminations),
             truncations=_by_name(truncations),
             reward=score.value,
             done=not agents,
             truncated=not agents and _were_cut_off(terminations, truncations),
-            metadata={**told_of(score), **_unscored(scores), **_told(infos)},
+            metadata={
+                **reward_metadata(score),
+                **_unscored_metadata(scores),
+                **_info_metadata(infos),
+            },
         )
         return seen
 
 
-def _checked(elements: Elements, value: Any) -> Any:
-    """An action as an element, whatever form it came in."""
+def _read_action(elements: Elements, value: Any) -> Any:
+    """Validate an action and convert the value to an element."""
     try:
         value = elements.reader.validate_python(value)
     except ValidationError as error:
@@ -270,8 +281,8 @@ def _by_name(flags: Mapping[Any, Any]) -> dict[str, bool]:
     return {str(agent): bool(flag) for agent, flag in flags.items()}
 
 
-def _masks(observed: Mapping[Any, Any], infos: Mapping[Any, Any]) -> dict[str, list[int]]:
-    """Which actions are legal, where observations or infos say so: 1 for each that is."""
+def _action_masks(observed: Mapping[Any, Any], infos: Mapping[Any, Any]) -> dict[str, list[int]]:
+    """Return action masks (1 for a legal action) from observations or infos."""
     masks = {}
     for agent, element in observed.items():
         mask = element.get("action_mask") if isinstance(element, dict) else None
@@ -281,14 +292,14 @@ def _masks(observed: Mapping[Any, Any], infos: Mapping[Any, Any]) -> dict[str, l
     return masks
 
 
-def _unscored(scores: Mapping[str, Score]) -> dict[str, Any]:
-    """Why rewards of single agents are None, where that is a fault."""
+def _unscored_metadata(scores: Mapping[str, Score]) -> dict[str, Any]:
+    """Return the reasons for rewards of agents that are not finite."""
     why = {agent: score.unscored for agent, score in scores.items() if score.unscored}
     return {"unscored_agents": why} if why else {}
 
 
-def _told(infos: Mapping[Any, Any]) -> dict[str, Any]:
-    told = {str(agent): json_part(info) for agent, info in infos.items() if info}
+def _info_metadata(infos: Mapping[Any, Any]) -> dict[str, Any]:
+    told = {str(agent): to_json_part(info) for agent, info in infos.items() if info}
     return {"infos": told} if told else {}
 
 
@@ -297,62 +308,64 @@ def _told(infos: Mapping[Any, Any]) -> dict[str, Any]:
 
 def from_pettingzoo(
     source: Source, /, *, parallel: bool | None = None, agent: str | None = None, **arguments: Any
-) -> type[MadeEnvironment[Any, Any]]:
-    """Make an environment class of an environment of PettingZoo.
+) -> type[WrapperEnvironment[Any, Any]]:
+    """Make an environment class from an environment of PettingZoo.
 
-    It is made once, for its agents and spaces, and again for every session.
+    The environment is instantiated once to read its agents and spaces, and again for every session.
 
     Args:
         source: ``family/name``, such as ``classic/tictactoe_v3``; another module that has `env` or
-            `parallel_env`; ``module:function``; or a class or function that makes one.
-        parallel: All agents act at once. By default they take turns, where it has that.
-        agent: Whose reward is that of the step; by default the first of `possible_agents`.
-        **arguments: For what makes it.
+            `parallel_env`; ``module:function``; or a class or function that makes an environment.
+        parallel: Let all agents act simultaneously. By default they take turns, if the environment
+            supports that.
+        agent: The agent whose reward is the reward of the step; by default the first of
+            `possible_agents`.
+        **arguments: Arguments of the factory.
 
     Raises:
-        AdapterError: There is no such environment, agent or argument.
-        MissingPackage: What it needs is not installed.
+        AdapterError: The environment, agent or an argument does not exist.
+        MissingPackage: A required package is not installed.
     """
-    make = functools.partial(_made, source, parallel, arguments)
+    make = functools.partial(_make, source, parallel, arguments)
     env = make()
     try:
         made_by = functools.partial(
             from_pettingzoo, source, parallel=parallel, agent=agent, **arguments
         )
-        return claimed(_class_of(env, _name_of(source), agent, make, made_by))  # type: ignore[no-any-return]
+        return assign_to_caller(_make_class(env, _name_of(source), agent, make, made_by))  # type: ignore[no-any-return]
     finally:
         env.close()
 
 
-def _class_of(
+def _make_class(
     env: Any, name: str, agent: str | None, make: Callable[[], Any], made_by: Callable[[], Any]
 ) -> Any:
     is_parallel = isinstance(env, pettingzoo.ParallelEnv)
-    seats = _seats_of(env, name, agent, "actions.{}" if is_parallel else "action")
+    agents_of_env = _agent_spaces(env, name, agent, "actions.{}" if is_parallel else "action")
     described = inspect.cleandoc(type(env.unwrapped).__doc__ or "")
-    return made_class(
+    return make_class(
         ParallelEnvironment if is_parallel else TurnsEnvironment,
         name,
         made_by,
-        action=_action_at_once(seats) if is_parallel else _action_in_turn(seats),
-        observation=_observation(seats, is_parallel),
+        action=_action_at_once(agents_of_env) if is_parallel else _action_in_turn(agents_of_env),
+        observation=_observation(agents_of_env, is_parallel),
         metadata=EnvironmentMetadata(
             name=name,
             description=described.partition("\n\n")[0] or f"{name}, an environment of PettingZoo",
             readme_content=described or None,
         ),
         MAKE=staticmethod(make),
-        SEATS=seats,
+        AGENTS=agents_of_env,
     )
 
 
-def _seats_of(env: Any, name: str, agent: str | None, path: str) -> Seats:
+def _agent_spaces(env: Any, name: str, agent: str | None, path: str) -> PettingZooAgents:
     agents = {str(one): one for one in getattr(env, "possible_agents", ())}
     if not agents:
-        raise AdapterError(f"{name} does not tell its possible_agents, so it has no schema")
+        raise AdapterError(f"{name} does not list its possible_agents, so it has no schema")
     if agent is not None and agent not in agents:
         raise AdapterError(f"{name} has no agent {agent!r}{did_you_mean(agent, list(agents))}")
-    return Seats(
+    return PettingZooAgents(
         agents,
         {
             text: Elements(env.action_space(one), path.format(text), title=f"Action_{text}")
@@ -366,9 +379,9 @@ def _seats_of(env: Any, name: str, agent: str | None, path: str) -> Seats:
     )
 
 
-def _action_in_turn(seats: Seats) -> dict[str, Any]:
+def _action_in_turn(agents_of_env: PettingZooAgents) -> dict[str, Any]:
     kinds: list[Elements] = []
-    for one in seats.actions.values():
+    for one in agents_of_env.actions.values():
         if not any(one.space == other.space for other in kinds):
             kinds.append(one)
     annotation = kinds[0].annotation
@@ -382,19 +395,19 @@ def _action_in_turn(seats: Seats) -> dict[str, Any]:
             Field(description=f"The action of the agent whose turn it is: of {spaces}."),
         ),
         "agent": (
-            Literal[tuple(seats.agents)] | None,  # pyright: ignore[reportOperatorIssue]
+            Literal[tuple(agents_of_env.agents)] | None,  # pyright: ignore[reportOperatorIssue]
             Field(default=None, description="Whose it is; the step is refused if out of turn."),
         ),
     }
 
 
-def _action_at_once(seats: Seats) -> dict[str, Any]:
-    by_agent = _by_agent("Actions", seats.actions)
+def _action_at_once(agents_of_env: PettingZooAgents) -> dict[str, Any]:
+    by_agent = _by_agent("Actions", agents_of_env.actions)
     return {"actions": (by_agent, Field(description="The action of every agent that is in."))}
 
 
-def _observation(seats: Seats, is_parallel: bool) -> dict[str, Any]:
-    agents: Any = Literal[tuple(seats.agents)]
+def _observation(agents_of_env: PettingZooAgents, is_parallel: bool) -> dict[str, Any]:
+    agents: Any = Literal[tuple(agents_of_env.agents)]
     who = (
         {"agents": (list[agents], Field(description="Who is in, and acts next."))}
         if is_parallel
@@ -404,13 +417,13 @@ def _observation(seats: Seats, is_parallel: bool) -> dict[str, Any]:
     return {
         **who,
         "observations": (
-            _by_agent("Observations", seats.observations),
+            _by_agent("Observations", agents_of_env.observations),
             Field(description="What each agent sees."),
         ),
         "action_masks": (dict[str, list[int]], masks),
         "rewards": (
             dict[str, float | None],
-            Field(description=f"Of this step; `reward` is that of {seats.scored}."),
+            Field(description=f"Of this step; `reward` is that of {agents_of_env.scored}."),
         ),
         "terminations": (dict[str, bool], Field(description="Whose part is over.")),
         "truncations": (dict[str, bool], Field(description="Whose part was cut off.")),
@@ -425,7 +438,7 @@ def _by_agent(title: str, elements: Mapping[str, Elements]) -> Any:
 # ------------------------------------------------------------------ finding what is named
 
 
-def _made(source: Source, parallel: bool | None, arguments: dict[str, Any]) -> Any:
+def _make(source: Source, parallel: bool | None, arguments: dict[str, Any]) -> Any:
     name = _name_of(source)
     with needs(f"pettingzoo:{name}", _extra(name)):
         function = _function(source, parallel) if isinstance(source, str) else source
@@ -451,7 +464,7 @@ def _name_of(source: Source) -> str:
 
 
 def _extra(name: str) -> str | None:
-    """The command that installs what a family of PettingZoo's own needs."""
+    """Return the command that installs the dependencies of a PettingZoo family."""
     family, slash, _ = name.partition("/")
     return f"pip install 'pettingzoo[{family}]'" if slash else None
 
@@ -474,7 +487,7 @@ def _function(name: str, parallel: bool | None) -> Callable[..., Any]:
 
 
 def _module(name: str) -> ModuleType:
-    """A module of PettingZoo, ``family/name``, or any other."""
+    """Import a module of PettingZoo (``family/name``), or any other."""
     path = name.replace("/", ".")
     for candidate in (f"pettingzoo.{path}", path):
         if _exists(candidate):

@@ -1,4 +1,4 @@
-"""Environments of this project whose games are chosen by name: ``openspiel:tic_tac_toe``."""
+"""Environments of this project with a game chosen by name: ``openspiel:tic_tac_toe``."""
 
 from __future__ import annotations
 
@@ -12,55 +12,55 @@ from openenv._internal.imports import import_attribute
 from openenv._internal.packages import needs
 from openenv.environment import Environment
 from openenv.errors import Refused
-from openenv.wrappers.made import AdapterError, claimed, preset
+from openenv.wrappers.classes import AdapterError, assign_to_caller, make_preset
 
 __all__ = ["from_openspiel", "from_reasoning_gym", "from_textarena"]
 
 
 def from_openspiel(game: str, /, **arguments: Any) -> type[Environment[Any, Any, Any]]:
-    """`OpenSpielEnvironment` with a game of OpenSpiel.
+    """Make an `OpenSpielEnvironment` class for a game.
 
     Args:
         game: A name such as ``tic_tac_toe``, or OpenSpiel's long form such as
             ``goofspiel(num_cards=4)``.
-        **arguments: For its constructor, such as ``opponent_policy="first"``.
+        **arguments: Arguments of the constructor, such as ``opponent_policy="first"``.
 
     Raises:
-        AdapterError: There is no such game or argument.
+        AdapterError: The game or an argument does not exist.
         MissingPackage: `openspiel_env`, or OpenSpiel, is not installed.
     """
     cls = "openspiel_env.server.openspiel_environment:OpenSpielEnvironment"
     made_by = functools.partial(from_openspiel, game, **arguments)
-    return _preset("openspiel", cls, game, made_by, {"game_name": game, **arguments})
+    return _make_checked("openspiel", cls, game, made_by, {"game_name": game, **arguments})
 
 
 def from_reasoning_gym(
     dataset: str, /, *, seed: int | None = None, size: int | None = None, **config: Any
 ) -> type[Environment[Any, Any, Any]]:
-    """`ReasoningGymEnvironment` with a dataset of Reasoning Gym, unless `reset` says another.
+    """Make a `ReasoningGymEnvironment` class for a dataset, which `reset` may override.
 
     Args:
         dataset: A name such as ``leg_counting``.
-        seed: The dataset's seed; None draws one.
-        size: Questions of the dataset; None is 500.
-        **config: The dataset's options, by their names in the library.
+        seed: The dataset's seed; None for a random seed.
+        size: Number of questions; None for 500.
+        **config: Options of the dataset, by their names in the library.
 
     Raises:
-        AdapterError: There is no such dataset or option.
+        AdapterError: The dataset or an option does not exist.
         MissingPackage: `reasoning_gym_env`, or Reasoning Gym, is not installed.
     """
     made_by = functools.partial(from_reasoning_gym, dataset, seed=seed, size=size, **config)
     place = "reasoning_gym_env.server.reasoning_gym_environment:ReasoningGymEnvironment"
-    cls = _imported(f"reasoning_gym:{dataset}", place)
+    cls = _import_class(f"reasoning_gym:{dataset}", place)
     own = {"dataset_name": dataset, "dataset_config": config or None, "seed": seed, "size": size}
-    made = preset(cls, f"reasoning_gym_{dataset}", made_by, {}, reset=_asking(cls, own))
-    with _tried(f"reasoning_gym:{dataset}", made) as environment:
+    made = make_preset(cls, f"reasoning_gym_{dataset}", made_by, {}, reset=_make_reset(cls, own))
+    with _try_instance(f"reasoning_gym:{dataset}", made) as environment:
         environment.reset(seed=0)
-    return claimed(made)  # type: ignore[no-any-return]
+    return assign_to_caller(made)  # type: ignore[no-any-return]
 
 
-def _asking(cls: Any, own: dict[str, Any]) -> Callable[..., Any]:
-    """A `reset` that asks from a dataset of its own, where the caller names none."""
+def _make_reset(cls: Any, own: dict[str, Any]) -> Callable[..., Any]:
+    """Return a `reset` that uses this dataset unless the caller names another."""
     signature = inspect.signature(cls.reset)
 
     @functools.wraps(cls.reset)
@@ -77,43 +77,43 @@ def _asking(cls: Any, own: dict[str, Any]) -> Callable[..., Any]:
 
 
 def from_textarena(env_id: str, /, **arguments: Any) -> type[Environment[Any, Any, Any]]:
-    """`TextArenaEnvironment` with a game of TextArena.
+    """Make a `TextArenaEnvironment` class for a game.
 
     Args:
         env_id: A name such as ``TicTacToe-v0``.
-        **arguments: For its constructor, such as ``num_players=2``.
+        **arguments: Arguments of the constructor, such as ``num_players=2``.
 
     Raises:
-        AdapterError: There is no such game or argument.
+        AdapterError: The game or an argument does not exist.
         MissingPackage: `textarena_env`, or TextArena, is not installed.
     """
     cls = "textarena_env.server.textarena_environment:TextArenaEnvironment"
     made_by = functools.partial(from_textarena, env_id, **arguments)
-    return _preset("textarena", cls, env_id, made_by, {"env_id": env_id, **arguments})
+    return _make_checked("textarena", cls, env_id, made_by, {"env_id": env_id, **arguments})
 
 
-def _preset(
+def _make_checked(
     scheme: str,
     place: str,
     name: str,
     made_by: Callable[[], Any],
     arguments: dict[str, Any],
 ) -> type[Environment[Any, Any, Any]]:
-    cls = _imported(f"{scheme}:{name}", place)
-    made = preset(cls, f"{scheme}_{name}", made_by, arguments)
-    with _tried(f"{scheme}:{name}", made):
+    cls = _import_class(f"{scheme}:{name}", place)
+    made = make_preset(cls, f"{scheme}_{name}", made_by, arguments)
+    with _try_instance(f"{scheme}:{name}", made):
         pass
-    return claimed(made, 3)  # type: ignore[no-any-return]
+    return assign_to_caller(made, 3)  # type: ignore[no-any-return]
 
 
-def _imported(target: str, place: str) -> Any:
+def _import_class(target: str, place: str) -> Any:
     with needs(target):
         return import_attribute(place)
 
 
 @contextmanager
-def _tried(target: str, made: Any) -> Iterator[Any]:
-    """An instance, so that a wrong name is told now, and not to every session."""
+def _try_instance(target: str, made: Any) -> Iterator[Any]:
+    """Instantiate a class once, so that a wrong name fails now instead of in every session."""
     with needs(target):
         try:
             environment = made()

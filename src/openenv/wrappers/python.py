@@ -1,4 +1,4 @@
-"""Classes and functions of Python modules as environments, whichever library they are of."""
+"""Environments from Python classes and functions, of any supported library."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 from openenv._internal.imports import import_attribute
 from openenv.environment import Environment
-from openenv.wrappers.made import AdapterError, claimed, preset
+from openenv.wrappers.classes import AdapterError, assign_to_caller, make_preset
 
 __all__ = ["from_python"]
 
-# The class that says of which library something is, and the adapter that takes it.
+# The base class that identifies a library, and the function that wraps it.
 KINDS = (
     ("gymnasium", "Env", "openenv.wrappers.gymnasium:from_gymnasium"),
     ("pettingzoo", "AECEnv", "openenv.wrappers.pettingzoo:from_pettingzoo"),
@@ -24,30 +24,31 @@ KINDS = (
 
 
 def from_python(source: Any, /, **arguments: Any) -> Any:
-    """Make an environment class of a class, or of a function that makes environments.
+    """Make an environment class from a class, or from a function that makes environments.
 
     Args:
         source: A subclass of `Environment`, or a class of Gymnasium, PettingZoo, dm_env or
-            verifiers; or a function that makes an instance of one, which is called once to see.
-        **arguments: For the class or function.
+            verifiers; or a function that makes an instance of one, which is called once to find
+            out.
+        **arguments: Arguments of the class or function.
 
     Raises:
-        AdapterError: It is of none of these kinds, or takes no such arguments.
+        AdapterError: The source is of another kind, or does not accept the arguments.
     """
     if isinstance(source, type) and issubclass(source, Environment):
         made_by = functools.partial(from_python, source, **arguments)
-        return preset(source, source.__name__, made_by, arguments) if arguments else source
+        return make_preset(source, source.__name__, made_by, arguments) if arguments else source
     if isinstance(source, type):
-        return claimed(_adapter_of(source)(source, **arguments))
+        return assign_to_caller(_find_wrapper(source)(source, **arguments))
     if not isinstance(source, functools.partial) and not inspect.isroutine(source):
         raise AdapterError(
             f"expected a class, or a function that makes environments, got "
             f"{type(source).__name__}; an application is served as module:attribute"
         )
-    return _of_function(source, arguments)
+    return _wrap_function(source, arguments)
 
 
-def _of_function(function: Any, arguments: dict[str, Any]) -> Any:
+def _wrap_function(function: Any, arguments: dict[str, Any]) -> Any:
     name = getattr(function, "__name__", "the function")
     try:
         made = function(**arguments)
@@ -57,15 +58,15 @@ def _of_function(function: Any, arguments: dict[str, Any]) -> Any:
     if hasattr(made, "close"):
         made.close()
     if not isinstance(made, Environment):
-        return _adapter_of(kind)(function, **arguments)
+        return _find_wrapper(kind)(function, **arguments)
     raise AdapterError(
         f"{name} makes {kind.__name__}, an environment of openenv; name the class instead"
     )
 
 
-def _adapter_of(cls: type) -> Any:
+def _find_wrapper(cls: type) -> Any:
     for package, name, adapter in KINDS:
-        # A class of a library that nobody has imported is none of that library.
+        # If the library has not been imported, the class cannot be from it.
         kind = getattr(sys.modules.get(package), name, None)
         if kind is not None and issubclass(cls, kind):
             return import_attribute(adapter)

@@ -2,9 +2,9 @@
 
     scheme:name?argument=value&argument=value
 
-A value is JSON where it can be read as JSON, and text otherwise, so ``render_mode=rgb_array`` and
-``max_episode_steps=200`` are what they look like; ``version="1"`` is the text. What would end it
-(``&``, ``#``, ``%``) is written as in URLs, ``%26``. A ``+`` is a plus.
+A value is parsed as JSON if possible, and is text otherwise: ``render_mode=rgb_array`` and
+``max_episode_steps=200`` mean what they look like; ``version="1"`` is text. Characters with a
+meaning (``&``, ``#``, ``%``) are percent-encoded as in URLs, ``%26``. A ``+`` is a plus.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from openenv._internal.imports import import_attribute
-from openenv.wrappers.made import AdapterError, did_you_mean
+from openenv.wrappers.classes import AdapterError, did_you_mean
 
-__all__ = ["PYTHON", "SCHEMES", "Reference", "environment_of", "reference"]
+__all__ = ["PYTHON", "SCHEMES", "LibraryTarget", "make_environment_class", "parse_library_target"]
 
 PYTHON = "python"
 SCHEMES = {
@@ -34,13 +34,13 @@ SCHEMES = {
 """The function that makes an environment class, by the scheme of the targets it takes."""
 
 
-class Reference(NamedTuple):
-    """A target, taken apart.
+class LibraryTarget(NamedTuple):
+    """A parsed target.
 
     Attributes:
         scheme: A key of `SCHEMES`.
-        name: What is named: an id, a module, a URL.
-        arguments: For the function that makes it.
+        name: The part after the scheme: an id, a module, a URL.
+        arguments: Arguments of the function that makes the class.
     """
 
     scheme: str
@@ -48,8 +48,8 @@ class Reference(NamedTuple):
     arguments: dict[str, Any]
 
 
-def reference(target: str) -> Reference | None:
-    """Take a target of one of `SCHEMES` apart; return None for any other text.
+def parse_library_target(target: str) -> LibraryTarget | None:
+    """Parse a target with a scheme of `SCHEMES`; return None for any other text.
 
     Raises:
         AdapterError: The target is malformed.
@@ -60,7 +60,7 @@ def reference(target: str) -> Reference | None:
     name, _, query = rest.partition("?")
     if not name:
         raise AdapterError(f"{target!r} names nothing; expected {scheme}:NAME")
-    return Reference(scheme, name, _arguments(target, query))
+    return LibraryTarget(scheme, name, _arguments(target, query))
 
 
 def _arguments(target: str, query: str) -> dict[str, Any]:
@@ -82,15 +82,15 @@ def _value(text: str) -> Any:
         return text
 
 
-def environment_of(named: Reference, source: Any = None) -> type[Any]:
+def make_environment_class(named: LibraryTarget, source: Any = None) -> type[Any]:
     """Make the environment class that a target names.
 
     Args:
         named: The target.
-        source: What its name stands for, where that has been found already.
+        source: The object that the name means, if already known.
 
     Raises:
-        AdapterError: There is nothing of that name, or it takes no such arguments.
+        AdapterError: The name is unknown, or does not accept the arguments.
         MissingPackage: The library is not installed.
     """
     make = import_attribute(SCHEMES[named.scheme])

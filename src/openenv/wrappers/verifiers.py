@@ -1,9 +1,14 @@
-"""Tasksets of verifiers (0.4) as environments of this package.
+"""Wrapper for tasksets of verifiers (0.4).
 
-In verifiers a harness, which is a program, asks a model, and the taskset scores the trace of it
-(https://github.com/PrimeIntellect-ai/verifiers). Here the model is whoever drives the environment:
-what the harness asks it is the observation, and what it answers the action. Everything else, from
-tools and simulated users to rewards, is done by verifiers itself.
+In verifiers a harness, which is a program, asks a model, and the taskset scores the trace
+(https://github.com/PrimeIntellect-ai/verifiers). Here the client of the environment takes the
+model's
+part: a request of the harness is the observation, and the reply is the action. Everything else,
+from tools and simulated users to rewards, is done by verifiers itself.
+
+A rollout is a task on the event loop (`_rollout`) that continues between steps; it stops at each
+request to the local endpoint until `step_async` sets the future of the turn. So `reset` and `step`
+must be awaited.
 """
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ from openenv.environment import Environment, scored
 from openenv.errors import NotSupported, Refused
 from openenv.reward import RewardSpec, Score
 from openenv.types import Action, Observation, Private, State
-from openenv.wrappers.made import AdapterError, claimed, preset
+from openenv.wrappers.classes import AdapterError, assign_to_caller, make_preset
 
 with needs("openenv.wrappers.from_verifiers"):
     import verifiers.v1 as vf  # pyright: ignore[reportMissingImports]
@@ -41,9 +46,9 @@ __all__ = [
     "from_verifiers",
 ]
 
-SPLIT = "tasks"  # the only one: a taskset has none
+SPLIT = "tasks"  # the only split, since tasksets have none
 MODEL = "openenv"
-NO_KEY = "OPENENV_VERIFIERS_NO_KEY"  # where verifiers looks for a key; ours is in the URL
+NO_KEY = "OPENENV_VERIFIERS_NO_KEY"  # the variable of an unused key; the secret is in the URL
 LARGEST_BODY = 64 * 2**20
 LARGEST_HEAD = 2**16
 
@@ -60,7 +65,7 @@ class VerifiersAction(Action):
 
 
 class VerifiersObservation(Observation):
-    """What the assistant is asked, in the form of OpenAI's chat completions."""
+    """A request to the assistant, in the form of OpenAI's chat completions."""
 
     messages: list[dict[str, Any]] = Field(
         default_factory=list, description="The conversation so far."
@@ -80,9 +85,9 @@ class VerifiersTask(BaseModel):
     """A task of a taskset.
 
     Attributes:
-        id: Its index as text, which `reset` takes.
-        index: Where it stands in the taskset.
-        data: What verifiers knows of it, answers included.
+        id: The index as text, as accepted by `reset`.
+        index: Position in the taskset.
+        data: The data of the task in verifiers, including answers.
     """
 
     id: str
@@ -90,35 +95,35 @@ class VerifiersTask(BaseModel):
     data: Annotated[dict[str, Any], Private]
 
 
-class Turn:
-    """A question to the model that waits for its answer."""
+class PendingRequest:
+    """A request to the model that waits for a reply."""
 
     def __init__(self, request: dict[str, Any]) -> None:
         self.request = request
         self.answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
     def give_up(self) -> None:
-        """Leave it unanswered."""
+        """Fail the request, unless answered."""
         if not self.answer.done():
             self.answer.set_exception(ConnectionError("the rollout was abandoned"))
 
 
-class Endpoint:
-    """The model, as a harness sees it: an endpoint of chat completions on this machine.
+class ModelEndpoint:
+    """The local chat completions endpoint that a harness uses as the model.
 
     Attributes:
-        url: Its base URL, which nobody can guess.
-        turns: What it was asked.
+        url: Base URL, which contains a secret.
+        turns: The requests received.
     """
 
     def __init__(self) -> None:
-        self.turns: asyncio.Queue[Turn] = asyncio.Queue()
+        self.turns: asyncio.Queue[PendingRequest] = asyncio.Queue()
         self.url = ""
         self._secret = secrets.token_urlsafe(24)
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
-        """Listen, if it does not yet."""
+        """Start listening, unless already listening."""
         if self._server is None:
             self._server = await asyncio.start_server(
                 self._serve, "127.0.0.1", 0, limit=LARGEST_HEAD
@@ -127,38 +132,40 @@ class Endpoint:
             self.url = f"http://127.0.0.1:{port}/{self._secret}/v1"
 
     def close(self) -> None:
-        """Listen no longer."""
+        """Stop listening."""
         if self._server is not None:
             self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request of HTTP/1.1 (RFC 9112), and close the connection."""
+        """Answer a single HTTP/1.1 request (RFC 9112) and close the connection."""
         turn = None
         try:
-            path, body = await _request(reader)
+            path, body = await _read_request(reader)
             if path != f"/{self._secret}/v1/chat/completions":
-                writer.write(_response("404 Not Found", "text/plain", b"only chat completions"))
+                writer.write(
+                    _encode_response("404 Not Found", "text/plain", b"only chat completions")
+                )
                 return
-            turn = Turn(json.loads(body))
+            turn = PendingRequest(json.loads(body))
             self.turns.put_nowait(turn)
-            kind, content = _completion(turn.request, await turn.answer)
-            writer.write(_response("200 OK", kind, content))
+            kind, content = _encode_completion(turn.request, await turn.answer)
+            writer.write(_encode_response("200 OK", kind, content))
             await writer.drain()
-        except _TooLarge as error:
-            writer.write(_response(error.status, "text/plain", str(error).encode()))
+        except _RequestTooLarge as error:
+            writer.write(_encode_response(error.status, "text/plain", str(error).encode()))
         except (OSError, ValueError, asyncio.IncompleteReadError):
-            pass  # the harness has gone, or speaks no HTTP; its own error says more
+            pass  # the harness disconnected or sent no HTTP; its own error says more
         finally:
             if turn is not None:
                 turn.answer.cancel()
             writer.close()
 
 
-class _TooLarge(Exception):
-    """A request that is not read to its end.
+class _RequestTooLarge(Exception):
+    """An error for a request beyond the size limits.
 
     Args:
-        status: The status line's code and reason.
+        status: Code and reason of the status line.
         message: The limit, for the harness's log.
     """
 
@@ -167,11 +174,11 @@ class _TooLarge(Exception):
         self.status = status
 
 
-async def _request(reader: asyncio.StreamReader) -> tuple[str, bytes]:
+async def _read_request(reader: asyncio.StreamReader) -> tuple[str, bytes]:
     try:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     except asyncio.LimitOverrunError:
-        raise _TooLarge(
+        raise _RequestTooLarge(
             "431 Request Header Fields Too Large",
             f"the head of the request is larger than {LARGEST_HEAD} bytes",
         ) from None
@@ -180,14 +187,14 @@ async def _request(reader: asyncio.StreamReader) -> tuple[str, bytes]:
     headers = {name.strip().lower(): value.strip() for name, _, value in named}
     length = int(headers.get("content-length", "0"))
     if length > LARGEST_BODY:
-        raise _TooLarge(
+        raise _RequestTooLarge(
             "413 Content Too Large",
             f"the request has {length} bytes; at most {LARGEST_BODY} are read",
         )
     return path, await reader.readexactly(length)
 
 
-def _response(status: str, kind: str, content: bytes) -> bytes:
+def _encode_response(status: str, kind: str, content: bytes) -> bytes:
     head = (
         f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(content)}\r\n"
         "Connection: close\r\n\r\n"
@@ -195,8 +202,8 @@ def _response(status: str, kind: str, content: bytes) -> bytes:
     return head.encode() + content
 
 
-def _completion(request: dict[str, Any], message: dict[str, Any]) -> tuple[str, bytes]:
-    """An answer as a chat completion, whole or as a stream; its media type and its bytes."""
+def _encode_completion(request: dict[str, Any], message: dict[str, Any]) -> tuple[str, bytes]:
+    """Return the media type and bytes of a chat completion, whole or as a stream."""
     shared = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": 0, "model": request.get("model")}
     reason = "tool_calls" if message.get("tool_calls") else "stop"
     usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
@@ -216,14 +223,14 @@ def _completion(request: dict[str, Any], message: dict[str, Any]) -> tuple[str, 
 
 
 class VerifiersEnvironment(Environment[VerifiersAction, VerifiersObservation, State]):
-    """A taskset of verifiers, whose model is the agent; `from_verifiers` makes subclasses.
+    """A taskset of verifiers with the agent as the model; `from_verifiers` makes subclasses.
 
-    An episode is a rollout. Its reward is the trace's, given with the last observation, and its
-    components are the weighted rewards of the task; it is unscored where the rollout failed or
-    nothing scored it.
+    An episode is a rollout. Its reward is the trace's, returned with the last observation, and its
+    components are the weighted rewards of the task; it is unscored if the rollout failed or nothing
+    scored it.
 
     Args:
-        config: An environment of verifiers, as its configuration names it.
+        config: Configuration of a verifiers environment.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS = True
@@ -232,11 +239,11 @@ class VerifiersEnvironment(Environment[VerifiersAction, VerifiersObservation, St
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
         self._vf: Any = loaders.load_environment(loaders.resolve_env_config(config))
-        self._endpoint = Endpoint()
+        self._endpoint = ModelEndpoint()
         self._resources = contextlib.AsyncExitStack()
         self._is_serving = False
         self._rollout: asyncio.Task[Any] | None = None
-        self._turn: Turn | None = None
+        self._turn: PendingRequest | None = None
         self._state = State()
 
     # ------------------------------------------------------------------ episodes
@@ -247,8 +254,8 @@ class VerifiersEnvironment(Environment[VerifiersAction, VerifiersObservation, St
         episode_id: str | None = None,
         task: str | dict[str, Any] | None = None,
     ) -> VerifiersObservation:
-        """Begin a rollout: await `reset_async`, since it goes on between the steps."""
-        raise _only_awaited("reset")
+        """Raise NotSupported, since a rollout must be awaited with `reset_async`."""
+        raise _must_be_awaited("reset")
 
     async def reset_async(  # type: ignore[override]  # a misspelt argument is an error
         self,
@@ -259,9 +266,9 @@ class VerifiersEnvironment(Environment[VerifiersAction, VerifiersObservation, St
         """Begin a rollout.
 
         Args:
-            seed: Chooses the task, where none is given.
-            episode_id: Becomes `state.episode_id`; None makes one up.
-            task: A task, or its id; None draws one.
+            seed: Selects the task if none is given.
+            episode_id: Value of `state.episode_id`; by default a new id.
+            task: A task, or its id; None draws a task.
         """
         chosen = self._task(self._index(task, seed))
         await self._abandon()
@@ -273,19 +280,19 @@ class VerifiersEnvironment(Environment[VerifiersAction, VerifiersObservation, St
         return await self._next()
 
     def step(self, action: VerifiersAction) -> VerifiersObservation:  # type: ignore[override]
-        """Answer: await `step_async`."""
-        raise _only_awaited("step")
+        """Raise NotSupported, since a rollout must be awaited with `step_async`."""
+        raise _must_be_awaited("step")
 
     async def step_async(  # type: ignore[override]
         self, action: VerifiersAction
     ) -> VerifiersObservation:
-        """Answer what the assistant was asked."""
+        """Reply to the pending request of the harness."""
         turn = self._turn
         if turn is None:
             raise Refused("step() was called before reset(), or after done: nothing is asked")
         message = {"role": "assistant", "content": action.content}
         if action.tool_calls:
-            message["tool_calls"] = _checked_calls(action.tool_calls)  # type: ignore[assignment]
+            message["tool_calls"] = _check_calls(action.tool_calls)  # type: ignore[assignment]
         elif action.content is None:
             raise Refused("content: the assistant says nothing and calls no tool")
         self._state.step_count += 1
@@ -295,13 +302,13 @@ class VerifiersEnvironment(Environment[VerifiersAction, VerifiersObservation, St
         return await self._next()
 
     async def _next(self) -> VerifiersObservation:
-        """What the assistant is asked next, or how the rollout ended."""
+        """Wait for the next request or the end of the rollout, and return the observation."""
         assert self._rollout is not None
         asked = asyncio.ensure_future(self._endpoint.turns.get())
         try:
             await asyncio.wait([asked, self._rollout], return_when=asyncio.FIRST_COMPLETED)
             if not asked.done():
-                return _ended(self._rollout.result())
+                return _last_observation(self._rollout.result())
             self._turn = asked.result()
         finally:
             asked.cancel()
@@ -336,39 +343,39 @@ class VerifiersEnvironment(Environment[VerifiersAction, VerifiersObservation, St
     # ------------------------------------------------------------------ tasks
 
     def list_splits(self) -> list[str]:
-        """Name the only split."""
+        """Return the name of the only split."""
         return [SPLIT]
 
     def list_tasks(self, split: str) -> list[VerifiersTask]:
-        """Give every task.
+        """Return all tasks.
 
         Raises:
-            Refused: There is no such split, or no end of tasks.
+            Refused: The split does not exist, or the taskset is infinite.
         """
-        return [_described(one) for one in self._all(split)]
+        return [_to_task(one) for one in self._all(split)]
 
     def num_tasks(self, split: str) -> int:
         """Count the tasks.
 
         Raises:
-            Refused: There is no such split, or no end of tasks.
+            Refused: The split does not exist, or the taskset is infinite.
         """
         return len(self._all(split))
 
     def get_task(self, split: str, index: int) -> VerifiersTask:
-        """Give one task.
+        """Return a task.
 
         Raises:
-            IndexError: There is none at this index.
-            Refused: There is no such split.
+            IndexError: There is no task at this index.
+            Refused: The split does not exist.
         """
-        return _described(self._all(split)[index])
+        return _to_task(self._all(split)[index])
 
     def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None
     ) -> list[VerifiersTask]:
-        """Give the tasks from `start` to before `stop`, as a slice does."""
-        return [_described(one) for one in self._all(split)[start:stop]]
+        """Return the tasks from `start` up to but excluding `stop`, as a slice does."""
+        return [_to_task(one) for one in self._all(split)[start:stop]]
 
     def _all(self, split: str = SPLIT) -> list[Any]:
         if split != SPLIT:
@@ -400,19 +407,19 @@ class VerifiersEnvironment(Environment[VerifiersAction, VerifiersObservation, St
         return found[0]
 
 
-def _only_awaited(method: str) -> NotSupported:
+def _must_be_awaited(method: str) -> NotSupported:
     return NotSupported(
         f"a rollout of verifiers goes on by itself, on an event loop: await {method}_async",
         feature=method,
     )
 
 
-def _described(task: Any) -> VerifiersTask:
+def _to_task(task: Any) -> VerifiersTask:
     index = task.data.idx
     return VerifiersTask(id=str(index), index=index, data=task.data.model_dump(mode="json"))
 
 
-def _checked_calls(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _check_calls(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for number, one in enumerate(calls):
         function = one.get("function")
         if not isinstance(function, dict) or not {"name", "arguments"} <= set(function):
@@ -422,8 +429,8 @@ def _checked_calls(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"id": f"call_{i}", "type": "function", **one} for i, one in enumerate(calls)]
 
 
-def _ended(episode: Any) -> VerifiersObservation:
-    """The last observation of a rollout."""
+def _last_observation(episode: Any) -> VerifiersObservation:
+    """Return the last observation of a rollout."""
     traces = list(episode.traces)
     errors = [error for one in (*traces, episode) for error in one.errors]
     if errors or not traces:
@@ -439,10 +446,10 @@ def _ended(episode: Any) -> VerifiersObservation:
         done=True,
         truncated=trace.is_truncated,
     )
-    return scored(observation, _score(given, missing))
+    return scored(observation, _score_rewards(given, missing))
 
 
-def _score(given: dict[str, float], missing: list[str]) -> Score:
+def _score_rewards(given: dict[str, float], missing: list[str]) -> Score:
     if missing:
         return Score(unscored=f"no reward of {', '.join(missing)}")
     if not given:
@@ -454,17 +461,17 @@ def _score(given: dict[str, float], missing: list[str]) -> Score:
 def from_verifiers(
     taskset: str, /, *, harness: str = "null", runtime: str = "subprocess", **config: Any
 ) -> type[Any]:
-    """Make an environment class of a taskset of verifiers, with the environment that it brings.
+    """Make an environment class from a taskset of verifiers.
 
     Args:
-        taskset: Its id: a module, or a package that is installed.
-        harness: The harness that asks: ``null`` chats, and calls the task's own tools. One that
-            runs code, such as ``bash``, has the agent run it in `runtime`.
-        runtime: Where the harness runs; ``subprocess`` is this machine, unguarded.
+        taskset: Id of the taskset: a module, or an installed package.
+        harness: The harness: ``null`` chats, and calls the task's own tools. A harness that runs
+            code, such as ``bash``, lets the agent run it in `runtime`.
+        runtime: Where the harness runs; ``subprocess`` is this machine, without isolation.
         **config: Options of the taskset, by their names in verifiers.
 
     Raises:
-        AdapterError: There is no such taskset or option, or several agents play it.
+        AdapterError: The taskset or an option does not exist, or the taskset has several agents.
         MissingPackage: verifiers is not installed.
     """
     seat = {"harness": {"id": harness}, "runtime": {"type": runtime}}
@@ -478,4 +485,5 @@ def from_verifiers(
     if agents != ["agent"]:
         raise AdapterError(f"verifiers:{taskset} has the agents {', '.join(agents)}; expected one")
     made_by = functools.partial(from_verifiers, taskset, harness=harness, runtime=runtime, **config)
-    return claimed(preset(VerifiersEnvironment, taskset, made_by, {"config": described}))  # type: ignore[no-any-return]
+    made = make_preset(VerifiersEnvironment, taskset, made_by, {"config": described})
+    return assign_to_caller(made)  # type: ignore[no-any-return]

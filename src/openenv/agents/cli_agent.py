@@ -1,4 +1,4 @@
-"""`CLIHarnessAgent`: a harness whose command line is run once a turn.
+"""`CLIHarnessAgent`: a harness with a command that runs for each turn.
 
 claude = CLIHarnessAgent(
     HarnessConfig(
@@ -21,7 +21,7 @@ import uuid
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from typing import Literal
 
-from openenv.agents.config import HarnessConfig, environment_of
+from openenv.agents.config import HarnessConfig, build_environment
 from openenv.agents.errors import (
     HarnessCrashedError,
     HarnessNotRunningError,
@@ -31,7 +31,7 @@ from openenv.agents.errors import (
 )
 from openenv.agents.events import HarnessEvent, HarnessEventType
 from openenv.agents.process import HarnessProcess
-from openenv.agents.running import ProcessAdapter, check_directory, event_in
+from openenv.agents.process_adapter import ProcessAdapter, check_directory, parse_event
 from openenv.errors import how_it_ended
 
 __all__ = ["CLIHarnessAgent", "ParseLine"]
@@ -41,22 +41,23 @@ ParseLine = Callable[[str], Iterable[HarnessEvent]]
 
 
 class CLIHarnessAgent(ProcessAdapter):
-    """Drives a harness by running its command once a turn, to its end.
+    """A driver of a harness that runs a command for each turn.
 
-    Beside those of `ProcessAdapter` its commands have the placeholders ``{message}`` (without it,
-    the message is the command's standard input) and ``{session}``, an id of the episode by which
-    the command may know its conversation again. What it does not store is not kept between turns.
+    In addition to those of `ProcessAdapter` its commands have the placeholders ``{message}``
+    (without it, the message is the command's standard input) and ``{session}``, an id of the
+    episode by which the command may find its conversation again. Only what the command stores is
+    kept between turns.
 
-    A turn is complete when the command has ended with exit code 0.
+    A turn is complete when the command has exited with code 0.
 
     Args:
-        config: How it is run; `command` is that of the first turn.
-        resume: The command of each later turn; by default the same.
-        output: What it writes to standard output: ``"text"``, which is the response; ``"events"``,
-            a `HarnessEvent` as JSON a line; or a function that makes events of each line. The
-            response is that of its ``turn_complete`` event, or else the texts that it told of.
-        session_of: Takes the id of the conversation from a line, where the command chooses it;
-            None is a line that does not say.
+        config: Configuration of the harness; `command` is the command of the first turn.
+        resume: The command of later turns; by default the same.
+        output: The form of standard output: ``"text"``, which is the response; ``"events"``, a
+            `HarnessEvent` as JSON per line; or a function that makes events from each line. The
+            response is that of the ``turn_complete`` event, or else the text output.
+        session_of: Reads the id of the conversation from a line, if the command chooses the id;
+            returns None for other lines.
     """
 
     def __init__(
@@ -69,7 +70,8 @@ class CLIHarnessAgent(ProcessAdapter):
     ) -> None:
         super().__init__(config)
         self._resume = list(config.command if resume is None else resume)
-        self._parse: ParseLine = {"text": _text, "events": _event}.get(output) or output  # type: ignore[arg-type,assignment]
+        parsers: dict[object, ParseLine] = {"text": _text_event, "events": _parse_events}
+        self._parse: ParseLine = parsers.get(output) or output  # type: ignore[assignment]
         self._session_of = session_of
         self._session: str | None = None
         self._turns = 0
@@ -81,7 +83,7 @@ class CLIHarnessAgent(ProcessAdapter):
     async def start(self, working_directory: str) -> None:
         await self.stop()
         check_directory(self.config, working_directory)
-        variables = environment_of(self.config, os.environ)
+        variables = build_environment(self.config, os.environ)
         for program in dict.fromkeys((self.config.command[0], self._resume[0])):
             path = os.path.join(working_directory, program) if os.sep in program else program
             if shutil.which(path, path=variables.get("PATH")) is None:
@@ -110,7 +112,7 @@ class CLIHarnessAgent(ProcessAdapter):
         try:
             await process.start()
             if not is_asked:
-                # One that does not read may be done already: its exit code tells how it went.
+                # The command may have ended without reading; its exit code is checked below.
                 with contextlib.suppress(HarnessNotRunningError):
                     await process.write_line(message)
             await process.close_input()
@@ -125,17 +127,17 @@ class CLIHarnessAgent(ProcessAdapter):
                     yield event
             self._check(await process.wait(), process)
         finally:
-            await process.stop()  # also what it has left in the background
+            await process.stop()  # also ends background processes
             self._running = None
         self._turns += 1
-        yield last or _complete("".join(said))
+        yield last or _turn_complete("".join(said))
 
     async def _events(self, process: HarnessProcess) -> AsyncGenerator[HarnessEvent]:
         size, limit = 0, self.config.max_output_bytes
         while True:
             try:
                 line = await process.next_line()
-            except HarnessCrashedError:  # its output has ended
+            except HarnessCrashedError:  # end of output
                 return
             size += len(line)
             if size > limit:
@@ -149,11 +151,11 @@ class CLIHarnessAgent(ProcessAdapter):
                 yield event
 
     def _check(self, code: int, process: HarnessProcess) -> None:
-        """Refuse a turn whose command has failed.
+        """Raise an error if the command of a turn has failed.
 
         Raises:
-            HarnessTurnError: It says so by its exit code.
-            HarnessCrashedError: A signal has ended it.
+            HarnessTurnError: The exit code reports a failure.
+            HarnessCrashedError: A signal ended the command.
         """
         if code == 0:
             return
@@ -162,13 +164,13 @@ class CLIHarnessAgent(ProcessAdapter):
         raise HarnessCrashedError(why, code) if code < 0 else HarnessTurnError(why)
 
 
-def _text(line: str) -> Iterable[HarnessEvent]:
+def _text_event(line: str) -> Iterable[HarnessEvent]:
     return [HarnessEvent(type=HarnessEventType.TEXT_OUTPUT, data={"text": f"{line}\n"})]
 
 
-def _event(line: str) -> Iterable[HarnessEvent]:
-    return [event_in(line)] if line.strip() else []
+def _parse_events(line: str) -> Iterable[HarnessEvent]:
+    return [parse_event(line)] if line.strip() else []
 
 
-def _complete(text: str) -> HarnessEvent:
+def _turn_complete(text: str) -> HarnessEvent:
     return HarnessEvent(type=HarnessEventType.TURN_COMPLETE, data={"response": text.rstrip("\n")})

@@ -1,8 +1,7 @@
-"""Environment classes that are made while a program runs, and how other processes make them again.
+"""Environment classes that are made at run time, and can be pickled.
 
-A worker process gets its environments as a pickle, and pickle knows a class by the module that
-defines it. One that was made is known by the call that made it, and its models as attributes of
-it.
+A worker process receives environments as a pickle, and pickle stores classes by module and name. A
+class made here is pickled as the call that made it, and its models as attributes of the class.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ from openenv.types import Action, EnvironmentMetadata, Observation, State
 __all__ = [
     "ActT",
     "AdapterError",
-    "MadeEnvironment",
+    "WrapperEnvironment",
     "ObsT",
-    "claimed",
+    "assign_to_caller",
     "did_you_mean",
-    "made_class",
-    "preset",
-    "score_of",
-    "told_of",
+    "make_class",
+    "make_preset",
+    "to_score",
+    "reward_metadata",
 ]
 
 ActT = TypeVar("ActT", bound=Action)
@@ -45,47 +44,47 @@ ObsT = TypeVar("ObsT", bound=Observation)
 
 
 class AdapterError(OpenEnvError, ValueError):
-    """What was named cannot be made an environment of; the text says why."""
+    """A target or object that cannot be made an environment. The message says why."""
 
 
-class Made(ABCMeta):
-    """The class of environment classes that another process makes anew."""
+class RuntimeClassMeta(ABCMeta):
+    """The metaclass of environment classes that pickle as the call that made the class."""
 
 
-class MadeModel(type(BaseModel)):  # type: ignore[misc]  # Pydantic gives its metaclass no other name
-    """The class of their models."""
+class RuntimeModelMeta(type(BaseModel)):  # type: ignore[misc]  # Pydantic gives its metaclass no other name
+    """The metaclass of models that belong to a class made at run time."""
 
 
-def _reduced_class(cls: Made) -> str | tuple[Any, ...]:
+def _reduce_class(cls: RuntimeClassMeta) -> str | tuple[Any, ...]:
     made_by = vars(cls).get("MADE_BY")
     return cls.__qualname__ if made_by is None else (made_by, ())
 
 
-def _reduced_model(cls: Any) -> str | tuple[Any, ...]:
+def _reduce_model(cls: Any) -> str | tuple[Any, ...]:
     made_for = vars(cls).get("MADE_FOR")
     return cls.__qualname__ if made_for is None else (getattr, made_for)
 
 
-copyreg.pickle(Made, _reduced_class)
-copyreg.pickle(MadeModel, _reduced_model)
+copyreg.pickle(RuntimeClassMeta, _reduce_class)
+copyreg.pickle(RuntimeModelMeta, _reduce_model)
 
 
-class MadeAction(Action, metaclass=MadeModel):
-    """An action whose fields are those of a foreign environment."""
+class WrapperAction(Action, metaclass=RuntimeModelMeta):
+    """An action with the fields of a foreign environment."""
 
 
-class MadeObservation(Observation, metaclass=MadeModel):
-    """An observation whose fields are those of a foreign environment."""
+class WrapperObservation(Observation, metaclass=RuntimeModelMeta):
+    """An observation with the fields of a foreign environment."""
 
 
-class MadeEnvironment(Environment[ActT, ObsT, State], metaclass=Made):
-    """What all environments that are made have."""
+class WrapperEnvironment(Environment[ActT, ObsT, State], metaclass=RuntimeClassMeta):
+    """The base class of environments with models made at run time."""
 
     ACTION: ClassVar[Any] = Action
     OBSERVATION: ClassVar[Any] = Observation
     METADATA: ClassVar[EnvironmentMetadata]
-    # The argument of `reset` that takes what is no other argument: wrapped as an environment of
-    # Gymnasium again, its options come one by one.
+    # The argument of `reset` that collects unknown keyword arguments: through a Gymnasium client,
+    # options arrive one by one.
     RESET_REST: ClassVar[str | None] = None
 
     def __init__(self) -> None:
@@ -95,13 +94,13 @@ class MadeEnvironment(Environment[ActT, ObsT, State], metaclass=Made):
         self._step_count = 0
 
     def _begin(self, episode_id: str | None) -> None:
-        """Note that an episode has begun."""
+        """Record the start of an episode."""
         self._why_not = None
         self._episode_id = episode_id or uuid.uuid4().hex
         self._step_count = 0
 
     def _end(self) -> None:
-        """Note that the episode is over."""
+        """Record the end of an episode."""
         self._why_not = "step() was called after done: the episode is over, call reset()"
 
     def _refuse_unless_running(self) -> None:
@@ -116,7 +115,7 @@ class MadeEnvironment(Environment[ActT, ObsT, State], metaclass=Made):
         return self.METADATA
 
 
-def made_class(
+def make_class(
     base: Any,
     name: str,
     made_by: Callable[[], Any],
@@ -126,21 +125,21 @@ def made_class(
     metadata: EnvironmentMetadata,
     **attributes: Any,
 ) -> Any:
-    """Make a subclass of `base` that speaks models of its own.
+    """Make a subclass of `base` with new action and observation models.
 
     Args:
-        base: A subclass of `MadeEnvironment`, generic in the models of action and observation.
-        name: The name of what it adapts.
-        made_by: What makes the same class in another process; it can be pickled.
-        action: The fields of its action, as `pydantic.create_model` takes them.
-        observation: Those of its observation.
-        metadata: How it describes itself.
-        **attributes: Of the class.
+        base: A subclass of `WrapperEnvironment`, generic in the models of action and observation.
+        name: Name of the wrapped environment.
+        made_by: Makes the same class in another process; must be picklable.
+        action: The fields of the action, in the form of `pydantic.create_model`.
+        observation: The fields of the observation, in the same form.
+        metadata: The environment's metadata.
+        **attributes: Further class attributes.
     """
-    stem = class_name(name)
-    action_cls: Any = create_model(f"{stem}Action", __base__=MadeAction, **dict(action))
+    stem = to_class_name(name)
+    action_cls: Any = create_model(f"{stem}Action", __base__=WrapperAction, **dict(action))
     observation_cls: Any = create_model(
-        f"{stem}Observation", __base__=MadeObservation, **dict(observation)
+        f"{stem}Observation", __base__=WrapperObservation, **dict(observation)
     )
     members = {
         "__doc__": metadata.description,
@@ -159,24 +158,24 @@ def made_class(
     return made
 
 
-def preset(
+def make_preset(
     cls: type[Environment[Any, Any, Any]],
     name: str,
     made_by: Callable[[], Any],
     arguments: Mapping[str, Any],
     **attributes: Any,
 ) -> Any:
-    """Make a subclass whose constructor passes `arguments`, and takes none.
+    """Make a subclass with a constructor that takes no arguments and passes `arguments` on.
 
     Args:
         cls: The class.
-        name: The name of what it is made for.
-        made_by: What makes the same class in another process; it can be pickled.
-        arguments: For the constructor.
-        **attributes: Of the class.
+        name: Name of the new class's subject.
+        made_by: Makes the same class in another process; must be picklable.
+        arguments: Arguments of the constructor.
+        **attributes: Further class attributes.
 
     Raises:
-        AdapterError: The class takes no such arguments.
+        AdapterError: The class does not accept the arguments.
     """
     passed = dict(arguments)
     try:
@@ -199,20 +198,22 @@ def preset(
         **attributes,
     }
     keywords = {"metaclass": _metaclass_below(cast(Any, type(cls)))}
-    return types.new_class(class_name(name), (cls,), keywords, lambda space: space.update(members))
+    return types.new_class(
+        to_class_name(name), (cls,), keywords, lambda space: space.update(members)
+    )
 
 
 @functools.cache
 def _metaclass_below(metaclass: type) -> type:
-    if issubclass(Made, metaclass):
-        return Made
-    joined = type(f"Made{metaclass.__name__}", (Made, metaclass), {})
-    copyreg.pickle(joined, _reduced_class)
+    if issubclass(RuntimeClassMeta, metaclass):
+        return RuntimeClassMeta
+    joined = type(f"Made{metaclass.__name__}", (RuntimeClassMeta, metaclass), {})
+    copyreg.pickle(joined, _reduce_class)
     return joined
 
 
-def score_of(reward: Any) -> Score:
-    """A foreign reward; unscored where it is no finite number."""
+def to_score(reward: Any) -> Score:
+    """Convert a foreign reward to a `Score`; unscored for NaN and infinities."""
     if reward is None:
         return Score()
     number = float(reward)
@@ -221,33 +222,33 @@ def score_of(reward: Any) -> Score:
     return Score(unscored=f"the environment's reward was {number}")
 
 
-def told_of(score: Score) -> dict[str, Any]:
-    """What the metadata of an observation say of its reward."""
+def reward_metadata(score: Score) -> dict[str, Any]:
+    """Return the entry about a reward for an observation's metadata."""
     info = score.as_info()
     return {REWARD_INFO: info} if info else {}
 
 
-def class_name(name: str) -> str:
-    """The name of a class, made of the name of anything: ``CartPole_v1`` of ``CartPole-v1``."""
+def to_class_name(name: str) -> str:
+    """Convert any name to a class name: ``CartPole-v1`` to ``CartPole_v1``."""
     stem = re.sub(r"\W+", "_", name).strip("_")
     return stem if stem.isidentifier() else f"_{stem}"
 
 
-def claimed(made: Any, depth: int = 2) -> Any:
-    """Have a class that a public function made belong to the module that called the function.
+def assign_to_caller(made: Any, depth: int = 2) -> Any:
+    """Set the module of a made class to the module that called the public function.
 
-    `openenv serve FILE` then finds it there, as if it were defined in it.
+    `openenv serve FILE` then finds the class there, as if it were defined in that file.
 
     Args:
         made: The class.
-        depth: How many calls away that module is.
+        depth: Number of frames between this function and the caller's module.
     """
     made.__module__ = sys._getframe(depth).f_globals.get("__name__", made.__module__)
     return made
 
 
 def did_you_mean(wrong: str, known: list[str]) -> str:
-    """The end of a sentence about a name that is none: the nearest that is one, or some of them."""
+    """Return the end of an error about an unknown name: the closest known name, or some names."""
     close = difflib.get_close_matches(wrong, known, n=1)
     if close:
         return f"; did you mean {close[0]!r}?"

@@ -1,4 +1,4 @@
-"""What adapters have in common whose harness is a process of this machine."""
+"""The base class of adapters for harnesses that are local processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from openenv.agents.adapter import AgenticHarnessAdapter
-from openenv.agents.config import HarnessConfig, environment_of
+from openenv.agents.config import HarnessConfig, build_environment
 from openenv.agents.errors import (
     HarnessBusyError,
     HarnessNotRunningError,
@@ -20,24 +20,24 @@ from openenv.agents.errors import (
     HarnessStartupError,
 )
 from openenv.agents.events import HarnessEvent
-from openenv.agents.injection import Injection, filled, mcp_servers
+from openenv.agents.injection import Injection, fill_placeholders, mcp_servers
 from openenv.agents.process import HarnessProcess
 from openenv.tools.types import Tool
 
-__all__ = ["ProcessAdapter", "event_in"]
+__all__ = ["ProcessAdapter", "parse_event"]
 
 SHOWN_CHARACTERS = 200
 
 
 class ProcessAdapter(AgenticHarnessAdapter):
-    """Drives a harness that is a process. Placeholders in its command are replaced:
+    """A driver of a harness process, with placeholders in the command.
 
-    ``{mcp_url}``            where the environment's tools are served
-    ``{mcp_config}``         the file that says so: that of `mcp_config_path`, or a temporary one
+    ``{mcp_url}``            URL of the environment's tools
+    ``{mcp_config}``         file with that URL: that of `mcp_config_path`, or a temporary file
     ``{model}``              `HarnessConfig.model`
-    ``{working_directory}``  where it runs
+    ``{working_directory}``  the working directory
 
-    It also gets the first of them as the environment variable OPENENV_MCP_URL.
+    The process also gets the URL as the environment variable OPENENV_MCP_URL.
     """
 
     def __init__(self, config: HarnessConfig) -> None:
@@ -47,19 +47,17 @@ class ProcessAdapter(AgenticHarnessAdapter):
         self._is_in_turn = False
 
     def mcp_config(self, url: str | None) -> dict[str, Any]:
-        """What stands in the file of MCP servers; override it for a harness that reads another
-        form.
-        """
+        """Return the content of the MCP configuration file; override for other formats."""
         return mcp_servers(url)
 
     async def inject_tools(self, tools: list[Tool], bridge_url: str | None = None) -> None:
         self._injection.offer(tools, bridge_url)
 
     def _prepare(self, working_directory: str) -> None:
-        """Write what the harness is to find.
+        """Check the directory and write the MCP configuration.
 
         Raises:
-            HarnessStartupError: It cannot be written, or there is no such directory.
+            HarnessStartupError: The file cannot be written, or the directory does not exist.
         """
         self._directory = working_directory
         check_directory(self.config, working_directory)
@@ -67,17 +65,17 @@ class ProcessAdapter(AgenticHarnessAdapter):
         self._injection.write(working_directory, is_wanted=is_wanted)
 
     def _commands(self) -> Sequence[str]:
-        """The parts of every command that is run."""
+        """Return the parts of all commands that are run."""
         return self.config.command
 
     def _process(self, command: Sequence[str], **values: str) -> HarnessProcess:
-        """A process of `command`, whose placeholders are replaced by what is known and `values`."""
+        """Make a process for a command, with placeholders replaced."""
         config = self.config
         known = self._injection.placeholders(self._directory)
         return HarnessProcess(
-            filled(command, {**known, **values}),
+            fill_placeholders(command, {**known, **values}),
             self._directory,
-            {**environment_of(config, os.environ), **self._injection.variables},
+            {**build_environment(config, os.environ), **self._injection.variables},
             config.startup_timeout_s,
             config.terminate_grace_s,
             max_line_bytes=config.max_output_bytes,
@@ -100,17 +98,17 @@ class ProcessAdapter(AgenticHarnessAdapter):
 
     @abstractmethod
     def _turn(self, message: str) -> AsyncGenerator[HarnessEvent]:
-        """The events of one turn."""
+        """Run a turn and yield the events."""
 
     def _why_not_alive(self) -> str:
         return f"harness {self.config.name!r} is not running: start it first"
 
 
 def check_directory(config: HarnessConfig, working_directory: str) -> None:
-    """See that there is such a directory.
+    """Check that the directory exists.
 
     Raises:
-        HarnessStartupError: There is none.
+        HarnessStartupError: The directory does not exist.
     """
     if not os.path.isdir(working_directory):
         raise HarnessStartupError(
@@ -119,11 +117,11 @@ def check_directory(config: HarnessConfig, working_directory: str) -> None:
         )
 
 
-def event_in(line: str) -> HarnessEvent:
-    """The event that a line is.
+def parse_event(line: str) -> HarnessEvent:
+    """Parse a line as an event.
 
     Raises:
-        HarnessOutputError: It is none.
+        HarnessOutputError: The line is no event.
     """
     try:
         return HarnessEvent.model_validate(from_json(line))

@@ -1,4 +1,4 @@
-"""`MCPHarnessAgent`: a harness that is itself an MCP server, with a tool that takes a turn.
+"""`MCPHarnessAgent`: a harness that is an MCP server with a tool for taking turns.
 
 codex = MCPHarnessAgent(
     HarnessConfig(name="codex", command=["codex", "mcp-server"], transport="mcp",
@@ -19,7 +19,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from openenv._internal.timeouts import Expired, within
-from openenv.agents.config import HarnessConfig, HarnessTransport, environment_of
+from openenv.agents.config import HarnessConfig, HarnessTransport, build_environment
 from openenv.agents.errors import (
     HarnessCrashedError,
     HarnessError,
@@ -27,9 +27,9 @@ from openenv.agents.errors import (
     HarnessTurnError,
 )
 from openenv.agents.events import HarnessEvent, HarnessEventType
-from openenv.agents.injection import filled
+from openenv.agents.injection import fill_placeholders
 from openenv.agents.process import HarnessProcess
-from openenv.agents.running import ProcessAdapter, check_directory
+from openenv.agents.process_adapter import ProcessAdapter, check_directory
 from openenv.errors import OpenEnvError, how_it_ended, words
 from openenv.tools.connections import ConnectionBroken, MCPConnection
 from openenv.tools.results import extract_text
@@ -39,24 +39,24 @@ from openenv.tools.transports import MCPServerProcess, connect_address, connect_
 __all__ = ["MCPHarnessAgent"]
 
 TICK_S = 0.05
-LATE_S = 0.2  # after its connection broke a process may take that long to end
+LATE_S = 0.2  # time for a process to end after its connection broke
 
 
 class MCPHarnessAgent(ProcessAdapter):
-    """Drives a harness that is an MCP server, by calling a tool of it once a turn.
+    """A driver of a harness that is an MCP server, with a tool call for each turn.
 
-    With ``transport="mcp"`` it speaks on its standard input and output. With ``"http"`` it serves
-    Streamable HTTP at ``http://127.0.0.1:{port}/mcp``, where ``{port}`` stands in its command for a
-    port that is free.
+    With ``transport="mcp"`` the server uses standard input and output. With ``"http"`` it serves
+    Streamable HTTP at ``http://127.0.0.1:{port}/mcp``, where ``{port}`` in its command is replaced
+    by a free port.
 
     Args:
-        config: How it is run.
+        config: Configuration of the harness.
         tool: The tool that takes a turn.
-        argument: Its argument that is the message.
-        arguments: Its other arguments, always the same; placeholders in texts are replaced.
-        reply_tool: The tool that takes each later turn; by default the same.
-        thread: The key, in the structured result of a turn, of the conversation's id; each later
-            turn has it as an argument of that name.
+        argument: The tool's argument for the message.
+        arguments: Further constant arguments; placeholders in texts are replaced.
+        reply_tool: The tool for later turns; by default the same.
+        thread: Key of the conversation's id in the structured result of a turn; later turns get it
+            as an argument of that name.
 
     Raises:
         ValueError: The transport is neither ``mcp`` nor ``http``.
@@ -113,8 +113,10 @@ class MCPHarnessAgent(ProcessAdapter):
         config = self.config
         check_directory(config, working_directory)
         known = self._injection.placeholders(working_directory)
-        variables = {**environment_of(config, os.environ), **self._injection.variables}
-        program = Program(tuple(filled(config.command, known)), variables, working_directory)
+        variables = {**build_environment(config, os.environ), **self._injection.variables}
+        program = Program(
+            tuple(fill_placeholders(config.command, known)), variables, working_directory
+        )
         self._server = server = MCPServerProcess(program, config.name)
         speak = functools.partial(connect_process, server)
         return MCPConnection(speak, config.name, config.startup_timeout_s)
@@ -173,7 +175,7 @@ class MCPHarnessAgent(ProcessAdapter):
         return f". It wrote:\n{said}" if said else ""
 
     async def _exit_code(self) -> int | None:
-        """How a harness that serves HTTP has ended; None where it goes on, or nobody knows."""
+        """Return the exit code of a harness that serves HTTP; None if running or unknown."""
         if not isinstance(self._server, HarnessProcess):
             return None
         try:
@@ -186,7 +188,7 @@ class MCPHarnessAgent(ProcessAdapter):
         assert connection is not None
         known = self._injection.placeholders(self._directory)
         arguments = {
-            key: filled([value], known)[0] if isinstance(value, str) else value
+            key: fill_placeholders([value], known)[0] if isinstance(value, str) else value
             for key, value in self._arguments.items()
         }
         arguments[self._argument] = message
@@ -228,7 +230,7 @@ def _is_open(port: int) -> bool:
 
 
 async def _drain(process: HarnessProcess) -> None:
-    """Read what nobody needs, so that it is never stuck writing it."""
+    """Discard output, so that the process never blocks on a full pipe."""
     with contextlib.suppress(HarnessError):
         while True:
             await process.next_line()
