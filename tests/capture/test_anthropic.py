@@ -79,7 +79,7 @@ def test_messages_are_passed_on_and_taken_down(passing: Passing, stream: bool) -
     assert first["response_message"]["tool_calls"][0]["function"]["name"] == "look"
     assert second["response_message"]["content"] == "saw a cat"
     assert (document["rollout_type"], document["trainable"]) == ("eval", False)
-    with pytest.raises(ValueError, match="not taken down for training"):
+    with pytest.raises(ValueError, match="not captured for training"):
         to_training_trace(passing.session.graph, document)
 
 

@@ -112,7 +112,7 @@ def test_a_session_that_is_for_evaluation_is_not_trained_on(start: Start) -> Non
     proxied.post("/v1/chat/completions", body, session.session_id)
     document = export_session(session)
     assert (document["rollout_type"], document["trainable"]) == ("eval", False)
-    with pytest.raises(ValueError, match="not taken down for training"):
+    with pytest.raises(ValueError, match="not captured for training"):
         to_turn_records(session.graph, document)
 
 
@@ -281,7 +281,7 @@ def test_a_server_that_tells_tokens_is_found_to() -> None:
 def test_a_server_that_tells_none_is_no_use_for_training(tells: str, level: str) -> None:
     with token_server("ok", tells=tells, refuses=["return_token_ids"]) as server:
         report = validate_llm(server.url, "toy", timeout=10)
-        with pytest.raises(RuntimeError, match="vLLM does by return_token_ids"):
+        with pytest.raises(RuntimeError, match="vLLM does with return_token_ids"):
             require_llm(server.url, "toy", require_tokens=True)
     assert (report.ok, report.capture_level, report.trainable) == (True, level, False)
     assert (report.param_fixes, report.tool_support) == (["return_token_ids"], "text")

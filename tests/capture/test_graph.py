@@ -184,9 +184,9 @@ def test_tokens_without_log_probabilities_are_not_trained_on() -> None:
 def test_a_graph_refuses_two_calls_of_a_name_and_a_parent_that_is_not_there() -> None:
     graph = RolloutGraph()
     graph.add_turn(TurnNode("a", [1], [2]))
-    with pytest.raises(ValueError, match="node_id='a': there is such a call"):
+    with pytest.raises(ValueError, match="node_id='a': the call exists"):
         graph.add_turn(TurnNode("a", [1], [2]))
-    with pytest.raises(ValueError, match="parent_id='z': there is no such call"):
+    with pytest.raises(ValueError, match="parent_id='z': the call does not exist"):
         graph.add_turn(TurnNode("b", [1], [2], parent_id="z"))
 
 

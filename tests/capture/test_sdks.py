@@ -210,7 +210,7 @@ def test_what_no_chat_model_can_do_is_refused_in_words(
     with openai_of(proxied) as client, anthropic_of(proxied) as other:
         with pytest.raises(openai.BadRequestError, match="web_search"):
             client.responses.create(model="m", input="go", tools=[{"type": "web_search"}])
-        with pytest.raises(anthropic.BadRequestError, match="Anthropic's servers carry out"):
+        with pytest.raises(anthropic.BadRequestError, match="runs on Anthropic's servers"):
             other.messages.create(
                 model="m",
                 max_tokens=9,

@@ -249,7 +249,7 @@ def test_an_upstream_without_tokens_is_said_to_be_no_use_for_training(
     document = export_session(proxied.session)
     assert words in document["turns"][0]["no_tokens"]
     assert document["trainable"] is False
-    with pytest.raises(ValueError, match="vLLM does by return_token_ids"):
+    with pytest.raises(ValueError, match="vLLM does with return_token_ids"):
         to_training_trace(proxied.session.graph, document)
 
 

@@ -749,7 +749,7 @@ for line in sys.stdin:
     ("what", "told"),
     [
         ("tools", "lists 12000 tools; at most 1000 are taken"),
-        ("pages", "tools/list has no end after 100 pages"),
+        ("pages", "tools/list does not end after 100 pages"),
         ("bytes", "a message of over 1048576 bytes"),
     ],
     ids=["tools", "pages", "bytes"],

@@ -112,9 +112,9 @@ def test_arguments_that_no_object_can_carry_are_refused() -> None:
     def first(value: int, /) -> None: ...
 
     for function in (star, first):
-        with pytest.raises(TypeError, match="an agent names its arguments"):
+        with pytest.raises(TypeError, match="arguments are passed by name"):
             FunctionTool.of(function)
-    with pytest.raises(TypeError, match="an agent has to know its arguments"):
+    with pytest.raises(TypeError, match="arguments must be declared"):
         FunctionTool.of(stars)
 
 
@@ -257,7 +257,7 @@ def test_a_value_that_the_annotation_forbids_is_an_error() -> None:
     def lie() -> int:
         return "three"  # type: ignore[return-value]
 
-    with pytest.raises(InvalidReturnError, match="lie returned what its annotation does not say"):
+    with pytest.raises(InvalidReturnError, match="lie returned a value that violates"):
         call(lie)
 
 

@@ -25,7 +25,7 @@ SAMPLING_KEYS = (
     "presence_penalty",
     "repetition_penalty",
 )
-# What bends the sampling of some tokens: the model was not free to write what it likes.
+# Parameters that constrain sampling, so that tokens are not from the model's own distribution.
 CONSTRAINING_KEYS = (
     "response_format",
     "structured_outputs",

@@ -9,7 +9,7 @@ from typing import Any
 
 __all__ = ["CompletionAssembler", "ChoiceTokens", "extract_tokens", "strip_capture"]
 
-# Log-probabilities are rounded where they are computed: one of 0 may come out just above it.
+# Rounding may turn a log-probability of 0 into a value just above.
 ROUNDING = 1e-6
 
 
@@ -56,14 +56,14 @@ def _find_lack(
     if prompt and said == 0 and not written:
         return None
     if not prompt or not written:
-        which = "of what it wrote" if prompt else "of the prompt" if written else "at all"
-        return f"the upstream told no tokens {which}"
+        which = "of the completion" if prompt else "of the prompt" if written else "at all"
+        return f"the upstream returned no tokens {which}"
     if logprobs is None:
-        return "the upstream told no log-probabilities, or such as cannot be"
+        return "the upstream returned no valid log-probabilities"
     if len(logprobs) != len(written):
-        return f"the upstream told {len(logprobs)} log-probabilities for {len(written)} tokens"
+        return f"the upstream returned {len(logprobs)} log-probabilities for {len(written)} tokens"
     if isinstance(said, int) and said != len(written) and len(choices) == 1:
-        return f"the upstream counts {said} tokens that it wrote, and told {len(written)}"
+        return f"the upstream counts {said} sampled tokens, but returned {len(written)}"
     return None
 
 
@@ -167,7 +167,7 @@ def _add_call(calls: list[dict[str, Any]], part: Mapping[str, Any]) -> None:
     call["function"]["arguments"] += function.get("arguments") or ""
 
 
-# ------------------------------------------------------------------ what the agent gets
+# ------------------------------------------------------------------ answers for agents
 
 
 def strip_capture(body: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:

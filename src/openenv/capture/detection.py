@@ -41,5 +41,5 @@ def detect(path: str, headers: Mapping[str, str], body: Mapping[str, Any]) -> AP
 
 def extract_model(api_type: APIType, body: Mapping[str, Any]) -> str:
     """Return the model that a request names, or ""."""
-    del api_type  # it stands in the same place in all of them
+    del api_type  # the same field in all APIs
     return str(body.get("model") or "")

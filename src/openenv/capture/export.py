@@ -43,9 +43,9 @@ AGENT = "agent"
 AUXILIARY = "auxiliary"
 DISCARDED = "discarded"
 TOKENS_REMEDY = (
-    "the upstream has to tell tokens and log-probabilities: vLLM does by return_token_ids (0.10.2 "
-    "and later), which the proxy asks for unless capture_level is another than 'tokens'; "
-    "retokenize(...) makes tokens of the text, which are not those that were sampled"
+    "the upstream must return tokens and log-probabilities: vLLM does with return_token_ids "
+    "(0.10.2 and later), which the proxy requests if capture_level is 'tokens'; "
+    "retokenize(...) makes tokens from the text, which may differ from the sampled ones"
 )
 
 
@@ -221,7 +221,7 @@ def _sequence(
     }
 
 
-# ------------------------------------------------------------------ what trainers take
+# ------------------------------------------------------------------ training data
 
 
 def to_trace_entries(graph: RolloutGraph, document: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -369,7 +369,7 @@ def _nodes_to_train(graph: RolloutGraph, document: Mapping[str, Any]) -> list[Tu
     """
     if document["rollout_type"] != "train":
         raise ValueError(
-            f"the session was not taken down for training (capture_level="
+            f"the session was not captured for training (capture_level="
             f"{document['capture_level']!r}): {TOKENS_REMEDY}"
         )
     lacking = [
@@ -397,7 +397,7 @@ def _request(node: TurnNode) -> dict[str, Any]:
     return {"messages": node.request_messages, **tools}
 
 
-# ------------------------------------------------------------------ tokens made of text
+# ------------------------------------------------------------------ retokenization
 
 
 def retokenize(

@@ -28,7 +28,7 @@ __all__ = ["CALLS", "Recorder", "read_sessions"]
 logger = logging.getLogger(__name__)
 
 CALLS = "calls.jsonl"
-MAX_KEPT_BYTES = 2**28  # while the disk is full
+MAX_KEPT_BYTES = 2**28  # waiting while the disk is full
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 _OF_SESSION = ("created_at", "metadata", "capture_level", "purpose", "sampling")
 
@@ -51,7 +51,7 @@ class Recorder:
         cut_torn_line(self.path, self._file)
         self._unwritten: list[bytes] = []
         self._known: set[str] = set()
-        self._lost: set[str] = set()  # calls that were not kept
+        self._lost: set[str] = set()  # ids of lost calls
         self._lock = threading.Lock()
 
     def __call__(self, session: CaptureSession, made: TurnNode | FailedCall) -> None:
@@ -149,7 +149,7 @@ def read_sessions(directory: str | Path) -> list[CaptureSession]:
     path = Path(directory) / CALLS
     sessions: dict[str, CaptureSession] = {}
     lines = path.read_text(encoding="utf-8").split("\n")
-    for number, line in enumerate(lines[:-1], 1):  # the last is empty, or cut off
+    for number, line in enumerate(lines[:-1], 1):  # the last is empty or incomplete
         _read_line(sessions, line, f"{path}, line {number}")
     return list(sessions.values())
 

@@ -49,7 +49,7 @@ async def forward_call(
     """
     try:
         call.read()
-    except UnsupportedRequest:  # by chat; the upstream itself may well do it
+    except UnsupportedRequest:  # as chat; the upstream itself may support it
         call.chat = {"messages": list(call.body.get("messages") or ())}
     if client.served_model:
         raw = json.dumps({**call.body, "model": client.served_model}).encode()
@@ -79,16 +79,16 @@ async def _events(
                 if is_over:
                     call.record_answer(_to_completion(call, message))
                 if event.get("type") == "error":
-                    raise UpstreamTransportError(f"the upstream failed amid the stream: {event}")
+                    raise UpstreamTransportError(f"the upstream failed during the stream: {event}")
                 yield encode_event(event, str(event.get("type")))
         if not is_over:
-            raise UpstreamTransportError("the upstream's stream ended before its time")
+            raise UpstreamTransportError("the upstream's stream ended early")
     except UpstreamError as error:
         call.record_failure("broken", None, str(error))
         yield call.dialect.stream(call.body).error(str(error))
     except (asyncio.CancelledError, GeneratorExit):
         if not is_over:
-            call.record_failure("abandoned", None, "the agent hung up amid its answer")
+            call.record_failure("abandoned", None, "the agent disconnected during its answer")
         raise
 
 

@@ -154,9 +154,9 @@ class RolloutGraph:
     def __init__(self) -> None:
         self._nodes: dict[str, TurnNode] = {}
         self._children: dict[str, list[str]] = {}
-        self._by_end: dict[bytes, list[str]] = {}  # of the messages after a call
-        self._by_request: dict[bytes, str] = {}  # of those that it asked, and its tools
-        self._messages: dict[bytes, dict[str, Any]] = {}  # each once, however often it is sent
+        self._by_end: dict[bytes, list[str]] = {}  # by the messages up to and including the answer
+        self._by_request: dict[bytes, str] = {}  # by the messages and tools of the request
+        self._messages: dict[bytes, dict[str, Any]] = {}  # stored once, however often they are sent
 
     def add_turn(self, node: TurnNode) -> TurnNode:
         """Add a call and find the parent, unless the call names a parent.
@@ -165,16 +165,18 @@ class RolloutGraph:
             ValueError: The id is taken, or the named parent does not exist.
         """
         if node.node_id in self._nodes:
-            raise ValueError(f"node_id={node.node_id!r}: there is such a call")
+            raise ValueError(f"node_id={node.node_id!r}: the call exists")
         if node.parent_id is not None and node.parent_id not in self._nodes:
-            raise ValueError(f"parent_id={node.parent_id!r}: there is no such call")
+            raise ValueError(f"parent_id={node.parent_id!r}: the call does not exist")
         chain = fingerprints(node.request_messages)
         self._share(node)
         if node.parent_id is None:
             node.parent_id = self._parent(node, chain)
         parent = self._nodes[node.parent_id] if node.parent_id is not None else None
         if parent is not None:
-            if _continues(node.prompt_ids, parent):  # share the numbers: a list of them is short
+            if _continues(
+                node.prompt_ids, parent
+            ):  # share the int objects with the parent, to save memory
                 rest = node.context_ids(parent)
                 node.prompt_ids = parent.prompt_ids + parent.sampled_ids + rest
             else:

@@ -82,7 +82,7 @@ class LLMReport:
         """Return the report in a few lines."""
         if not self.reachable:
             return "\n".join([f"{self.llm_url} gave no answer", *self.findings])
-        head = f"{self.model} at {self.llm_url}: it tells {self.capture_level or 'nothing'}"
+        head = f"{self.model} at {self.llm_url}: it returns {self.capture_level or 'nothing'}"
         return "\n".join([head, *self.findings])
 
 
@@ -207,7 +207,7 @@ async def _look_at_anthropic(client: InferenceClient, report: LLMReport) -> None
     await client.post("/messages", asked)
     report.ok = report.reachable = True
     report.capture_level = "text"
-    report.findings.append("Anthropic's API tells no tokens: its answers are good for evaluation")
+    report.findings.append("Anthropic's API returns no tokens: its answers can only be evaluated")
 
 
 async def _look_at_tokens(client: InferenceClient, report: LLMReport) -> None:

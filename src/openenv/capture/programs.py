@@ -56,7 +56,7 @@ __all__ = ["AgentFailed", "ProgramSession", "ProgramSessionFactory", "run_progra
 
 OUTPUT_BYTES = 2**16
 KILL_AFTER_S = 5.0
-# Keys of models that an agent could otherwise ask past the proxy.
+# Keys that would let an agent call a model directly, past the proxy.
 _MODEL_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "GEMINI_API_KEY")
 
 

@@ -152,7 +152,7 @@ def create_app(
     return app
 
 
-# ------------------------------------------------------------------ calls of agents
+# ------------------------------------------------------------------ endpoints for agents
 
 
 class _AgentEndpoints:
@@ -207,7 +207,7 @@ class _AgentEndpoints:
         api = detect(path, request.headers, body)
         try:
             return await self._answer(request, session, DIALECTS[api], api, body, raw)
-        except OSError as error:  # of `on_call`: what cannot be recorded is not answered
+        except OSError as error:  # from `on_call`: a call that cannot be recorded is not answered
             logger.error("a call could not be recorded: %s", error)
             return build_error(
                 DIALECTS[api], 500, f"the call could not be recorded: {error.strerror}"
@@ -247,7 +247,7 @@ class _AgentEndpoints:
         try:
             return await cancel_on_disconnect(request, answering)
         except AgentDisconnected:
-            call.record_failure("abandoned", None, "the agent hung up before it was answered")
+            call.record_failure("abandoned", None, "the agent disconnected before it was answered")
             return Response(status_code=499)
         except UpstreamError as error:
             call.record_failure("upstream", error_status(error), str(error))
@@ -271,7 +271,7 @@ class _AgentEndpoints:
             if first is None:
                 raise UpstreamTransportError("the upstream answered an empty stream")
             events = _events(call, first, chunks, stack.pop_all())
-            await anext(events)  # so that it has begun, and sees its end whatever comes
+            await anext(events)  # start the generator, so that its cleanup always runs
             return EventResponse(events)
 
     async def _count_tokens(self, body: dict[str, Any]) -> Response:
@@ -290,7 +290,7 @@ class _AgentEndpoints:
 
     def _session(self, request: Request) -> CaptureSession | None:
         headers = dict(request.headers)
-        if "key" in request.query_params:  # as Google's clients may send it
+        if "key" in request.query_params:  # Google's clients may send the key in the query
             headers.setdefault("x-goog-api-key", request.query_params["key"])
         return self.registry.resolve(headers, {})
 
@@ -317,11 +317,11 @@ async def _events(
     except UpstreamError as error:
         call.record_failure("broken", None, str(error), gathered)
         yield events.error(str(error))
-    except OSError as error:  # of `on_call`
+    except OSError as error:  # from `on_call`
         logger.error("a call could not be recorded: %s", error)
         yield events.error(f"the call could not be recorded: {error.strerror}")
     except (asyncio.CancelledError, GeneratorExit):
-        call.record_failure("abandoned", None, "the agent hung up amid its answer", gathered)
+        call.record_failure("abandoned", None, "the agent disconnected during its answer", gathered)
         raise
     else:
         yield ending
@@ -360,7 +360,7 @@ def _answer_at_once(
 
 
 def _unknown_key(dialect: Dialect) -> Response:
-    words = "unknown API key: it has to be the id of a session, which POST /sessions makes"
+    words = "unknown API key: expected the id of a session made by POST /sessions"
     return build_error(dialect, 401, words)
 
 
@@ -368,7 +368,7 @@ def _abbreviate(value: Any) -> str:
     return json.dumps(value)[:200]
 
 
-# ------------------------------------------------------------------ making and reading sessions
+# ------------------------------------------------------------------ endpoints for sessions
 
 
 class _SessionEndpoints:
@@ -435,7 +435,7 @@ class _SessionEndpoints:
 
     async def list(self, request: Request) -> Response:
         if self.admin_key is None:
-            return _error(403, "sessions are listed to the holder of the admin key; there is none")
+            return _error(403, "listing sessions needs an admin key, and the proxy has none")
         refusal = self._refusal(request)
         return refusal or JSONResponse({"sessions": self.registry.summary()})
 
@@ -483,7 +483,7 @@ class _SessionEndpoints:
             return _error(404, "unknown session")
         try:
             return JSONResponse(show(session))
-        except ValueError as error:  # it is not fit for what was asked
+        except ValueError as error:  # the session lacks the data
             return _error(409, str(error))
 
     def _refusal(self, request: Request) -> Response | None:

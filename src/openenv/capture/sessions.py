@@ -31,7 +31,7 @@ __all__ = [
 
 _PURPOSES = ("auto", "train", "eval")
 _SESSION_ID = re.compile(r"[A-Za-z0-9._:\-]{1,128}")
-# Where agents say what they call their own session.
+# Headers in which agents send the name of their own session.
 _SESSION_HEADERS = ("x-session-id", "session_id", "x-claude-code-session-id", "x-session-affinity")
 
 
@@ -295,13 +295,13 @@ class SessionRegistry:
         session.on_call = self.on_call
         with self._lock:
             if session.session_id in self._by_id:
-                if session.session_id != session.key:  # of the same key, from another thread
+                if session.session_id != session.key:  # made for the same key by another thread
                     return self._by_id[session.session_id]
-                raise ValueError(f"session_id={session.session_id!r}: there is such a session")
+                raise ValueError(f"session_id={session.session_id!r}: the session exists")
             if len(self._by_id) >= self.max_sessions:
                 raise SessionLimitError(
                     f"there are {self.max_sessions} sessions, which is the limit (max_sessions): "
-                    f"delete those that are over"
+                    f"delete finished ones"
                 )
             self._by_id[session.session_id] = self._by_key[session.key] = session
         return session

@@ -35,14 +35,14 @@ Provider = Literal["openai", "anthropic"]
 CAPTURE_LEVELS: tuple[CaptureLevel, ...] = ("tokens", "logprobs", "text")
 ANTHROPIC_VERSION = "2023-06-01"
 
-# What is asked for beside what the agent asks, by the level of capture.
+# Parameters added to the agent's request, by capture level.
 _ASKED: dict[str, dict[str, Any]] = {  # nosec B105  # no password
     "tokens": {"logprobs": True, "top_logprobs": 0, "return_token_ids": True},  # nosec B105
     "logprobs": {"logprobs": True, "top_logprobs": 0},
     "text": {},
 }
 _LONGEST_ERROR = 2**16
-MAX_ANSWER_BYTES = 256 * 2**20  # of an answer, and of one event of a stream
+MAX_ANSWER_BYTES = 256 * 2**20  # of an answer, and of an event of a stream
 
 
 class UpstreamError(OpenEnvError, RuntimeError):
@@ -229,7 +229,7 @@ class InferenceClient:
         model = {"model": self.served_model} if self.served_model else {}
         top = request.get("top_logprobs")
         if top and "top_logprobs" in added:
-            added["top_logprobs"] = top  # the agent wants them
+            added["top_logprobs"] = top  # requested by the agent
         return {**request, **added, **model}
 
     @contextlib.asynccontextmanager
@@ -257,7 +257,7 @@ class InferenceClient:
             return set()
         added = ({*_ASKED[self.capture_level]} | {*wished}) - self.refused
         named = {name for name in added if name in json.dumps(error.body)}
-        if "logprobs" in named:  # the number of them is no use without
+        if "logprobs" in named:  # without logprobs, their number is an error
             named |= {"top_logprobs"} & added
         return named
 
@@ -335,20 +335,20 @@ async def _chunks(answer: StreamedAnswer) -> AsyncIterator[list[dict[str, Any]]]
             ``[DONE]``.
     """
     if "text/event-stream" not in answer.headers.get("content-type", ""):
-        raise UpstreamTransportError("the upstream answered a stream by what is none")
+        raise UpstreamTransportError("the upstream's answer is no event stream")
     async for events in read_events(answer):
         is_over = events[-1] == b"[DONE]"
         chunks = [parse_object(data) for data in (events[:-1] if is_over else events)]
         for chunk in chunks:
             if "error" in chunk:
-                words = f"the upstream failed amid the stream: {chunk['error']}"
+                words = f"the upstream failed during the stream: {chunk['error']}"
                 raise UpstreamTransportError(words)
         if chunks:
             yield chunks
         if is_over:
             await answer.read(_LONGEST_ERROR)  # so that the connection can be used again
             return
-    raise UpstreamTransportError("the upstream's stream ended before its time")
+    raise UpstreamTransportError("the upstream's stream ended early")
 
 
 async def read_events(answer: StreamedAnswer) -> AsyncIterator[list[bytes]]:
@@ -363,7 +363,7 @@ async def read_events(answer: StreamedAnswer) -> AsyncIterator[list[bytes]]:
         if sum(map(len, unread)) + sum(map(len, data)) > MAX_ANSWER_BYTES:
             words = f"the upstream's event has over {MAX_ANSWER_BYTES} bytes"
             raise UpstreamTransportError(words)
-        if b"\n" not in part:  # joined once: a line may come in very many parts
+        if b"\n" not in part:  # joined once per line, which may arrive in very many parts
             continue
         *lines, last = b"".join(unread).replace(b"\r\n", b"\n").split(b"\n")
         unread, events = [last], []

@@ -15,7 +15,7 @@ FATAL = "FATAL"
 WARN = "WARN"
 INFO = "INFO"
 
-# What leaves the model's own distribution as it is; anything else bends it.
+# Values that leave the model's own distribution unchanged.
 _NEUTRAL = {
     "top_p": (1, 1.0),
     "top_k": (0, -1),
@@ -86,7 +86,7 @@ def check_rollout(
         _check_sampling(report, nodes)
     for number, code, detail in (
         (stats["n_roots"] - 1, "multiple_roots", f"{stats['n_roots']} conversations"),
-        (stats["n_forks"], "forks", f"{stats['n_forks']} calls have several that go on from them"),
+        (stats["n_forks"], "forks", f"{stats['n_forks']} calls have several continuations"),
         (stats["n_discarded"], "discarded_turns", f"{stats['n_discarded']} were asked again"),
         (budget_stop_count, "budget_stops", f"{budget_stop_count} calls were told to stop"),
     ):
@@ -94,7 +94,9 @@ def check_rollout(
             report.add(INFO, code, detail)
     rerendered = [node for node in nodes if node.rerendered]
     if rerendered:
-        detail = f"in {len(rerendered)} calls the history came in other tokens than were sampled"
+        detail = (
+            f"in {len(rerendered)} calls the history was rendered in other tokens than were sampled"
+        )
         report.add(INFO, "rerendered", detail)
     return report
 
@@ -103,17 +105,17 @@ def check_sequence(sequence: TrainingSequence, *, min_trainable: int = 1) -> Rep
     """Check whether a sequence can be trained on."""
     report = Report()
     if not sequence.input_ids:
-        report.add(FATAL, "no_tokens", "its tokens are not known")
+        report.add(FATAL, "no_tokens", "its tokens are unknown")
         return report
     if sequence.n_trainable < min_trainable:
         report.add(FATAL, "nothing_to_train_on", f"{sequence.n_trainable} tokens of the model")
     if sequence.prompt_len < 1:
-        report.add(FATAL, "no_prompt", "its prompt is not known")
+        report.add(FATAL, "no_prompt", "its prompt is unknown")
     lengths = {len(sequence.input_ids), len(sequence.loss_mask), len(sequence.logprobs)}
     if len(lengths) != 1:
-        report.add(FATAL, "lengths", "its tokens, mask and log-probabilities are not of a length")
+        report.add(FATAL, "lengths", "tokens, mask and log-probabilities differ in length")
     if not _are_logprobs(sequence.logprobs):
-        report.add(FATAL, "logprobs", "one is above 0, or no finite number")
+        report.add(FATAL, "logprobs", "a log-probability is above 0 or not finite")
     return report
 
 
@@ -125,7 +127,7 @@ def _check_sampling(report: Report, nodes: Sequence[TurnNode]) -> None:
             WARN,
             "bent_sampling",
             f"{len(bent)} calls were not sampled from the model's own distribution "
-            f"({', '.join(names)}); give the session sampling=, which stands before the agent's",
+            f"({', '.join(names)}); give the session sampling=, which overrides the agent's",
         )
 
 

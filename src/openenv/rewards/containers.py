@@ -173,7 +173,7 @@ class WeightedSum(Rubric):
             except Exception as error:
                 if not any(is_pending(one) for one in begun):
                     raise
-                begun.append(_failing(error))  # so that the others are begun, and then ended
+                begun.append(_failing(error))  # keeps the pending ones to be awaited and cancelled
                 break
         return begun
 
@@ -262,7 +262,7 @@ class RubricDict(Rubric):
             self[key] = rubric
 
 
-# ------------------------------------------------------------------ what they share
+# ------------------------------------------------------------------ helpers
 
 
 def _rubric(rubric: Any) -> Rubric:
@@ -281,8 +281,8 @@ def _child(rubric: Rubric, name: str) -> Rubric:
 
 def _scores_nothing(rubric: Rubric) -> NoReturn:
     raise NotImplementedError(
-        f"a {type(rubric).__name__} does not say what its rubrics come to: assign it to an "
-        "attribute of a rubric whose forward does"
+        f"a {type(rubric).__name__} does not define how to combine its rubrics: assign it to an "
+        "attribute of a rubric whose forward combines them"
     )
 
 
@@ -290,7 +290,7 @@ def _scored(child: Rubric, score: Any) -> Scored:
     """Return a child's score together with the parts of that score."""
     if score is None:
         raise InvalidReturnError(
-            f"{type(child).__name__} returned None, of which no score can be made; a rubric "
+            f"{type(child).__name__} returned None, which cannot be combined; a rubric "
             "returns a number, or raises Unscored"
         )
     return score, child._contributions(score)
@@ -326,18 +326,22 @@ def _named(rubrics: Any) -> dict[str, Rubric]:
         return {f"rubric_{i}": rubric for i, rubric in enumerate(rubrics)}
     for name in rubrics:
         if not isinstance(name, str) or not name or "." in name:
-            raise ValueError(f"a component cannot be named {name!r}: give it a text without dots")
+            raise ValueError(
+                f"invalid component name {name!r}; expected a non-empty text without dots"
+            )
     return dict(rubrics.items())
 
 
 def _weights(names: Sequence[str], weights: Sequence[float] | Mapping[str, float]) -> list[float]:
     if isinstance(weights, Mapping):
         if set(weights) != set(names):
-            raise ValueError(f"weights of {sorted(weights)}, and rubrics {sorted(names)}")
+            raise ValueError(f"weights {sorted(weights)} do not match rubrics {sorted(names)}")
         weights = [weights[name] for name in names]
     if len(weights) != len(names):
-        raise ValueError(f"the weights must match the rubrics: {len(weights)} and {len(names)}")
+        raise ValueError(
+            f"the weights must match the rubrics: {len(weights)} weights for {len(names)} rubrics"
+        )
     total = math.fsum(weights)
     if not abs(total - 1.0) <= WEIGHTS_TOLERANCE:
-        raise ValueError(f"the weights must sum to 1.0, and {list(weights)} sum to {total}")
+        raise ValueError(f"the weights must sum to 1.0, but {list(weights)} sum to {total}")
     return list(weights)

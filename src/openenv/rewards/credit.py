@@ -83,7 +83,7 @@ def resolve_credit(credit: str | Credit) -> Credit:
         close = difflib.get_close_matches(name, CREDITS, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         known = ", ".join(CREDITS)
-        raise ValueError(f"there is no credit assignment {credit!r}, but {known}{hint}")
+        raise ValueError(f"unknown credit assignment {credit!r}; expected one of {known}{hint}")
     return CREDITS[credit]
 
 
@@ -121,7 +121,7 @@ def group_advantages(
         ValueError: `size` is not positive, or the number of rewards is no multiple of it.
     """
     if size < 1 or len(rewards) % size:
-        raise ValueError(f"{len(rewards)} rewards are no groups of {size}")
+        raise ValueError(f"{len(rewards)} rewards cannot be split into groups of {size}")
     found: list[float] = []
     for at in range(0, len(rewards), size):
         group = rewards[at : at + size]

@@ -198,8 +198,8 @@ class EpisodeScorer:
         self._keep: Callable[[Any], Any] | None = getattr(scorer, "keep", None)
         self._trajectory: Trajectory[Any, Any] | None = None
         self._why_lost = "the episode was not seen from its reset"
-        self._ended: Trajectory[Any, Any] | None = None  # the latest that was to be scored
-        self._unscored = self._why_lost  # why it was not, where there is none
+        self._ended: Trajectory[Any, Any] | None = None  # the latest complete episode
+        self._unscored = self._why_lost  # the reason if there is none
 
     def begin(self, first: Any, task: Any = None) -> None:
         """Start recording a new episode with the observation of `reset`."""

@@ -25,8 +25,8 @@ __all__ = ["JudgeScore", "Judge", "LLMJudge", "find_score"]
 
 logger = logging.getLogger(__name__)
 
-QUOTED = 200  # characters of a reply that an error shows
-PASSING = (408, 409, 429)  # with these, and from 500 on, the same request may succeed later
+QUOTED = 200  # characters of a reply shown in an error
+PASSING = (408, 409, 429)  # with these and any 5xx, the same request may succeed later
 
 
 class Judge(Protocol):
@@ -114,7 +114,7 @@ class LLMJudge(Rubric):
             Unscored: The model failed, or its reply has no score.
         """
         prompt = render(self.prompt_template, action=action, observation=observation)
-        # Environments on several threads may share this, and forget what another has just seen.
+        # Environments on other threads may share the cache and evict the entry in between.
         with contextlib.suppress(KeyError):
             self._cache.move_to_end(prompt)
             return self._cache[prompt]
@@ -153,7 +153,7 @@ class LLMJudge(Rubric):
         found = self._found(reply) if isinstance(reply, str) else None
         if found is None:
             if self.default_score is None:
-                raise Unscored(f"the judge's reply tells no score: {_quoted(reply)}")
+                raise Unscored(f"the judge's reply contains no score: {_quoted(reply)}")
             found = JudgeScore(self.default_score)
         if not self.normalize:
             return found.value
@@ -165,7 +165,7 @@ class LLMJudge(Rubric):
         match = re.search(self.score_pattern, reply)
         if match is None:
             return None
-        with contextlib.suppress(ValueError, TypeError):  # no number; a group without a match
+        with contextlib.suppress(ValueError, TypeError):  # not a number, or a group without a match
             return JudgeScore(float(match[1] if match.re.groups else match[0]))
         return None
 
@@ -202,7 +202,7 @@ def _pattern(pattern: str | None) -> str | None:
     return None if pattern is None else re.compile(pattern).pattern
 
 
-# ------------------------------------------------------------------ the question
+# ------------------------------------------------------------------ prompts
 
 FIELDS = ("action", "observation")
 FIELD = re.compile(r"\{(?:action|observation)(?:[.\[][^{}]*)?(?:![rsa])?\}")
@@ -233,7 +233,7 @@ def _is_format(template: str) -> bool:
     return all(re.split(r"[.\[]", name, maxsplit=1)[0] in FIELDS for name in names)
 
 
-# ------------------------------------------------------------------ the score in a reply
+# ------------------------------------------------------------------ scores in replies
 
 NUMBER = r"[-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?"
 SCORE = (

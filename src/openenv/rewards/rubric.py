@@ -69,8 +69,8 @@ class Rubric(ABC):
     last_score: float | None = None
 
     def __init__(self) -> None:
-        # What it holds is made when it is first needed, so that subclasses may call this at any
-        # point of theirs, or forget to.
+        # Attributes are created on first use, so that subclasses may call this constructor late, or
+        # not at all.
         super().__init__()
 
     @cached_property
@@ -85,8 +85,8 @@ class Rubric(ABC):
     def _forward_pre_hooks(self) -> list[PreHook]:
         return []
 
-    # Parts of the score by name, "" for the rubric as a whole: those that the `forward` of a
-    # container tells, and those of the last evaluation.
+    # Parts of the score by name, "" for the whole rubric: those that the `forward` of a container
+    # sets, and those of the last evaluation.
     _parts: Mapping[str, float] = NO_PARTS
     _contributed: Mapping[str, float] = NO_PARTS
 
@@ -170,7 +170,7 @@ class Rubric(ABC):
         """Call a function before each evaluation, in order of registration."""
         self._forward_pre_hooks.append(hook)
 
-    # ------------------------------------------------------------------ what a score is made of
+    # ------------------------------------------------------------------ components
 
     def components(self) -> dict[str, float]:
         """Return the named parts that add up to `last_score`.
@@ -279,7 +279,7 @@ class Rubric(ABC):
                 child.load_state_dict(state[name])
 
 
-# ------------------------------------------------------------------ plain and awaited alike
+# ------------------------------------------------------------------ sync and async
 
 
 class _AwaitableScore(float):
@@ -329,7 +329,7 @@ async def _carry_on(steps: Steps[T], pending: Awaitable[Any]) -> T:
         while True:
             try:
                 outcome = await pending
-            except BaseException as error:  # noqa: PERF203  # whatever is awaited takes longer
+            except BaseException as error:  # noqa: PERF203  # negligible next to what is awaited
                 pending = steps.throw(error)
             else:
                 pending = steps.send(outcome)

@@ -17,7 +17,7 @@ __all__ = ["CodeMode"]
 
 RESULT = "__openenv_result__"
 
-# Run before and after the code: `result` is what the code has assigned, and nothing older.
+# Run before and after the code, so that `result` is a value that this code has assigned.
 BEFORE = "globals().pop('result', None)\nNone"
 AFTER = f"""
 if 'result' in globals():

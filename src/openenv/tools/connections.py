@@ -43,14 +43,14 @@ __all__ = [
 
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 
-# Of a list: a server that goes in circles is none that can be listed. All pages together take as
-# much as one message may.
+# Limits of a list, against servers whose pages never end. All pages together may be as large as one
+# message.
 MAX_PAGES, MAX_LISTED_BYTES = 1000, 64 * 2**20
 CLOSE_LIMIT_S, TELL_LIMIT_S = 10.0, 1.0
 INVALID_PARAMS = -32602  # of JSON-RPC
-# What the SDK says of a server that is no longer there, and servers of a session that is not.
+# Texts of errors for a lost connection (SDK) or an unknown session (servers).
 GONE = ("Connection closed", "Session terminated", "Session not found")
-SERVER_INFO = "io.modelcontextprotocol/serverInfo"  # which a server puts on each of its results
+SERVER_INFO = "io.modelcontextprotocol/serverInfo"  # added by servers to each result
 
 
 class ConnectionBroken(OpenEnvError, ConnectionError):
@@ -134,9 +134,9 @@ class _ListLimit:
         self._bytes += len(to_json(page))
         if self._pages >= MAX_PAGES or self._bytes > MAX_LISTED_BYTES:
             raise Refused(
-                f"the MCP server's answer to {self._method} has no end after {self._pages} pages, "
-                f"{self._bytes} bytes; at most {MAX_PAGES} pages and {MAX_LISTED_BYTES} bytes of "
-                "a list are taken"
+                f"the MCP server's answer to {self._method} does not end after {self._pages} "
+                f"pages, {self._bytes} bytes; at most {MAX_PAGES} pages and {MAX_LISTED_BYTES} "
+                "bytes of a list are read"
             )
 
 
@@ -179,7 +179,7 @@ class SDKClient:
         types: Any = declared
         params = types.CallToolRequestParams(name=name, arguments=arguments)
         request = types.ClientRequest(types.CallToolRequest(params=params))
-        number = self._client._request_id  # which the next request is given, before it is sent
+        number = self._client._request_id  # the id of the next request
         try:
             return await self._client.send_request(
                 request, types.CallToolResult, progress_callback=progress_callback
@@ -286,8 +286,7 @@ class MCPConnection:
             self._owner = asyncio.ensure_future(self._own(self._ready))
         if self._ready.get_loop() is not loop:
             raise ConnectionBroken(
-                f"{self._name} was connected to on another event loop, and is used from that one "
-                "only"
+                f"{self._name} belongs to another event loop and can only be used from that loop"
             )
         done, _ = await asyncio.wait([self._ready], timeout=self._connect_timeout_s)
         if not done:
@@ -320,9 +319,9 @@ class MCPConnection:
                 ready.exception()
             raise
         except Exception as error:
-            if not ready.done():  # and otherwise it broke as it was left
+            if not ready.done():  # otherwise the error arose while closing
                 ready.set_exception(error)
-                ready.exception()  # that nobody may have waited for
+                ready.exception()  # retrieved, since there may be no waiter
 
     @contextlib.contextmanager
     def _asking(self) -> Iterator[None]:
@@ -414,7 +413,7 @@ class MCPConnection:
             if loop.is_running():
                 elsewhere = asyncio.run_coroutine_threadsafe(self.aclose(), loop)
                 await asyncio.wrap_future(elsewhere)
-            return  # otherwise it ends with its loop
+            return  # otherwise the connection ends with its loop
         if ready.done():
             self._over.set()
         else:
@@ -424,7 +423,11 @@ class MCPConnection:
             task.cancel()
 
 
-OF_ONE_HOP = ("resultType", "ttlMs", "cacheScope")  # what a server says of its answer, not in it
+OF_ONE_HOP = (
+    "resultType",
+    "ttlMs",
+    "cacheScope",
+)  # about the answer as such, for the direct client only
 
 
 def _strip_hop_fields(result: dict[str, Any]) -> dict[str, Any]:

@@ -103,20 +103,20 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
     TOOL_TIMEOUT_S: ClassVar[float] = MCP_TOOL_CALL_TIMEOUT
     CODE_SANDBOX: ClassVar[str] = "namespaces"
 
-    # What is there also where a subclass does not call this constructor.
+    # Class attributes, so that subclasses need not call this constructor.
     mcp_server: Any = None
-    _mode: ServerMode | str | None = None  # that of its author, who may set it at any time
+    _mode: ServerMode | str | None = None  # set by the author, at any time
     _server_mode: ServerMode | None = None
     _mcp_tools: Any = None
     _has_let_go = False
     _own_tools: tuple[FunctionTool, ...] = ()
     _home: asyncio.AbstractEventLoop | None = None  # of the server
-    _own_loop: asyncio.AbstractEventLoop | None = None  # where there is no server
+    _own_loop: asyncio.AbstractEventLoop | None = None  # for calls without a server
     _own_client: Any = None
     _code: CodeMode | None = None
-    _coded: AbstractSet[str] = frozenset()  # the functions that are tools there
+    _coded: AbstractSet[str] = frozenset()  # names of the tools that the interpreter knows
     _own_state: State | None = None
-    _thread: asyncio.Future[Any] | None = None  # where a plain function is being called
+    _thread: asyncio.Future[Any] | None = None  # running call of a plain function
 
     def __init__(
         self,
@@ -132,9 +132,9 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
             self._mcp_tools = open_server_tools(mcp_server)
             for described in _run_on_new_loop(self._mcp_tools.known_tools()):
                 check_not_reserved(described["name"])
-        declared_tools(type(self))  # which raises for one that cannot be
+        declared_tools(type(self))  # raises for an invalid tool
 
-    # ------------------------------------------------------------------ what an author writes
+    # ------------------------------------------------------------------ for subclasses
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any) -> Any:
         """Begin an episode; by default reset the rubric and the call count."""
@@ -248,7 +248,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
         except Expired:
             why = f"{action.tool_name} took longer than {limit_s:g} s"
             if waited:
-                why += ", in which a call before it, whose time was up, still went on"
+                why += ", because an earlier call that timed out was still running"
             return _build_error(action, ToolErrorType.TIMEOUT, why)
         except asyncio.CancelledError:
             await self._thread_is_back()
@@ -292,7 +292,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
 
     def _has_come_back(self, thread: asyncio.Future[Any]) -> None:
         if not thread.cancelled():
-            thread.exception()  # for which nobody may wait any more
+            thread.exception()  # retrieved, since the caller may be gone
         if self._thread is thread:
             self._thread = None
 
@@ -313,7 +313,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
         self._home = asyncio.get_running_loop()
         cls = type(self)
         if cls.step is not MCPEnvironment.step and cls.step_async is MCPEnvironment.step_async:
-            # Its author has written `step`, and no `step_async`.
+            # The subclass overrides `step` but not `step_async`.
             return await asyncio.to_thread(self.step, action, timeout_s=timeout_s, **kwargs)
         return await self._stepped(action, timeout_s, kwargs)
 
@@ -359,11 +359,11 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
             return asyncio.run_coroutine_threadsafe(work, self._home).result()
         if self._own_loop is None:
             self._own_loop = asyncio.new_event_loop()
-            weakref.finalize(self, self._own_loop.close)  # of one that is dropped and not closed
+            weakref.finalize(self, self._own_loop.close)  # for an environment that is never closed
         loop = self._own_loop
         if here is None:
             return loop.run_until_complete(work)
-        # This thread runs another event loop, which one called from there cannot use.
+        # This thread runs another event loop, so a second one must run elsewhere.
         return _wait_on_thread(lambda: loop.run_until_complete(work))
 
     # ------------------------------------------------------------------ code mode
@@ -421,14 +421,14 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
         from openenv.tools.code import CodeMode
 
         functions = set(self._functions())
-        if self._code is not None and functions != self._coded:  # tools have come, or gone
+        if self._code is not None and functions != self._coded:  # tools were added or removed
             self._code.close()
         if self._code is None or self._code.is_over:
             self._code = CodeMode(self.get_callables(), self.CODE_SANDBOX)
             self._coded = functions
         return self._code
 
-    # ------------------------------------------------------------------ what its driver calls
+    # ------------------------------------------------------------------ for the runner
 
     def mcp_serve_in(self, mode: ServerMode) -> None:
         """Set the server's mode, which determines the tools that are offered."""
@@ -436,8 +436,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
 
     @property
     def _tools_mode(self) -> ServerMode:
-        """Return the mode that selects the tools: the server's production mode, else the author's.
-        """
+        """Return the mode that selects tools: the server's production mode, else the author's."""
         legal = [mode for mode in ServerMode if self._mode in (mode, mode.value)]
         if self._server_mode is ServerMode.PRODUCTION or not legal:
             return self._server_mode or ServerMode.SIMULATION

@@ -160,7 +160,7 @@ def check_not_reserved(name: str) -> None:
     if name in RESERVED_TOOL_NAMES:
         reserved = ", ".join(sorted(RESERVED_TOOL_NAMES))
         raise ValueError(
-            f"no tool may be called {name!r}: {reserved} are reserved for those who drive the "
+            f"no tool may be called {name!r}: {reserved} are reserved for clients that drive the "
             "environment, and no agent may reach them"
         )
 
@@ -307,7 +307,7 @@ class FunctionTool:
                 value, mode="json", by_alias=True, warnings="error", exclude=private_in(value)
             )
         except PydanticSerializationError as error:
-            why = f"{self.name} returned what its annotation does not say: {error}"
+            why = f"{self.name} returned a value that violates its annotation: {error}"
             raise InvalidReturnError(why) from error
 
 
@@ -328,13 +328,13 @@ def _arguments_model(
     for number, parameter in enumerate(parameters):
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
             raise TypeError(
-                f"tool {name!r}: an agent names its arguments, so {parameter} cannot be"
+                f"tool {name!r}: arguments are passed by name, so {parameter} is not possible"
             )
         if parameter.kind is parameter.VAR_KEYWORD:
             raise TypeError(
-                f"tool {name!r}: an agent has to know its arguments; write out {parameter}"
+                f"tool {name!r}: arguments must be declared; replace {parameter} by parameters"
             )
-        # Under another name, since a model has attributes of its own, such as `copy`.
+        # Renamed, since a model has attributes of its own, such as `copy`.
         inner = f"argument_{number}"
         names[inner] = parameter.name
         annotation = hints.get(parameter.name, Any)
@@ -361,7 +361,7 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
         return get_type_hints(function, include_extras=True)
     except NameError as error:
         raise TypeError(
-            f"tool {function!r}: {error}; its annotations have to be importable"
+            f"tool {function!r}: {error}; its annotations must be importable"
         ) from error
 
 

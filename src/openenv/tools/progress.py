@@ -10,7 +10,7 @@ __all__ = ["REPORTER", "report_progress"]
 
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 
-# Who wants to know, and the event loop of theirs; None where nobody does.
+# The callback for progress and its event loop; None if the agent did not ask for progress.
 REPORTER: contextvars.ContextVar[tuple[OnProgress, asyncio.AbstractEventLoop] | None] = (
     contextvars.ContextVar("openenv.tools.reporter", default=None)
 )

@@ -12,7 +12,7 @@ __all__ = ["ToolFormat", "render_tools"]
 
 ToolFormat = Literal["openai", "openai-responses", "anthropic", "mcp"]
 
-# What the interfaces take for a name; MCP also takes dots, and up to 128 characters.
+# Valid names for the APIs; MCP also accepts dots, and up to 128 characters.
 NAMES = {"openai": r"[A-Za-z0-9_-]{1,64}", "anthropic": r"[A-Za-z0-9_-]{1,128}"}
 
 
@@ -47,7 +47,7 @@ def _plain(tool: Tool | Mapping[str, Any]) -> dict[str, Any]:
         raise TypeError(f"expected a tool, with name and schema; got {tool!r:.100}")
     schema = tool.get("inputSchema") or tool.get("input_schema") or {}
     described = {"name": tool["name"], "description": tool.get("description") or ""}
-    # Chat templates and interfaces count on both.
+    # Chat templates and APIs rely on both keys.
     return {**described, "inputSchema": {"type": "object", "properties": {}, **schema}}
 
 
@@ -57,7 +57,7 @@ def _rendered(tool: dict[str, Any], format: ToolFormat) -> dict[str, Any]:
     name, description, schema = tool["name"], tool["description"], tool["inputSchema"]
     pattern = NAMES["anthropic" if format == "anthropic" else "openai"]
     if not re.fullmatch(pattern, name):
-        raise ValueError(f"the interface takes no tool called {name!r}: it must match {pattern}")
+        raise ValueError(f"the API does not accept a tool named {name!r}: it must match {pattern}")
     if format == "anthropic":
         return {"name": name, "description": description, "input_schema": schema}
     function = {"name": name, "description": description, "parameters": schema}

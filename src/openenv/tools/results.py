@@ -43,7 +43,7 @@ __all__ = [
     "without_numpy",
 ]
 
-# What marks a result whose value is no object, and stands under the key "result" therefore.
+# Marks a result whose value is no object and is therefore wrapped under the key "result".
 WRAPPED = {"fastmcp": {"wrap_result": True}}
 # In the ``_meta`` of a result: NaN and the infinities stand in its structured content as text.
 NOT_FINITE = "openenv/not_finite"

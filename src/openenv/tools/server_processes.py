@@ -42,9 +42,9 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RESET = "reset"  # a tool of this name begins an episode
-# What is taken of one server: so many tools, each of which takes so many bytes as JSON.
+# Limits per server: number of tools, and bytes of a tool's description as JSON.
 MAX_TOOLS, MAX_TOOL_BYTES = 1000, 2**16
-COURTESY = frozenset({"seed", "episode_id"})  # which every caller passes to whatever there is
+COURTESY = frozenset({"seed", "episode_id"})  # arguments that callers pass to any environment
 
 
 class WrappedServerGone(ConnectionBroken, Refused):
@@ -72,13 +72,13 @@ class WrappedServer:
         self._server: ServerTools | MCPConnection | None = None
         self._fate: str | None = None
         self._is_used = self._has_reset = False
-        self._is_given_up = False  # a call may still be running there
+        self._is_given_up = False  # an abandoned call may still be running
         self._has_warned = False
 
     def __str__(self) -> str:
         return f"the MCP server {self.name!r} ({self._source})"
 
-    # ------------------------------------------------------------------ its life
+    # ------------------------------------------------------------------ life cycle
 
     async def begin(self, arguments: Mapping[str, Any], timeout_s: float) -> tuple[Any, set[str]]:
         """Begin an episode with the server's reset tool, or with a fresh server.
@@ -108,7 +108,7 @@ class WrappedServer:
             return False
         try:
             return await self._tool_for_reset() is not None or not self._is_used
-        except Exception:  # whatever it is, a fresh server may not have it
+        except Exception:  # a fresh server may not have the problem
             return False
 
     async def _reset_by(self, name: str, passed: dict[str, Any], timeout_s: float) -> Any:
@@ -181,7 +181,7 @@ class WrappedServer:
         if server is not None:
             await server.aclose()
 
-    # ------------------------------------------------------------------ its tools
+    # ------------------------------------------------------------------ tools
 
     async def tools(self) -> list[dict[str, Any]]:
         """List the tools for agents, in MCP's form.
@@ -311,8 +311,8 @@ class WrappedServers:
                 name = f"{server.name}_{name}"
             if name in routes:
                 raise Refused(
-                    f"{server} and {routes[name][0]} both have a tool that would be called "
-                    f"{name!r}; give the servers other names"
+                    f"{server} and {routes[name][0]} both have a tool that would be named "
+                    f"{name!r}; rename one of the servers"
                 )
             routes[name] = (server, tool["name"])
             found.append({**tool, "name": name})

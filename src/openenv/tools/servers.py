@@ -100,7 +100,7 @@ class MCPConnections:
             ConnectionBroken: The connections have been closed.
         """
         if self._is_closed:
-            raise ConnectionBroken(f"{NAME} was let go of: the environment has been closed")
+            raise ConnectionBroken(f"{NAME} was released: the environment has been closed")
 
     def get(self) -> MCPConnection:
         """Return the connection of the running event loop.
@@ -134,7 +134,7 @@ class SDKTools:
         return _without_private(await self._connections.get().tools())
 
     async def known_tools(self) -> list[dict[str, Any]]:
-        # What the SDK calls lowlevel tells its tools to its clients only.
+        # A server of the SDK's lowlevel API lists its tools to clients only.
         if not inspect.iscoroutinefunction(getattr(self._server, "list_tools", None)):
             return []
         return _without_private([dump_model(tool) for tool in await self._server.list_tools()])
@@ -242,8 +242,8 @@ class FastMCPTools:
         from fastmcp.exceptions import ToolError, ValidationError
         from pydantic import ValidationError as PydanticValidationError
 
-        # What the server does beside running a function (its middleware, its context, spans) takes
-        # about 0.15 ms, and concerns nobody here.
+        # The server's call adds middleware, context and spans, which take about 0.15 ms and are not
+        # needed here.
         is_plain = type(tool).__name__ == "FunctionTool" and tool.timeout is None
         is_strict = getattr(self._server, "strict_input_validation", True)
         try:

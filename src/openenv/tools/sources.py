@@ -127,7 +127,7 @@ def read_sources(
             unique = f"{name}_{number}"
         found[unique] = one
     if not found:
-        raise ValueError("no MCP server is named; expected one at least")
+        raise ValueError("no MCP server given; expected at least one")
     return found
 
 
@@ -167,7 +167,7 @@ def _of_text(text: str, defaults: _Defaults) -> Source:
 
 def _program(command: Sequence[str], defaults: _Defaults) -> Program:
     if not command:
-        raise ValueError("a command line that is empty starts no MCP server")
+        raise ValueError("an empty command line starts no MCP server")
     return Program(tuple(command), defaults.env, defaults.cwd)
 
 
@@ -178,8 +178,8 @@ def _of_sequence(source: Sequence[Any], defaults: _Defaults) -> Iterable[tuple[s
     program = command.command[0]
     if "://" in program or (re.search(r"\s", program) and not os.path.exists(program)):
         raise ValueError(
-            f"a list of strings is the arguments of one program, and {redact(program)!r} is none; "
-            "several servers are a dict: {name: command line or URL}"
+            f"a list of strings is the command line of one program, but {redact(program)!r} is no "
+            "program; several servers are a dict: {name: command line or URL}"
         )
     return [_named(command)]
 
@@ -198,7 +198,7 @@ def _of_mapping(source: Mapping[str, Any], defaults: _Defaults) -> Iterable[tupl
             continue
         inner = [source for _, source in _read(one, defaults)]
         if len(inner) != 1:
-            raise ValueError(f"{name!r} is {len(inner)} servers; expected one for each name")
+            raise ValueError(f"{name!r} defines {len(inner)} servers; expected one per name")
         found.append((str(name), inner[0]))
     return found
 
@@ -230,7 +230,7 @@ def _of_entry(entry: Any, where: str, defaults: _Defaults) -> Source:
         raise ValueError(f"{where}: expected an object with a command or a url")
     kind = entry.get("type", entry.get("transport"))
     if kind == "sse":
-        raise ValueError(f"{where}: type 'sse' is not spoken; expected stdio or http")
+        raise ValueError(f"{where}: type 'sse' is not supported; expected stdio or http")
     if "url" in entry and "command" not in entry:
         headers = _texts(entry.get("headers", {}), f"{where}.headers")
         return Address(_text(entry["url"], f"{where}.url"), {**defaults.headers, **headers})
@@ -264,7 +264,7 @@ def _text(value: Any, where: str) -> str:
     def filled(match: re.Match[str]) -> str:
         found = os.environ.get(match["name"])
         if found is None and match["default"] is None:
-            raise ValueError(f"{where}: there is no environment variable {match['name']}")
+            raise ValueError(f"{where}: environment variable {match['name']} is not set")
         return (match["default"] or "")[2:] if found is None else found
 
     return _VARIABLE.sub(filled, value)
@@ -284,7 +284,7 @@ def _options(command: Sequence[str]) -> dict[str, str]:
 
 # ------------------------------------------------------------------ names
 
-# Programs that run others, whose names say nothing of the server.
+# Programs that start others, so that their names say nothing about the server.
 LAUNCHERS = re.compile(
     r"(npx(-cli\.js)?|npm|node|bunx?|deno|pnpm|uvx?|pipx|python[\d.]*|docker|podman|env|bash|sh|exec|run|tool)"
 )

@@ -37,15 +37,15 @@ __all__ = ["MCPServerProcess", "connect_address", "connect_process"]
 logger = logging.getLogger(__name__)
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
-KEPT_LINES, KEPT_CHARACTERS = 20, 500  # of what a process says beside the protocol, and of a line
-# What a process has to end in once its input is closed, and then once it was asked to.
+KEPT_LINES, KEPT_CHARACTERS = 20, 500  # kept of stderr: lines, and characters of a line
+# Grace periods: after closing the input, then after SIGTERM.
 EOF_GRACE_S, TERM_GRACE_S = 1.0, 2.0
 EVENTS = "text/event-stream"
 ENDS_OF_EVENTS = (b"\n\n", b"\r\n\r\n", b"\r\r")
-ENCODINGS = ("identity", "gzip", "deflate")  # that unpack to 1000 times what was read at most
+ENCODINGS = ("identity", "gzip", "deflate")  # unpack to at most 1000 times their size
 INTERNAL_ERROR = -32603  # of JSON-RPC
 
-# Codes of JSON-RPC by which a server says that it knows no handshake.
+# JSON-RPC codes of servers that do not support the handshake.
 NO_HANDSHAKE = (-32022, -32601)
 
 
@@ -104,7 +104,7 @@ class MCPServerProcess(PipedProcess):
         if opened is not None:
             await opened.aclose()
 
-    # ------------------------------------------------------------------ its life
+    # ------------------------------------------------------------------ life cycle
 
     def _started(self) -> subprocess.Popen[bytes]:
         from mcp.client.stdio import get_default_environment
@@ -130,14 +130,14 @@ class MCPServerProcess(PipedProcess):
         self._is_left = True
         await received.aclose()
         await sent.aclose()
-        await _cancel(sending)  # before its pipe is closed, whose number may be another's then
+        await _cancel(sending)  # first: after closing, the pipe's descriptor may be reused
         assert self._process is not None and self._process.stdin is not None
         self._process.stdin.close()
         if self._excess is None and not await self._ends_within(EOF_GRACE_S):
             self._signal(signal.SIGTERM)
             await self._ends_within(TERM_GRACE_S)
 
-    # ------------------------------------------------------------------ what it says
+    # ------------------------------------------------------------------ messages
 
     async def _receive(self, stdout: asyncio.StreamReader, to_client: Any) -> None:
         import anyio
@@ -153,7 +153,7 @@ class MCPServerProcess(PipedProcess):
                     self._note(f"(on stdout, and no JSON-RPC) {line.decode(errors='replace')}")
                     continue
                 with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
-                    await to_client.send(message)  # else it is being left
+                    await to_client.send(message)  # raised while the context is being left
             self._fell_silent = not self._is_left
 
     async def _line(self, stdout: asyncio.StreamReader) -> bytes:
@@ -167,7 +167,7 @@ class MCPServerProcess(PipedProcess):
         try:
             async for message in to_server:
                 await write_all(pipe, _encode(message.message) + b"\n")
-        except OSError:  # it takes no more; whoever waits for an answer is told so
+        except OSError:  # stdin is closed; end the stream so that callers get an error
             await to_client.aclose()
 
     def _note(self, line: str) -> None:
@@ -249,7 +249,7 @@ async def _http(url: str, headers: Mapping[str, str]) -> AsyncIterator[Any]:
     from mcp.client.streamable_http import streamable_http_client
     from mcp.shared._httpx_utils import create_mcp_http_client
 
-    # Version 2 has a limit of 1 MiB by itself, of events only. That of `_BoundedBody` replaces it.
+    # Version 2 limits events to 1 MiB; `_BoundedBody` replaces that limit.
     options: dict[str, Any] = {}
     if "max_sse_event_size" in inspect.signature(streamable_http_client).parameters:
         options["max_sse_event_size"] = None
@@ -301,7 +301,7 @@ class _BoundedBody:
         self._asked = response.request.content
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        if self._encoding not in ENCODINGS:  # others may unpack to any size at once
+        if self._encoding not in ENCODINGS:  # others may unpack to any size in one step
             await self.aclose()
             yield self._refusal(f"an answer in the encoding {self._encoding!r}, which is not read")
             return

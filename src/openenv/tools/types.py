@@ -42,11 +42,11 @@ __all__ = [
 ]
 
 RESERVED_TOOL_NAMES = frozenset({"reset", "step", "state", "close"})
-# The methods of the older JSON-RPC that are about sessions, beside those of `McpMethod`.
+# Session methods of the older JSON-RPC interface, in addition to those of `McpMethod`.
 CREATE, CLOSE = "openenv/session/create", "openenv/session/close"
-# Ours: gives a key by which an agent reaches the tools of a session; none where there are no keys.
+# Our own method: returns a key for an agent's access to a session's tools, if keys are in use.
 AGENT_KEY = "openenv/session/agent_key"
-# What it says of an environment that has no tools.
+# The answer for an environment without tools.
 NO_TOOLS = "Environment does not support MCP"
 
 

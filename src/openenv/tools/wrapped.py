@@ -294,7 +294,7 @@ def wrap(
             start_timeout_s=start_timeout_s,
         )
     )
-    # As if it were defined there, so that `openenv serve` finds it.
+    # As if defined in the caller's module, so that `openenv serve` finds it.
     made.__module__ = sys._getframe(1).f_globals.get("__name__", __name__)
     return made
 

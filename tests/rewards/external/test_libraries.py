@@ -125,7 +125,7 @@ def test_functions_are_given_what_they_name(verifiers: Any) -> None:
 def test_what_fails_in_verifiers_is_no_score(verifiers: Any) -> None:
     here = verifiers["here"]
     assert here["broken"].endswith("raised TaskError")
-    assert here["no answer"] == "the task has not what SumData wants: answer: Field required"
+    assert here["no answer"] == "the task lacks what SumData needs: answer: Field required"
     assert "finite" in here["infinite"]
 
 
@@ -184,7 +184,7 @@ def test_an_entry_that_is_none_is_no_score(reasoning_gym: Any) -> None:
 def test_what_is_no_dataset_or_option_is_refused(reasoning_gym: Any) -> None:
     name, option, late = reasoning_gym["here"]["refused"]
     assert "did you mean 'leg_counting'" in name
-    assert "legs" in option and "options are of a dataset that is named" in late
+    assert "legs" in option and "options need a dataset given by name" in late
 
 
 def test_no_text_is_run_that_is_not_guarded(reasoning_gym: Any) -> None:

@@ -145,7 +145,7 @@ def test_a_thread_that_takes_too_long_is_left_behind_and_holds_its_place() -> No
     try:
         assert "within 1 s" in refusal(scorer)
         began = time.monotonic()
-        assert "held by scoring that is overdue" in refusal(scorer)
+        assert "held by calls that exceeded their time limit" in refusal(scorer)
         assert time.monotonic() - began < 1.0
     finally:
         gate.set()
@@ -191,7 +191,7 @@ def test_a_scorer_that_swallows_its_cancellation_keeps_nobody_waiting(
 
     (late,), (refused,) = asyncio.run(ask())
     assert "within 0.02 s" in str(late)
-    assert "held by scoring that is overdue" in str(refused)
+    assert "held by calls that exceeded their time limit" in str(refused)
 
 
 def test_who_asks_can_be_cancelled_and_the_place_comes_free() -> None:

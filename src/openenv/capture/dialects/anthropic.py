@@ -39,7 +39,7 @@ _ERRORS = {
 }
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _SAME = ("model", "temperature", "top_p", "top_k", "max_tokens")
-_REASONING = ("reasoning_content", "reasoning")  # what servers call it
+_REASONING = ("reasoning_content", "reasoning")  # names of the field on various servers
 
 
 class Anthropic(Dialect):
@@ -143,13 +143,13 @@ def _part(block: Mapping[str, Any]) -> dict[str, Any]:
         return {"type": "image_url", "image_url": {"url": source.get("url")}}
     if kind == "document" and source.get("type") == "text":
         return {"type": "text", "text": source.get("data") or ""}
-    raise UnsupportedRequest(f"a block of type {kind!r} cannot be put to a model of OpenAI's form")
+    raise UnsupportedRequest(f"a block of type {kind!r} cannot be converted to chat completions")
 
 
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     if tool.get("type") not in (None, "custom"):
         raise UnsupportedRequest(
-            f"the tool {tool.get('name')!r} is one that Anthropic's servers carry out "
+            f"the tool {tool.get('name')!r} runs on Anthropic's servers "
             f"({tool['type']}): take it out of the agent's tools"
         )
     function = {"name": tool.get("name"), "parameters": tool.get("input_schema") or {}}

@@ -98,7 +98,7 @@ def encode_event(data: Mapping[str, Any], event: str | None = None) -> str:
     head = "" if event is None else f"event: {event}\n"
     try:
         told = to_json(data).decode()
-    except ValueError:  # half a pair of surrogates
+    except ValueError:  # a lone surrogate
         told = json.dumps(data)
     return f"{head}data: {told}\n\n"
 

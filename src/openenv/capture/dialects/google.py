@@ -59,7 +59,7 @@ class Google(Dialect):
         system = body.get("systemInstruction") or body.get("system_instruction") or {}
         if parts := system.get("parts"):
             messages.append({"role": "system", "content": build_content(_parts(parts))})
-        open_calls: list[tuple[str, str]] = []  # by name and id, not answered yet
+        open_calls: list[tuple[str, str]] = []  # name and id of unanswered calls
         for content in contents:
             messages += _to_messages(content, open_calls)
         config = body.get("generationConfig") or {}
@@ -146,15 +146,15 @@ def _part(part: Mapping[str, Any]) -> dict[str, Any]:
     if str(data.get("mimeType", "")).startswith("image/"):
         url = f"data:{data['mimeType']};base64,{data.get('data')}"
         return {"type": "image_url", "image_url": {"url": url}}
-    raise UnsupportedRequest(f"a part with {', '.join(part)} cannot be put to a model of chat")
+    raise UnsupportedRequest(
+        f"a part with {', '.join(part)} cannot be converted to chat completions"
+    )
 
 
 def _tools(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     declared = given.get("functionDeclarations") or given.get("function_declarations")
     if declared is None:
-        raise UnsupportedRequest(
-            f"the tool {', '.join(given)} is one that Google's servers carry out"
-        )
+        raise UnsupportedRequest(f"the tool {', '.join(given)} runs on Google's servers")
     for one in declared:
         schema = one.get("parametersJsonSchema") or one.get("parameters") or {"type": "object"}
         function = {"name": one.get("name"), "parameters": _schema(schema)}

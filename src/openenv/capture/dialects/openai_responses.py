@@ -96,7 +96,7 @@ def _messages(given: Any) -> list[dict[str, Any]]:
             told = (
                 content if isinstance(content, str) else build_content([_part(p) for p in content])
             )
-            role = item.get("role", "user")  # few templates know a developer
+            role = item.get("role", "user")  # few chat templates have the role developer
             messages.append({"role": "system" if role == "developer" else role, "content": told})
         elif kind == "function_call":
             function = {"name": item["name"], "arguments": item.get("arguments") or ""}
@@ -110,7 +110,9 @@ def _messages(given: Any) -> list[dict[str, Any]]:
             if thought := extract_text(item.get("content")) or extract_text(item.get("summary")):
                 _assistant_message(messages, anew=True)["reasoning_content"] = thought
         else:
-            raise UnsupportedRequest(f"an item of type {kind!r} cannot be put to a model of chat")
+            raise UnsupportedRequest(
+                f"an item of type {kind!r} cannot be converted to chat completions"
+            )
     return messages
 
 
@@ -141,13 +143,13 @@ def _part(part: Mapping[str, Any]) -> dict[str, Any]:
         return {"type": "text", "text": part.get("text") or ""}
     if kind == "input_image" and part.get("image_url"):
         return {"type": "image_url", "image_url": {"url": part["image_url"]}}
-    raise UnsupportedRequest(f"a content of type {kind!r} cannot be put to a model of chat")
+    raise UnsupportedRequest(f"a content of type {kind!r} cannot be converted to chat completions")
 
 
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     if tool.get("type") != "function":
         raise UnsupportedRequest(
-            f"the tool of type {tool.get('type')!r} is one that OpenAI's servers carry out: take "
+            f"the tool of type {tool.get('type')!r} runs on OpenAI's servers: take "
             f"it out of the agent's tools"
         )
     names = ("name", "description", "parameters", "strict")
@@ -288,7 +290,9 @@ class ResponsesEvents(EventStream):
 
     def error(self, message: str) -> str:
         told = {"code": "server_error", "message": message, "param": None}
-        return self._event("error", error=told, **told)  # by `error` its SDK raises
+        return self._event(
+            "error", error=told, **told
+        )  # the SDK raises for an event of the type `error`
 
     def _begin(self, chunk: Mapping[str, Any]) -> str:
         self.id = self.answer_id = _id(chunk)

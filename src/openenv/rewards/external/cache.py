@@ -100,7 +100,7 @@ class DirectoryCache:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:  # `Unscored` is a ValueError
-            logger.warning("%s cannot be read, and is written anew: %s", file, error)
+            logger.warning("%s cannot be read and will be rewritten: %s", file, error)
             return None
 
     def put(self, key: str, score: Score) -> None:
@@ -109,7 +109,7 @@ class DirectoryCache:
         data = {"key": key, "value": score.value, "components": parts, "step_rewards": shares}
         try:
             self._write(self._file(key), json.dumps(data))
-        except OSError as error:  # a full disk costs no more than scoring it again
+        except OSError as error:  # without a cache the episode is scored again
             logger.warning("a score could not be kept: %s", error)
 
     def _write(self, file: Path, text: str) -> None:

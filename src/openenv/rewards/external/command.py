@@ -69,9 +69,9 @@ class CommandScorer:
         if not command:
             raise ValueError("expected a program and its arguments, got nothing")
         if files and sandbox is None:
-            raise ValueError("files are put into a sandbox; give one: sandbox=Sandbox")
+            raise ValueError("files need a sandbox: pass sandbox=Sandbox")
         if sandbox is None and shutil.which(command[0]) is None:
-            raise ValueError(f"there is no program {command[0]!r} that can be run")
+            raise ValueError(f"no executable program {command[0]!r}")
         self.command = list(command)
         self.name = Path(self.command[0]).name
         self.identity = identity_with(
@@ -130,7 +130,7 @@ def _digest(
     return digest.hexdigest()
 
 
-# ------------------------------------------------------------------ running it
+# ------------------------------------------------------------------ runs
 
 
 class _ProgramRun:
@@ -189,7 +189,7 @@ class _ProgramRun:
             while selector.get_map():
                 if why := self._why_to_end(deadline):
                     return why
-                # Whoever it has started may hold its output open; that it is over itself counts.
+                # A child process may hold the output open; only the program's own end counts.
                 is_over = _has_exited(process)
                 ready = selector.select(0 if is_over else LOOK_EVERY_S)
                 for key, _ in ready:
@@ -233,7 +233,7 @@ def _has_exited(process: subprocess.Popen[bytes]) -> bool:
 
     An unreaped process keeps its id, and so the id of its group, from being given to another.
     """
-    if sys.platform == "darwin" or sys.platform == "win32":  # which have no `waitid`
+    if sys.platform == "darwin" or sys.platform == "win32":  # without `waitid`
         return process.poll() is not None
     how = os.WEXITED | os.WNOHANG | os.WNOWAIT
     return os.waitid(os.P_PID, process.pid, how) is not None
@@ -331,7 +331,7 @@ def command_scorer(
     )
 
 
-# ------------------------------------------------------------------ the other way
+# ------------------------------------------------------------------ the reverse direction
 
 
 def score_stdin(scorer: TrajectoryScorer) -> None:

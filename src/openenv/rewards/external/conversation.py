@@ -37,7 +37,7 @@ Message = dict[str, Any]
 
 ASSISTANT = "assistant"
 
-# What an observation holds beside what is shown.
+# Fields of an observation that are not shown to the agent.
 NOT_SHOWN = ("done", "truncated", "reward", "reward_info", "metadata", "info")
 
 
@@ -117,7 +117,7 @@ def last_text(messages: Sequence[Message]) -> str:
     for message in reversed(messages):
         if message.get("role") == ASSISTANT:
             return text_of(message)
-    raise Unscored("the agent has not said anything")
+    raise Unscored("the agent has no message")
 
 
 def text_of(message: Mapping[str, Any]) -> str:
@@ -267,7 +267,7 @@ def from_messages(
         else:
             (steps[-1][1] if steps else first).messages.append(message)
     if not steps:
-        raise Unscored("the agent has not said anything")
+        raise Unscored("the agent has no message")
     steps[-1][1].done = True
     return Trajectory(steps, first=first, rewards=[None] * len(steps), task=task)
 

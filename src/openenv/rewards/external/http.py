@@ -49,7 +49,7 @@ class HTTPScorer:
         self._path = parts._replace(scheme="", netloc="", fragment="").geturl() or "/"
         self._ca_file = ca_file
         if parts.scheme == "https":
-            client_context(ca_file)  # certificates that cannot be used are refused at once
+            client_context(ca_file)  # fail early on unusable certificates
         self._max_bytes = max_bytes
         self._messages = messages
 
@@ -73,8 +73,8 @@ class HTTPScorer:
         return read_response(answer, len(trajectory))
 
     async def _answer(self, request: bytes) -> bytes:
-        # One client a call: connections belong to one event loop, and this object to none. The time
-        # of the whole answer is limited, and not that of each part.
+        # One client per call: connections belong to an event loop, and this object does not. The
+        # time limit is for the whole answer, not for each part.
         client = HTTPClient(self._origin, timeout_s=None, ca_file=self._ca_file)
         try:
             async with client.request("POST", self._path, self._headers, request) as answer:
@@ -137,7 +137,7 @@ def http_scorer(
     return HTTPScorer(url, timeout_s, headers or {}, ca_file, max_bytes, messages)
 
 
-# ------------------------------------------------------------------ the other way
+# ------------------------------------------------------------------ the reverse direction
 
 
 Receive = Callable[[], Awaitable[Any]]

@@ -216,7 +216,7 @@ def _arguments(function: Mapping[str, Any]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {"arguments": arguments}
 
 
-# ------------------------------------------------------------------ the other way
+# ------------------------------------------------------------------ the reverse direction
 
 
 def to_inspect(
@@ -250,7 +250,7 @@ def to_inspect(
         async def score(state: Any, target: Any) -> Any:
             found = await _scored(scorer, episode, state, target)
             if found.value is None:
-                why = found.unscored or "the scorer had nothing to say"
+                why = found.unscored or "the scorer had nothing to score"
                 return library.Score.unscored(reason="scoring_failed", explanation=why)
             metadata = {"components": dict(found.components)} if found.components else None
             answer = state.output.completion

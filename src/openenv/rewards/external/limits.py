@@ -50,7 +50,7 @@ BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
 _Work = asyncio.Future[Any] | concurrent.futures.Future[Any]
 
 LONGEST_CHAIN = 10
-END_GRACE_S = 1.0  # for a coroutine that was cancelled
+END_GRACE_S = 1.0  # for a cancelled coroutine
 
 
 class _ScoringAbandoned(Exception):
@@ -147,7 +147,7 @@ class ScoringSlots:
 
     def _stuck(self) -> Unscored:
         held = "the only place is" if self.count == 1 else f"all {self.count} places are"
-        return Unscored(f"{held} held by scoring that is overdue and cannot be ended")
+        return Unscored(f"{held} held by calls that exceeded their time limit and cannot be ended")
 
 
 class BoundedScorer:
@@ -218,7 +218,7 @@ class BoundedScorer:
             return None
         try:
             return cache_key(self._kept_as, trajectory)
-        except Unscored as error:  # which says nothing of whether it can be scored
+        except Unscored as error:  # the episode may still be scorable
             logger.warning("a score is not kept: %s", error)
             return None
 
@@ -247,7 +247,7 @@ class BoundedScorer:
     def _why(self, error: Exception) -> Score:
         return score_of_failure(error, f"the scorer {self.name}")
 
-    # ------------------------------------------------------------------ once for all who ask
+    # ------------------------------------------------------------------ shared results
 
     async def _once(self, key: str, trajectory: Trajectory[Any, Any]) -> Score:
         """Return the cached score, or compute a score that all concurrent callers share."""
@@ -256,7 +256,7 @@ class BoundedScorer:
                 running = self._running.get(key)
                 mine = concurrent.futures.Future[Score]()
                 if running is None:
-                    mine.set_running_or_notify_cancel()  # so that nobody who waits can cancel it
+                    mine.set_running_or_notify_cancel()  # so that waiters cannot cancel it
                     self._running[key] = mine
             if running is None:
                 return await self._leading(key, trajectory, mine)
@@ -342,7 +342,7 @@ class BoundedScorer:
             raise
         try:
             work = begin()
-        except BaseException:  # there are too many threads, say
+        except BaseException:  # for example, no thread can be started
             self._slots.release()
             raise
         return await self._waited_for(work)
@@ -381,7 +381,7 @@ class BoundedScorer:
 
         def is_over(done: Any) -> None:
             if not done.cancelled():
-                done.exception()  # nobody is going to ask for it
+                done.exception()  # retrieved, since nothing else will
             self._slots.be_over() if is_overdue else self._slots.release()
 
         work.add_done_callback(is_over)
@@ -471,8 +471,8 @@ def bounded(
     kept = open_cache(cache)
     if identity is None and kept is not None and not isinstance(kept, MemoryCache):
         raise ValueError(
-            f"nobody can tell what identifies the scorer {name_of(scorer)}, by which scores are "
-            "kept: give identity=, a text that changes when it scores in another way"
+            f"the scorer {name_of(scorer)} has no identity, under which scores are "
+            "cached on disk: pass identity=, a text that changes when it scores differently"
         )
     slots = ScoringSlots(min(concurrency, getattr(scorer, "max_concurrency", concurrency)))
     return BoundedScorer(scorer, timeout_s, retries, slots, kept, identity, retry_on)

@@ -71,7 +71,7 @@ def entry_of(trajectory: Trajectory[Any, Any]) -> dict[str, Any]:
 class ReasoningGymScorer:
     """A dataset of Reasoning Gym as a trajectory scorer; made by `from_reasoning_gym`."""
 
-    max_concurrency = 1  # a dataset is nothing that threads may share
+    max_concurrency = 1  # datasets are not thread-safe
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ def from_reasoning_gym(
     if isinstance(dataset, str):
         dataset = _made(reasoning_gym, dataset, config)
     elif config:
-        raise ValueError(f"{', '.join(config)}: options are of a dataset that is named")
+        raise ValueError(f"{', '.join(config)}: options need a dataset given by name")
     if not may_evaluate:
         for one in _parts(dataset):
             _check_guarded(one)
@@ -175,7 +175,7 @@ def _version() -> str:
     return version("reasoning-gym")
 
 
-# ------------------------------------------------------------------ text that would be run
+# ------------------------------------------------------------------ datasets that evaluate text
 
 
 def _parts(dataset: Any) -> Iterator[Any]:
@@ -235,7 +235,7 @@ def _names_in(code: types.CodeType) -> Iterator[str]:
             yield from _names_in(constant)
 
 
-# ------------------------------------------------------------------ the other way
+# ------------------------------------------------------------------ the reverse direction
 
 
 def to_reasoning_gym(
@@ -262,7 +262,7 @@ def to_reasoning_gym(
         task = task_from_row(entry["question"], with_fields(dict(entry)))
         score = result_of(score_now(scorer, episode(entry["question"], answer or "", task=task)))
         if score.value is None:
-            raise Unscored("the scorer had nothing to say")
+            raise Unscored("the scorer had nothing to score")
         return float(score.value)
 
     other = copy.copy(dataset)

@@ -39,16 +39,16 @@ class RubricScorer:
             Exception: Any other error of the rubric.
         """
         if isinstance(self.rubric, type):
-            return await _Replay(self.rubric(), trajectory).score()
+            return await _RubricReplay(self.rubric(), trajectory).score()
         await self._turns.acquire()
-        play = _Replay(self.rubric, trajectory)
+        play = _RubricReplay(self.rubric, trajectory)
         try:
             return await play.score()
         finally:
             play.when_over(self._turns.release)
 
 
-class _Replay:
+class _RubricReplay:
     """A replay of a recorded episode to a rubric."""
 
     def __init__(self, rubric: Any, trajectory: Trajectory[Any, Any]) -> None:

@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 MAX_REASON = 500
 
-# Answers of a server that is busy, or was not ready (RFC 9110, RFC 6585; 529 is Anthropic's).
+# Status codes of busy or unready servers (RFC 9110, RFC 6585; 529 is Anthropic's).
 TEMPORARY_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 
 
@@ -65,7 +65,7 @@ class TemporarilyUnscored(Unscored):
         super().__init__(message)
 
 
-# ------------------------------------------------------------------ what comes of it
+# ------------------------------------------------------------------ results
 
 
 def make_score(
@@ -134,12 +134,12 @@ def add_weighted(
     return make_score(math.fsum(components.values()), components if len(parts) > 1 else None)
 
 
-# ------------------------------------------------------------------ calling it
+# ------------------------------------------------------------------ calls
 
 
 def is_coroutine_function(scorer: Any) -> bool:
     """Return whether calling the scorer gives an awaitable."""
-    call = getattr(scorer, "__call__", None)  # noqa: B004  # of an instance, the method of its class
+    call = getattr(scorer, "__call__", None)  # noqa: B004  # the method of an instance's class
     return inspect.iscoroutinefunction(scorer) or inspect.iscoroutinefunction(call)
 
 
@@ -151,7 +151,7 @@ def on_thread(function: Callable[..., T], *arguments: Any) -> concurrent.futures
     def work() -> None:
         try:
             found = function(*arguments)
-        except StopIteration as error:  # which no future of asyncio may hold
+        except StopIteration as error:  # asyncio futures do not accept it
             future.set_exception(RuntimeError(f"StopIteration: {error}"))
         except BaseException as error:
             future.set_exception(error)
@@ -197,7 +197,7 @@ async def score_now(scorer: TrajectoryScorer, trajectory: Trajectory[Any, Any]) 
     return score
 
 
-# ------------------------------------------------------------------ what identifies it
+# ------------------------------------------------------------------ names and identities
 
 
 def name_of(scorer: Any) -> str:
@@ -275,9 +275,9 @@ def to_json_value(value: Any) -> Any:
 
 
 def _of_array(value: Any) -> Any:
-    if hasattr(value, "tolist"):  # of NumPy, or a tensor
+    if hasattr(value, "tolist"):  # a NumPy array or a tensor
         return value.tolist()
-    raise ValueError(f"there is no JSON of {type(value).__name__}")
+    raise ValueError(f"{type(value).__name__} has no JSON form")
 
 
 def canonical_json(data: Any) -> bytes:

@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 RewardFunction = Callable[..., Any]
 
-# What TRL passes beside the columns of the dataset, and what it is where there is no trainer.
+# Arguments that TRL passes in addition to the columns, with their values without a trainer.
 OF_TRAINER: dict[str, Any] = {"trainer_state": None, "log_extra": None, "log_metric": None}
 
 
@@ -184,7 +184,7 @@ def _accepted(name: str, function: RewardFunction, batch: dict[str, list[Any]]) 
     """Return the columns that a function takes."""
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # it is not written in Python
+    except (TypeError, ValueError):  # no signature: not written in Python
         return {**batch, **OF_TRAINER}
     given = {**OF_TRAINER, **batch}
     wanted = [one for one in parameters if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]
@@ -204,7 +204,7 @@ def _added(parts: dict[str, float | None], weights: Mapping[str, float]) -> Scor
         return Score(unscored=str(error))
 
 
-# ------------------------------------------------------------------ the other way
+# ------------------------------------------------------------------ the reverse direction
 
 
 def to_trl(
@@ -229,7 +229,7 @@ def to_trl(
         episode: Makes an episode from a prompt, a completion and the keyword ``task``.
     """
 
-    if not isinstance(scorer, BoundedScorer):  # else its limits hold
+    if not isinstance(scorer, BoundedScorer):  # otherwise keep its limits
         many = CONCURRENCY if is_coroutine_function(scorer) else 1
         scorer = bounded(scorer, timeout_s=None, retries=0, concurrency=many)
     limited = scorer

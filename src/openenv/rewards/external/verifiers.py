@@ -35,7 +35,7 @@ from openenv.rewards.external.scorers import make_score, name_of, score_now
 __all__ = ["VerifiersScorer", "from_verifiers", "to_verifiers"]
 
 AGENT = "openenv"
-# What a task's data are made of, beside what a taskset adds; the rest is of its infrastructure.
+# Fields of a task's data that describe the task; the others belong to the infrastructure.
 DATA = {"id", "name", "description", "prompt", "system_prompt"}
 
 
@@ -115,7 +115,7 @@ def from_verifiers(
     return VerifiersScorer(sources, data, messages)
 
 
-# ------------------------------------------------------------------ what scores
+# ------------------------------------------------------------------ sources of rewards
 
 
 def _check(vf: Any, source: Any) -> None:
@@ -132,7 +132,7 @@ def _check(vf: Any, source: Any) -> None:
         wanted = inspect.signature(function).parameters.get("runtime")
         if wanted is not None and wanted.default is wanted.empty:
             name = getattr(function, "__name__", function)
-            raise ValueError(f"{name} needs a runtime, and there is none after an episode")
+            raise ValueError(f"{name} needs a runtime, which does not exist after an episode")
 
 
 def _rewards_of(task: Any) -> list[Any]:
@@ -164,7 +164,7 @@ def _task(vf: Any, source: Any, known: Mapping[str, Any]) -> Any:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-        raise Unscored(f"the task has not what {model.__name__} wants: {what}") from error
+        raise Unscored(f"the task lacks what {model.__name__} needs: {what}") from error
 
 
 def _prompt(vf: Any, prompt: Any) -> Any:
@@ -213,7 +213,9 @@ async def _called(
     named = [one for one in parameters if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]
     missing = [one.name for one in named if one.default is one.empty and one.name not in available]
     if missing:
-        raise Unscored(f"{function.__name__} takes {', '.join(missing)}, which the task has not")
+        raise Unscored(
+            f"{function.__name__} takes {', '.join(missing)}, which the task does not have"
+        )
     takes_all = any(one.kind == one.VAR_KEYWORD for one in parameters)
     names = available if takes_all else [one.name for one in named if one.name in available]
     outcome = function(**{name: available[name] for name in names})
@@ -273,7 +275,7 @@ def _calls(vf: Any, message: Message) -> list[Any] | None:
     return made or None
 
 
-# ------------------------------------------------------------------ the other way
+# ------------------------------------------------------------------ the reverse direction
 
 
 def to_verifiers(
@@ -307,7 +309,7 @@ def to_verifiers(
     async def reward(self: Any = None, task: Any = None, trace: Any = None) -> float:
         found = await score_now(scorer, _episode(episode, task, trace))
         if found.value is None:
-            raise Unscored(f"{reward.__name__} had nothing to say")
+            raise Unscored(f"{reward.__name__} had nothing to score")
         return found.value
 
     reward.__name__ = reward.__qualname__ = name or name_of(scorer).rpartition(".")[2]

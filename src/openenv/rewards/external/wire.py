@@ -111,9 +111,9 @@ def read_response(data: bytes, steps: int) -> Score:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "answer"
-        raise Unscored(f"the answer is none: {where}: {first['msg']}") from error
+        raise Unscored(f"the answer is invalid: {where}: {first['msg']}") from error
     except ValueError as error:
-        raise Unscored(f"the answer is no JSON: {error}: {data[:80]!r}") from error
+        raise Unscored(f"the answer is not JSON: {error}: {data[:80]!r}") from error
     if answer.unscored:
         raise Unscored(answer.unscored[:500])
     score = make_score(answer.reward, answer.components, answer.step_rewards)

@@ -176,7 +176,7 @@ class LLMClient(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} does not support tool calling")
 
-    async def aclose(self) -> None:  # noqa: B027  # one without connections has nothing to do
+    async def aclose(self) -> None:  # noqa: B027  # nothing to do without connections
         """Close the connections opened by this event loop. The client stays usable."""
 
     async def __aenter__(self) -> Self:
@@ -200,7 +200,7 @@ def url_of(endpoint: str, port: int | None) -> str:
     if port is not None and (not isinstance(port, int) or not 1 <= port <= 65535):
         raise _invalid(endpoint, f"port={port!r}; expected one from 1 to 65535")
     if None not in (url.port, port) and url.port != port:
-        raise _invalid(endpoint, f"it says port {url.port}, and port={port} contradicts it")
+        raise _invalid(endpoint, f"its port {url.port} contradicts port={port}")
     netloc = url.netloc if port is None or url.port is not None else f"{url.netloc}:{port}"
     return urlunsplit((url.scheme, netloc, url.path.rstrip("/"), "", ""))
 
@@ -214,19 +214,19 @@ def _read(endpoint: str) -> SplitResult:
     if url.scheme not in ("http", "https"):
         raise _invalid(endpoint, "expected an http:// or https:// URL")
     if "@" in url.netloc:
-        raise _invalid(endpoint, "it holds credentials; give the key as api_key")
+        raise _invalid(endpoint, "it contains credentials; pass the key as api_key")
     if not url.hostname:
         raise _invalid(endpoint, "it names no host")
     if url.query or url.fragment:
-        raise _invalid(endpoint, "a query or a fragment means nothing here")
+        raise _invalid(endpoint, "it must have no query or fragment")
     if url.netloc.endswith(":") or port == 0:
-        raise _invalid(endpoint, "its port is empty, or 0")
+        raise _invalid(endpoint, "its port is empty or 0")
     return url
 
 
 def _invalid(endpoint: str, why: str) -> ValueError:
     shown = endpoint
-    if "@" in endpoint:  # whatever stands before it may be a secret
+    if "@" in endpoint:  # the part before it may be a secret
         scheme, slashes, rest = endpoint.rpartition("://")
         shown = f"{scheme}{slashes}***@{rest.rpartition('@')[2]}"
     return ValueError(f"endpoint {shown!r}: {why}")
