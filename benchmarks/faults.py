@@ -18,7 +18,7 @@ from support.commands import environ  # noqa: E402
 
 PAGE = ROOT / "docs" / "concepts" / "guarantees.md"
 BEGIN, END = "<!-- faults -->", "<!-- end of faults -->"
-HEAD = "| client and server | schedules | right | lost, with an error | wrong, in silence |"
+HEAD = "| client and server | schedules | right | lost, with an error | wrong, without an error |"
 
 
 def measured(count: int, seed: int) -> dict[str, dict[str, Any]]:
