@@ -185,6 +185,6 @@ def _locked_version(environment: Path) -> str | None:
 
 
 def _series(number: str) -> str:
-    """Return a version's compatibility series: ``0.11`` of ``0.11.0.dev0``, ``1`` of ``1.4``."""
+    """Return a version's compatibility series: ``0.5`` of ``0.5.2.dev0``, ``1`` of ``1.4``."""
     found = re.match(r"(0\.\d+|\d+)", number)
     return found[1] if found else number
