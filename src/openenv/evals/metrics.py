@@ -191,7 +191,7 @@ class Evaluation(StoredFigures):
     )
     threshold: float = Field(description="A sample is solved from this reward on.")
     threshold_from: str = Field(default="", description="Where the threshold comes from.")
-    unscored_policy: Unscored = "skip"  # what results of old, which leave it out, were made by
+    unscored_policy: Unscored = "skip"  # the rule of older results, which do not name it
     lowest: float | None = Field(
         default=None,
         description="What samples count as that the policy gave up, unless another range of "

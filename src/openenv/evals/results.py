@@ -157,7 +157,7 @@ def stored_rules(path: str | os.PathLike[str]) -> dict[str, Any]:
         return _rules_of(path)
     beside = path.with_name(RESULT)
     if path.name == ROLLOUTS and beside.is_file():
-        with contextlib.suppress(EvaluationError):  # whoever names the rollouts can do without it
+        with contextlib.suppress(EvaluationError):  # the rollouts can be evaluated without it
             return _rules_of(beside)
     return {}
 

@@ -324,9 +324,9 @@ _JSON = (
     *("task", "first", "metadata", "steps", "messages", "components", "refused", "failures"),
     "usage",
 )
-_LATER = ("reward_range", "reward_unfinished")  # which tables of old have no columns for
+_LATER = ("reward_range", "reward_unfinished")  # older tables have no columns for these
 _EXTRA = "extra"
-# Read from the others, for whoever looks at the table; they are not read back.
+# Derived from other fields for readers of the table; these columns are not read back.
 _USAGE = ("model_calls", "prompt_tokens", "completion_tokens", "seconds")
 _STEPS = "num_steps"
 

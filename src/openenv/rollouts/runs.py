@@ -359,7 +359,7 @@ class RolloutRunner:
         self._opening = self._open = 0
         self._has_opened = self._is_queued = self._is_long = False
         self._alive_at, self._told_of_retry_at = time.monotonic(), -math.inf
-        self._terms: EpisodeConfig | None = None
+        self._config: EpisodeConfig | None = None
         self._learning = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
         self._spent: RolloutsFailed | None = None
@@ -559,10 +559,10 @@ class RolloutRunner:
     async def _learn(self, session: Any) -> None:
         """Find out how an agent acts in the environment, if the policy asks."""
         async with self._learning:
-            if self._terms is None:
+            if self._config is None:
                 needed = self._policy.needs_interface
                 interface = await self._source.interface(session) if needed else None
-                self._terms = EpisodeConfig(
+                self._config = EpisodeConfig(
                     self._policy,
                     self._options.limits,
                     self._scoring,
@@ -632,11 +632,11 @@ class RolloutRunner:
 
     async def _attempt(self, session: Any, job: RolloutJob, *, is_fresh: bool) -> bool:
         """Play an episode; return whether the session may be used again."""
-        assert self._terms is not None
+        assert self._config is not None
         ticket = await self._pace.enter()
         try:
             press = partial(self._pace.press, ticket)
-            done, plays_on = await self._source.play(session, job, self._terms, press)
+            done, plays_on = await self._source.play(session, job, self._config, press)
         except AttemptFailed as failure:
             if (why := pressure(failure.cause)) is not None:
                 self._pace.press(ticket, why)
