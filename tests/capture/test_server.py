@@ -239,7 +239,7 @@ def test_an_agent_that_hangs_up_amid_a_stream_leaves_a_failure_and_no_connection
 
 @pytest.mark.parametrize(
     ("tells", "words"),
-    [("text", "told no tokens at all"), ("logprobs", "told no tokens")],
+    [("text", "returned no tokens at all"), ("logprobs", "returned no tokens")],
 )
 def test_an_upstream_without_tokens_is_said_to_be_no_use_for_training(
     start: Start, tells: str, words: str

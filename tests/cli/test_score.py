@@ -276,7 +276,7 @@ def test_a_recording_is_scored(here: Path) -> None:
         (["--with", "nowhere.py:f"], "no file nowhere.py"),
         (["--with", "length"], "expected module:function"),
         (["--with", "scorers:nothing"], "expected a function or a rubric"),
-        (["--with", "command:./nowhere"], "no program './nowhere'"),
+        (["--with", "command:./nowhere"], "no executable program './nowhere'"),
         (["--with", "http://"], "address"),
         (["--with", "reasoning_gym:leg_counting"], "pip install"),
         (["--with", "scorers:length", "--credit", "unifrom"], "did you mean 'uniform'"),

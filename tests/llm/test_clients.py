@@ -369,7 +369,7 @@ def test_a_secret_in_a_url_is_refused_and_not_shown() -> None:
 
 def test_v1_is_added_where_a_url_has_no_path() -> None:
     for endpoint, wanted in [("http://h:1", "http://h:1/v1/"), ("http://h:1/a", "http://h:1/a/")]:
-        assert str(OpenAIClient(endpoint, None, "m")._connected().base_url) == wanted
+        assert str(OpenAIClient(endpoint, None, "m")._connect().base_url) == wanted
 
 
 @pytest.mark.parametrize(

@@ -26,5 +26,5 @@ def test_groups_come_out_even() -> None:
     assert group_advantages([], 4) == []
     with pytest.raises(ValueError, match="3 rewards cannot be split into groups of 2"):
         group_advantages([1.0, 2.0, 3.0], 2)
-    with pytest.raises(ValueError, match="no groups of 0"):
+    with pytest.raises(ValueError, match="split into groups of 0"):
         group_advantages([1.0], 0)

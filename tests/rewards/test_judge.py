@@ -201,7 +201,7 @@ async def test_a_reply_without_a_score_is_no_score_or_the_one_for_that(
     pattern: str | None, reply: str
 ) -> None:
     judge = LLMJudge("?", Saying(reply), score_pattern=pattern)
-    with pytest.raises(Unscored, match="tells no score") as unscored:
+    with pytest.raises(Unscored, match="contains no score") as unscored:
         await judge(0, 0)
     assert repr(reply) in str(unscored.value) and judge.last_score is None
     judge.default_score = 0.25

@@ -339,7 +339,7 @@ def test_tools_are_written_for_each_interface(given: Any) -> None:
 
 
 def test_what_an_interface_does_not_take_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"no tool called 'a.b'"):
+    with pytest.raises(ValueError, match=r"accept a tool named 'a.b'"):
         render_tools([{"name": "a.b"}], "openai")
     with pytest.raises(ValueError, match="unknown format 'gemini'"):
         render_tools([TOOL], "gemini")  # type: ignore[arg-type]

@@ -118,7 +118,7 @@ class EchoEnvironment(
         reward = round(min(len(message), LONGEST_PAID) * REWARD_PER_CHARACTER, 10)
         return scored(seen, Score(reward, {"length": reward}))
 
-    async def _scored(self, action: Any, observation: Any) -> Any:
+    async def _score_call(self, action: Any, observation: Any) -> Any:
         """Judge the message of a tool call as well, where there is a word to be said: agents that
         act by tools have no other way to say it.
         """

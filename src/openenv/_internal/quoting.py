@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from openenv._internal.lazy import lazy_module
@@ -17,7 +18,15 @@ if TYPE_CHECKING:
 else:
     json = lazy_module("json")
 
-__all__ = ["MAX_QUOTED", "error_list", "printable", "problem", "quoted", "shortened"]
+__all__ = [
+    "MAX_QUOTED",
+    "did_you_mean",
+    "error_list",
+    "printable",
+    "problem",
+    "quoted",
+    "shortened",
+]
 
 MAX_QUOTED = 2000  # characters of JSON
 MAX_DEPTH = 20
@@ -37,6 +46,14 @@ def shortened(text: str, limit: int = MAX_QUOTED) -> str:
 def printable(text: str) -> str:
     r"""Return the text with control characters as escapes: ``\x1b`` stands for ESC."""
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the end of an error that suggests the closest known name, or ""."""
+    import difflib
+
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def quoted(value: Any, limit: int = MAX_QUOTED) -> Any:

@@ -185,7 +185,7 @@ class HarnessEnvironment(
 
     async def _offer_tools(self) -> tuple[list[Tool], str | None]:
         """Return the tools under the names for the harness, and the URL of the bridge."""
-        found = (await self._listed()).tools
+        found = (await self._list_tools()).tools
         if not found:
             return [], None
         described = await self.mcp_list_tools()
@@ -348,7 +348,7 @@ class HarnessEnvironment(
         about: dict[str, Any] = {"name": name, "id": number, "source": ENVIRONMENT}
         called = {**about, "arguments": arguments}
         self._record(HarnessEvent(type=HarnessEventType.TOOL_CALL, data=called))
-        seen = await self._called(CallToolAction(tool_name=name, arguments=arguments), None)
+        seen = await self._call_tool(CallToolAction(tool_name=name, arguments=arguments), None)
         result = _to_result(seen)
         is_error = bool(result.get("isError"))
         gave = {**about, "result": result.get("content"), "is_error": is_error}

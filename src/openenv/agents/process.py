@@ -88,22 +88,22 @@ class HarnessProcess(PipedProcess):
                 was not ready in time. Nothing of it is left running.
         """
         await self.stop()
-        process = self._spawned()
+        process = self._start_process()
         try:
             await self._connect(process)
             if ready_check is not None:
                 await within(self.startup_timeout_s, self._ready(ready_check))
         except Expired:
             why = f"did not become ready within {self.startup_timeout_s:g} s"
-            raise await self._not_started(why) from None
+            raise await self._fail_start(why) from None
         except HarnessCrashedError as error:
             why = f"ended during startup ({how_it_ended(error.exit_code)})"
-            raise await self._not_started(why) from None
+            raise await self._fail_start(why) from None
         except BaseException:
             await self.stop()
             raise
 
-    def _spawned(self) -> subprocess.Popen[bytes]:
+    def _start_process(self) -> subprocess.Popen[bytes]:
         program = self.command[0]
         try:
             return self._spawn(self.command, self.cwd, self._env_vars)
@@ -132,7 +132,7 @@ class HarnessProcess(PipedProcess):
         while not ready_check(await self.next_line()):
             pass
 
-    async def _not_started(self, why: str) -> HarnessStartupError:
+    async def _fail_start(self, why: str) -> HarnessStartupError:
         await self.stop()
         return HarnessStartupError(f"{self.command[0]} {why}{self.last_words()}")
 

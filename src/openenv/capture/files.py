@@ -121,13 +121,13 @@ class Recorder:
         if parent is not None:
             told["prompt_ids"] = made.context_ids(parent)
             tokens = len(made.prompt_ids) - len(told["prompt_ids"])
-            messages = _shared(made, parent)
+            messages = _count_shared(made, parent)
             told["request_messages"] = made.request_messages[messages:]
         shared = {"shared_tokens": tokens, "shared_messages": messages}
         return {"type": "turn", "session_id": session.session_id, **told, **shared}
 
 
-def _shared(node: TurnNode, parent: TurnNode) -> int:
+def _count_shared(node: TurnNode, parent: TurnNode) -> int:
     """Return how many messages at the beginning of a request are the parent's."""
     shared = 0
     for one, other in zip(node.request_messages, parent.request_messages, strict=False):

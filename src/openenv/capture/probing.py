@@ -118,7 +118,7 @@ def validate_llm(
         timeout_s=timeout,
     )
     report = LLMReport(False, llm_url, model)
-    _run(_looked(client, report, check_logprobs_mode, check_tools))
+    _run(_probe(client, report, check_logprobs_mode, check_tools))
     return report
 
 
@@ -177,7 +177,7 @@ def list_models(
     return _run(asked())
 
 
-async def _looked(
+async def _probe(
     client: InferenceClient, report: LLMReport, check_logprobs_mode: bool, check_tools: bool
 ) -> None:
     try:

@@ -394,9 +394,9 @@ class _EnvironmentTools:
         ]
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        return await asyncio.to_thread(self._called, name, dict(arguments))
+        return await asyncio.to_thread(self._call_now, name, dict(arguments))
 
-    def _called(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    def _call_now(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         with self.lock:  # an environment is stepped once at a time
             try:
                 result = self.session.call_tool(name, arguments)

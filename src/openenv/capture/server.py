@@ -243,7 +243,7 @@ class _AgentEndpoints:
             except UnsupportedRequest as error:
                 call.record_failure("refused", 400, str(error))
                 return build_error(dialect, 400, str(error))
-            answering = self._streamed(call) if streams else self._whole(call)
+            answering = self._stream(call) if streams else self._complete(call)
         try:
             return await cancel_on_disconnect(request, answering)
         except AgentDisconnected:
@@ -253,7 +253,7 @@ class _AgentEndpoints:
             call.record_failure("upstream", error_status(error), str(error))
             return build_upstream_error(dialect, error)
 
-    async def _whole(self, call: ModelCall) -> Response:
+    async def _complete(self, call: ModelCall) -> Response:
         completion = await self.client.completion(call.chat, call.wished)
         if not completion.get("choices"):
             raise UpstreamTransportError(
@@ -263,7 +263,7 @@ class _AgentEndpoints:
         call.record_answer(completion, call.dialect.response_id(answer))
         return JSONResponse(answer)
 
-    async def _streamed(self, call: ModelCall) -> Response:
+    async def _stream(self, call: ModelCall) -> Response:
         """Stream an answer, after the first chunk of the upstream has arrived."""
         async with contextlib.AsyncExitStack() as stack:
             chunks = await stack.enter_async_context(self.client.stream(call.chat, call.wished))
@@ -440,7 +440,7 @@ class _SessionEndpoints:
         return refusal or JSONResponse({"sessions": self.registry.summary()})
 
     async def session(self, request: Request) -> Response:
-        return self._shown(request, _summary)
+        return self._show(request, _summary)
 
     async def rollout(self, request: Request) -> Response:
         def wants(name: str) -> bool:
@@ -454,7 +454,7 @@ class _SessionEndpoints:
                 include_auxiliary=wants("include_auxiliary"),
             )
 
-        return self._shown(request, document)
+        return self._show(request, document)
 
     async def entries(self, request: Request) -> Response:
         def entries(session: CaptureSession) -> dict[str, Any]:
@@ -462,7 +462,7 @@ class _SessionEndpoints:
             found = to_trace_entries(session.graph, document)
             return {"session_id": session.session_id, "entries": found}
 
-        return self._shown(request, entries)
+        return self._show(request, entries)
 
     async def delete(self, request: Request) -> Response:
         if (refusal := self._refusal(request)) is not None:
@@ -473,9 +473,7 @@ class _SessionEndpoints:
         self.on_end(session)
         return JSONResponse({"deleted": True})
 
-    def _shown(
-        self, request: Request, show: Callable[[CaptureSession], dict[str, Any]]
-    ) -> Response:
+    def _show(self, request: Request, show: Callable[[CaptureSession], dict[str, Any]]) -> Response:
         if (refusal := self._refusal(request)) is not None:
             return refusal
         session = self.registry.get(request.path_params["session_id"])

@@ -64,7 +64,7 @@ class Sequential(_RubricSequence):
         parts: Mapping[str, float] = NO_PARTS
         for left, child in zip(range(len(self) - 1, -1, -1), self, strict=True):
             outcome = yield from await_if_pending(child(action, observation))
-            score, parts = _scored(child, outcome)
+            score, parts = _score_with_parts(child, outcome)
             if score == 0 and left:
                 score, parts = 0.0, dict.fromkeys(self._part_names(), 0.0)
                 break
@@ -97,7 +97,7 @@ class Gate(Rubric):
 
     def _scoring(self, action: Any, observation: Any) -> Steps[float]:
         outcome = yield from await_if_pending(self.rubric(action, observation))
-        score, parts = _scored(self.rubric, outcome)
+        score, parts = _score_with_parts(self.rubric, outcome)
         is_open = score >= self.threshold
         self._parts = parts if is_open else dict.fromkeys(parts, 0.0)
         return score if is_open else 0.0
@@ -133,7 +133,7 @@ class WeightedSum(Rubric):
         weights: Sequence[float] | Mapping[str, float],
     ) -> None:
         super().__init__()
-        named = _named(rubrics)
+        named = _name_rubrics(rubrics)
         self._weights = dict(zip(named, _weights(list(named), weights), strict=True))
         for name, rubric in named.items():
             self._rubric_children[name] = _rubric(rubric)
@@ -150,18 +150,18 @@ class WeightedSum(Rubric):
         return run_steps(self._scoring(action, observation))
 
     def _scoring(self, action: Any, observation: Any) -> Steps[float]:
-        scored = self._begun(action, observation)
+        scored = self._begin_children(action, observation)
         if any(is_pending(one) for one in scored):
-            scored = yield _together(scored)
+            scored = yield _await_all(scored)
         total = 0.0
         parts: dict[str, float] = {}
         for (name, weight), (score, below) in zip(self._weights.items(), scored, strict=True):
             total += score * weight
-            parts |= {_joined(name, path): part * weight for path, part in below.items()}
+            parts |= {_join_path(name, path): part * weight for path, part in below.items()}
         self._parts = parts
         return total
 
-    def _begun(self, action: Any, observation: Any) -> list[Any]:
+    def _begin_children(self, action: Any, observation: Any) -> list[Any]:
         """Start every child and return a list of scores with parts, or awaitables."""
         begun: list[Any] = []
         for name in self._weights:
@@ -169,17 +169,21 @@ class WeightedSum(Rubric):
             try:
                 outcome = child(action, observation)
                 is_later = is_pending(outcome)
-                begun.append(_later(child, outcome) if is_later else _scored(child, outcome))
+                begun.append(
+                    _await_score(child, outcome) if is_later else _score_with_parts(child, outcome)
+                )
             except Exception as error:
                 if not any(is_pending(one) for one in begun):
                     raise
-                begun.append(_failing(error))  # keeps the pending ones to be awaited and cancelled
+                begun.append(
+                    _raise_error(error)
+                )  # keeps the pending ones to be awaited and cancelled
                 break
         return begun
 
     def _part_names(self) -> list[str]:
         named = ((name, self._rubric_children[name]) for name in self._weights)
-        return [_joined(name, path) for name, child in named for path in child._part_names()]
+        return [_join_path(name, path) for name, child in named for path in child._part_names()]
 
 
 class RubricList(_RubricSequence):
@@ -286,7 +290,7 @@ def _scores_nothing(rubric: Rubric) -> NoReturn:
     )
 
 
-def _scored(child: Rubric, score: Any) -> Scored:
+def _score_with_parts(child: Rubric, score: Any) -> Scored:
     """Return a child's score together with the parts of that score."""
     if score is None:
         raise InvalidReturnError(
@@ -296,15 +300,15 @@ def _scored(child: Rubric, score: Any) -> Scored:
     return score, child._contributions(score)
 
 
-async def _later(child: Rubric, pending: Awaitable[Any]) -> Scored:
-    return _scored(child, await pending)
+async def _await_score(child: Rubric, pending: Awaitable[Any]) -> Scored:
+    return _score_with_parts(child, await pending)
 
 
-async def _failing(error: Exception) -> Scored:
+async def _raise_error(error: Exception) -> Scored:
     raise error
 
 
-async def _together(begun: Sequence[Any]) -> list[Scored]:
+async def _await_all(begun: Sequence[Any]) -> list[Scored]:
     """Await all awaitables concurrently; cancel the rest after a failure."""
     waiting = {i: asyncio.ensure_future(one) for i, one in enumerate(begun) if is_pending(one)}
     try:
@@ -317,11 +321,11 @@ async def _together(begun: Sequence[Any]) -> list[Scored]:
     return [waiting[i].result() if i in waiting else one for i, one in enumerate(begun)]
 
 
-def _joined(name: str, path: str) -> str:
+def _join_path(name: str, path: str) -> str:
     return f"{name}.{path}" if path else name
 
 
-def _named(rubrics: Any) -> dict[str, Rubric]:
+def _name_rubrics(rubrics: Any) -> dict[str, Rubric]:
     if not isinstance(rubrics, Mapping | RubricDict):
         return {f"rubric_{i}": rubric for i, rubric in enumerate(rubrics)}
     for name in rubrics:

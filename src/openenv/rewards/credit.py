@@ -6,9 +6,10 @@ reward per step, in order. `CREDITS` names the built-in ones.
 
 from __future__ import annotations
 
-import difflib
 import statistics
 from collections.abc import Callable, Sequence
+
+from openenv._internal.quoting import did_you_mean
 
 __all__ = [
     "CREDITS",
@@ -26,8 +27,8 @@ __all__ = [
 Credit = Callable[[float, int], Sequence[float]]
 
 TokenCredit = Callable[[Sequence[float], Sequence[int]], Sequence[Sequence[float]]]
-"""Of the rewards of the steps, and how many tokens the policy has written for each, the rewards of
-the tokens: one list a step.
+"""A function of the rewards of steps and the numbers of tokens written for them, which returns the
+rewards of the tokens, one list per step.
 """
 
 
@@ -80,10 +81,11 @@ def resolve_credit(credit: str | Credit) -> Credit:
         except ValueError as error:
             raise ValueError(f"credit {credit!r}: {error}") from None
     if credit not in CREDITS:
-        close = difflib.get_close_matches(name, CREDITS, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
         known = ", ".join(CREDITS)
-        raise ValueError(f"unknown credit assignment {credit!r}; expected one of {known}{hint}")
+        raise ValueError(
+            f"unknown credit assignment {credit!r}; expected one of {known}"
+            f"{did_you_mean(name, CREDITS)}"
+        )
     return CREDITS[credit]
 
 

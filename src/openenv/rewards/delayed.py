@@ -94,10 +94,10 @@ def score_trajectory(
     try:
         outcome = scorer(trajectory)
     except Exception as error:
-        return _failed(scorer, error)
+        return _score_of_scorer_failure(scorer, error)
     if hasattr(outcome, "__await__"):
-        return _later(scorer, outcome, len(trajectory), credit)
-    return _made(scorer, outcome, len(trajectory), credit)
+        return _await_score(scorer, outcome, len(trajectory), credit)
+    return _finish_score(scorer, outcome, len(trajectory), credit)
 
 
 async def score_trajectory_async(
@@ -108,27 +108,29 @@ async def score_trajectory_async(
     return score if isinstance(score, Score) else await score
 
 
-async def _later(
+async def _await_score(
     scorer: TrajectoryScorer, outcome: Awaitable[Any], steps: int, credit: str | Credit
 ) -> Score:
     try:
         found = await outcome
     except Exception as error:
-        return _failed(scorer, error)
-    return _made(scorer, found, steps, credit)
+        return _score_of_scorer_failure(scorer, error)
+    return _finish_score(scorer, found, steps, credit)
 
 
-def _made(scorer: TrajectoryScorer, outcome: Any, steps: int, credit: str | Credit) -> Score:
+def _finish_score(
+    scorer: TrajectoryScorer, outcome: Any, steps: int, credit: str | Credit
+) -> Score:
     try:
         return _score(outcome, steps, resolve_credit(credit))
     except Exception as error:
-        return _failed(scorer, error)
+        return _score_of_scorer_failure(scorer, error)
 
 
 def _score(outcome: Any, steps: int, credit: Credit) -> Score:
     if outcome is None:
         return Score()
-    score = outcome if isinstance(outcome, Score) else _of_numbers(outcome, steps)
+    score = outcome if isinstance(outcome, Score) else _score_from_numbers(outcome, steps)
     if score.step_rewards is not None and len(score.step_rewards) != steps:
         raise ValueError(f"the scorer gave {len(score.step_rewards)} rewards for {steps} steps")
     if score.value is None or score.step_rewards is not None:
@@ -139,7 +141,7 @@ def _score(outcome: Any, steps: int, credit: Credit) -> Score:
     return Score(score.value, score.components, step_rewards=shares)
 
 
-def _of_numbers(outcome: Any, steps: int) -> Score:
+def _score_from_numbers(outcome: Any, steps: int) -> Score:
     if not isinstance(outcome, Sequence) or isinstance(outcome, str):
         value = float(outcome)
         return Score(value) if math.isfinite(value) else Score(unscored=f"the score is {value}")
@@ -149,7 +151,7 @@ def _of_numbers(outcome: Any, steps: int) -> Score:
     return Score(math.fsum(shares), step_rewards=shares)
 
 
-def _failed(scorer: TrajectoryScorer, error: Exception) -> Score:
+def _score_of_scorer_failure(scorer: TrajectoryScorer, error: Exception) -> Score:
     return score_of_failure(error, f"the trajectory scorer {_name(scorer)}")
 
 
@@ -207,7 +209,7 @@ class EpisodeScorer:
         trajectory: Trajectory[Any, Any] = Trajectory(task=task)
         self._trajectory = trajectory
         with self._keeping():
-            trajectory.first = self._kept(first)
+            trajectory.first = self._keep_observation(first)
 
     def lose(self, why: str) -> None:
         """Give up recording the running episode, which then ends unscored for this reason."""
@@ -228,7 +230,7 @@ class EpisodeScorer:
                 self.lose(f"the episode has more than {self.max_steps} steps")
             else:
                 with self._keeping():
-                    trajectory.add(action, self._kept(observation), reward)
+                    trajectory.add(action, self._keep_observation(observation), reward)
         if not done:
             return None
         self._ended, self._trajectory = self._trajectory, None
@@ -246,7 +248,7 @@ class EpisodeScorer:
             return Score(unscored=self._unscored)
         return score_trajectory(self.scorer, self._ended, self.credit)
 
-    def _kept(self, observation: Any) -> Any:
+    def _keep_observation(self, observation: Any) -> Any:
         return observation if self._keep is None else self._keep(observation)
 
     @contextlib.contextmanager

@@ -135,10 +135,10 @@ class LLMJudge(Rubric):
                     return await asyncio.wait_for(self.client.complete(prompt), self.timeout_s)
             except Exception as error:
                 if asked > self.retries or not _may_pass(error):
-                    raise self._failed(error, asked) from error
+                    raise self._to_unscored(error, asked) from error
             await asyncio.sleep(backoff_s(asked, self.backoff_s))
 
-    def _failed(self, error: Exception, asked: int) -> Unscored:
+    def _to_unscored(self, error: Exception, asked: int) -> Unscored:
         logger.error("the judge failed", exc_info=error)
         often = "" if asked == 1 else f" {asked} times, at last"
         return Unscored(f"the judge failed{often}: {self._words(error)}")
@@ -150,16 +150,16 @@ class LLMJudge(Rubric):
         return type(error).__name__ + ("" if status is None else f" (status {status})")
 
     def _score(self, reply: Any) -> float:
-        found = self._found(reply) if isinstance(reply, str) else None
+        found = self._find_score(reply) if isinstance(reply, str) else None
         if found is None:
             if self.default_score is None:
-                raise Unscored(f"the judge's reply contains no score: {_quoted(reply)}")
+                raise Unscored(f"the judge's reply contains no score: {_quote(reply)}")
             found = JudgeScore(self.default_score)
         if not self.normalize:
             return found.value
         return min(max(found.value / found.out_of, 0.0), 1.0)
 
-    def _found(self, reply: str) -> JudgeScore | None:
+    def _find_score(self, reply: str) -> JudgeScore | None:
         if self.score_pattern is None:
             return find_score(reply)
         match = re.search(self.score_pattern, reply)
@@ -193,7 +193,7 @@ def _may_pass(error: Exception) -> bool:
     return status is None or status in PASSING or status >= 500
 
 
-def _quoted(reply: Any) -> str:
+def _quote(reply: Any) -> str:
     text = repr(reply)
     return text if len(text) <= QUOTED else f"{text[:QUOTED]}... ({len(text)} characters)"
 
@@ -286,21 +286,21 @@ def find_score(reply: str) -> JudgeScore | None:
     text = "\n".join(lines)
     last = LAST_LINE.fullmatch(lines[-1])
     if last:
-        return _found(last)
+        return _parse_match(last)
     for label in (FINALLY, LABELLED):
         labelled = list(label.finditer(text))
         if labelled:
-            return _only(labelled)
+            return _require_agreement(labelled)
     edges = [ALONE.fullmatch(lines[0]), ALONE.fullmatch(lines[-1]), _at_first(text)]
     standing = [edge for edge in edges if edge]
-    return _only(standing or ANY_SCORE.finditer(text))
+    return _require_agreement(standing or ANY_SCORE.finditer(text))
 
 
 def _in_json(data: Any) -> JudgeScore | None:
     told = data.get("score") if isinstance(data, dict) else data
     if isinstance(told, str):
         alone = ALONE.fullmatch(told)
-        return _found(alone) if alone else None
+        return _parse_match(alone) if alone else None
     if isinstance(told, bool) or not isinstance(told, int | float):
         return None
     with contextlib.suppress(OverflowError):
@@ -314,13 +314,13 @@ def _at_first(text: str) -> re.Match[str] | None:
     return None if first is None or re.fullmatch(r"\d+", first[0].strip()) else first
 
 
-def _only(matches: Iterable[re.Match[str]]) -> JudgeScore | None:
+def _require_agreement(matches: Iterable[re.Match[str]]) -> JudgeScore | None:
     """Return the score if all matches agree."""
-    told = {_found(match) for match in matches}
+    told = {_parse_match(match) for match in matches}
     return told.pop() if len(told) == 1 else None
 
 
-def _found(match: re.Match[str]) -> JudgeScore | None:
+def _parse_match(match: re.Match[str]) -> JudgeScore | None:
     value = float(match["value"])
     out_of = 100.0 if match["percent"] else float(match["out_of"] or 1.0)
     return JudgeScore(value, out_of) if math.isfinite(value) and 0 < out_of < math.inf else None

@@ -27,7 +27,6 @@ nothing, otherwise it returns a coroutine that continues it.
 from __future__ import annotations
 
 import asyncio
-import difflib
 import inspect
 import math
 import re
@@ -36,6 +35,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from functools import cached_property
 from typing import Any, TypeVar
 
+from openenv._internal.quoting import did_you_mean
 from openenv.errors import InvalidReturnError, Unscored
 from openenv.reward import adds_up, components_of
 
@@ -46,9 +46,7 @@ T = TypeVar("T")
 NO_PARTS: Mapping[str, float] = {}
 
 Steps = Generator[Any, Any, T]
-"""Something to carry out that may have to wait: it yields what is to be awaited, and is sent what
-came of that.
-"""
+"""A computation that may have to wait: yields awaitables and is sent their results."""
 
 Hook = Callable[["Rubric", Any, Any, float], Any]
 """Called with the rubric, the action, the observation and the score; may be ``async def``."""
@@ -136,7 +134,7 @@ class Rubric(ABC):
                 yield from await_if_pending(before(self, action, observation))
             self._parts = NO_PARTS
             score = yield from await_if_pending(self.forward(action, observation))
-            parts = self._agreed(score, self._parts)
+            parts = self._check_parts(score, self._parts)
             self.last_score, self._contributed = score, parts
             for after in tuple(self._forward_hooks):
                 yield from await_if_pending(after(self, action, observation, score))
@@ -147,7 +145,7 @@ class Rubric(ABC):
             self.last_score, self._contributed = None, NO_PARTS
             raise
 
-    def _agreed(self, score: Any, parts: Mapping[str, float]) -> Mapping[str, float]:
+    def _check_parts(self, score: Any, parts: Mapping[str, float]) -> Mapping[str, float]:
         """Return the parts if they add up to the score, otherwise a single part."""
         if score is None:
             return NO_PARTS
@@ -189,7 +187,7 @@ class Rubric(ABC):
     def _contributions(self, score: Any) -> Mapping[str, float]:
         """Return the parts of the score that this rubric just gave to a parent."""
         is_overridden = type(self).components is not Rubric.components
-        return self._agreed(score, components_of(self) if is_overridden else self._contributed)
+        return self._check_parts(score, components_of(self) if is_overridden else self._contributed)
 
     def _part_names(self) -> list[str]:
         """Return the names of the parts that an evaluation would have given."""
@@ -236,9 +234,7 @@ class Rubric(ABC):
             if found == path:
                 return rubric
         paths = [found for found, _ in self.named_rubrics()]
-        close = difflib.get_close_matches(path, paths, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise KeyError(f"there is no rubric {path!r}{hint}")
+        raise KeyError(f"there is no rubric {path!r}{did_you_mean(path, paths)}")
 
     # ------------------------------------------------------------------ episodes, settings
 

@@ -34,7 +34,7 @@ from openenv.rewards.delayed import Trajectory, TrajectoryScorer, score_trajecto
 from openenv.rewards.external.cache import ScoreCache
 from openenv.rewards.external.fields import with_fields
 from openenv.rewards.external.limits import BoundedScorer, bounded
-from openenv.rewards.external.scorers import name_of
+from openenv.rewards.external.scorers import scorer_name
 from openenv.rollouts.endings import NOTHING_TO_SAY
 from openenv.rollouts.episodes import token_rewards
 from openenv.rollouts.files import PARQUET, RolloutWriter, read_header, read_rollouts
@@ -443,10 +443,11 @@ def score_file(
 def _scored_header(header: RolloutHeader, name: str, options: ScoringOptions) -> RolloutHeader:
     """Return the header of a scored file, whose settings a resumed run must match."""
     tokens = options.token_credit
+    credit = options.credit
     how = {
         "by": name,
-        "credit": options.credit if isinstance(options.credit, str) else name_of(options.credit),
-        "token_credit": None if tokens is None else name_of(tokens),
+        "credit": credit if isinstance(credit, str) else scorer_name(credit),
+        "token_credit": None if tokens is None else scorer_name(tokens),
     }
     before = header.settings.get("scored", [])
     return header.model_copy(update={"settings": {**header.settings, "scored": [*before, how]}})

@@ -206,8 +206,8 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
         self._home = asyncio.get_running_loop()
         REPORTER.set(None if on_progress is None else (on_progress, self._home))
         action = CallToolAction(tool_name=name, arguments=dict(arguments))
-        called = await self._called(action, None, on_progress)
-        scored: CallToolObservation = await self._scored(action, called)
+        called = await self._call_tool(action, None, on_progress)
+        scored: CallToolObservation = await self._score_call(action, called)
         return scored
 
     async def mcp_ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -235,7 +235,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
             raise Refused(why) from None
         return answer
 
-    async def _called(
+    async def _call_tool(
         self, action: CallToolAction, timeout_s: float | None, on_progress: Any = None
     ) -> CallToolObservation:
         limit_s = self.TOOL_TIMEOUT_S if timeout_s is None else timeout_s
@@ -302,7 +302,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
         if thread is not None and thread.get_loop() is asyncio.get_running_loop():
             await asyncio.wait([thread])
 
-    async def _scored(self, action: Any, observation: Any) -> Any:
+    async def _score_call(self, action: Any, observation: Any) -> Any:
         if self.rubric is not None:
             observation.reward = await self._apply_rubric_async(action, observation)
         return self._apply_transform(observation)
@@ -315,19 +315,19 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
         if cls.step is not MCPEnvironment.step and cls.step_async is MCPEnvironment.step_async:
             # The subclass overrides `step` but not `step_async`.
             return await asyncio.to_thread(self.step, action, timeout_s=timeout_s, **kwargs)
-        return await self._stepped(action, timeout_s, kwargs)
+        return await self._step_action(action, timeout_s, kwargs)
 
     def step(self, action: Any, timeout_s: float | None = None, **kwargs: Any) -> Any:
         """Execute an action from synchronous code; a server awaits `step_async` instead."""
-        return self._run(self._stepped(action, timeout_s, kwargs))
+        return self._run(self._step_action(action, timeout_s, kwargs))
 
-    async def _stepped(
+    async def _step_action(
         self, action: Any, timeout_s: float | None, arguments: dict[str, Any]
     ) -> Any:
         if isinstance(action, ListToolsAction):
-            return await self._listed()
+            return await self._list_tools()
         if isinstance(action, CallToolAction):
-            return await self._scored(action, await self._called(action, timeout_s))
+            return await self._score_call(action, await self._call_tool(action, timeout_s))
         await self._thread_is_back()
         implementation: Any = self._step_impl
         if self.NEVER_BLOCKS or inspect.iscoroutinefunction(implementation):
@@ -338,7 +338,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
             )
         return await value if inspect.isawaitable(value) else value
 
-    async def _listed(self) -> ListToolsObservation:
+    async def _list_tools(self) -> ListToolsObservation:
         tools = [
             Tool(
                 name=one["name"],

@@ -33,10 +33,10 @@ def report_progress(
     if known is None:
         return
     report, loop = known
-    asyncio.run_coroutine_threadsafe(_told(report, progress, total, message), loop)
+    asyncio.run_coroutine_threadsafe(_report(report, progress, total, message), loop)
 
 
-async def _told(
+async def _report(
     report: OnProgress, progress: float, total: float | None, message: str | None
 ) -> None:
     await report(progress, total, message)

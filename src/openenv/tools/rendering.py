@@ -37,10 +37,10 @@ def render_tools(
     if format not in get_args(ToolFormat):
         known = ", ".join(get_args(ToolFormat))
         raise ValueError(f"unknown format {format!r}; it must be one of {known}")
-    return [_rendered(_plain(tool), format) for tool in tools]
+    return [_render(_to_mcp_form(tool), format) for tool in tools]
 
 
-def _plain(tool: Tool | Mapping[str, Any]) -> dict[str, Any]:
+def _to_mcp_form(tool: Tool | Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(tool, Tool):
         tool = tool.model_dump()
     if not isinstance(tool, Mapping) or "name" not in tool:
@@ -51,7 +51,7 @@ def _plain(tool: Tool | Mapping[str, Any]) -> dict[str, Any]:
     return {**described, "inputSchema": {"type": "object", "properties": {}, **schema}}
 
 
-def _rendered(tool: dict[str, Any], format: ToolFormat) -> dict[str, Any]:
+def _render(tool: dict[str, Any], format: ToolFormat) -> dict[str, Any]:
     if format == "mcp":
         return tool
     name, description, schema = tool["name"], tool["description"], tool["inputSchema"]

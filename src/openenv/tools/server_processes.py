@@ -116,7 +116,7 @@ class WrappedServer:
             result = await within(timeout_s, self.call(name, passed))
         except Expired:
             why = f"took longer than {timeout_s:g} s to reset by its tool {name!r}"
-            raise await self._gone(why, with_words=True) from None
+            raise await self._mark_gone(why, with_words=True) from None
         if result.get("isError"):
             raise Refused(f"{self}: the tool {name!r} failed: {redact(extract_text(result))}")
         return result
@@ -127,7 +127,7 @@ class WrappedServer:
         self._has_reset = tool is not None
         return tool
 
-    async def _started(self) -> ServerTools | MCPConnection:
+    async def _start(self) -> ServerTools | MCPConnection:
         """Return the server, after starting it if necessary.
 
         Raises:
@@ -136,16 +136,16 @@ class WrappedServer:
         if self._fate is not None:
             raise WrappedServerGone(self._fate)
         if self._server is None:
-            self._server = await self._made()
+            self._server = await self._make_server()
         if isinstance(self._server, MCPConnection):
             try:
                 await self._server.open()
             except ConnectionError as error:
                 why = words(error).removeprefix("it: ")
-                raise await self._gone(f"did not start: {why}", with_words=True) from error
+                raise await self._mark_gone(f"did not start: {why}", with_words=True) from error
         return self._server
 
-    async def _made(self) -> ServerTools | MCPConnection:
+    async def _make_server(self) -> ServerTools | MCPConnection:
         source = self._source
         if isinstance(source, InProcess):
             if source.is_shared:
@@ -160,7 +160,7 @@ class WrappedServer:
             opened = functools.partial(connect_address, source)
         return MCPConnection(opened, "it", self._start_timeout_s)
 
-    async def _gone(self, what: str, *, with_words: bool) -> WrappedServerGone:
+    async def _mark_gone(self, what: str, *, with_words: bool) -> WrappedServerGone:
         """Mark the server as failed until `reset`, and return the error to raise."""
         ended, said = None, ""
         if self._process is not None:
@@ -193,12 +193,12 @@ class WrappedServer:
         return [one for one in await self._all_tools() if one["name"] not in hidden]
 
     async def _all_tools(self) -> list[dict[str, Any]]:
-        server = await self._started()
+        server = await self._start()
         try:
-            found = await within(self._start_timeout_s, self._asked(server.tools()))
+            found = await within(self._start_timeout_s, self._request(server.tools()))
         except Expired:
             why = f"did not list its tools within {self._start_timeout_s:g} s"
-            raise await self._gone(why, with_words=True) from None
+            raise await self._mark_gone(why, with_words=True) from None
         if len(found) > MAX_TOOLS:
             raise Refused(f"{self} lists {len(found)} tools; at most {MAX_TOOLS} are taken")
         kept = [one for one in found if len(to_json(one)) <= MAX_TOOL_BYTES]
@@ -216,10 +216,10 @@ class WrappedServer:
         Raises:
             ServerGone: The server does not start, or has ended.
         """
-        server = await self._started()
+        server = await self._start()
         self._is_used = True
         try:
-            return await self._asked(server.call(name, arguments, on_progress))
+            return await self._request(server.call(name, arguments, on_progress))
         except asyncio.CancelledError:
             self._is_given_up = True
             raise
@@ -231,14 +231,16 @@ class WrappedServer:
             ServerRefused: The server answered with an error.
             ServerGone: The server does not start, or has ended.
         """
-        server = await self._started()
-        return await self._asked(server.ask(method, params))
+        server = await self._start()
+        return await self._request(server.ask(method, params))
 
-    async def _asked(self, request: Coroutine[Any, Any, T]) -> T:
+    async def _request(self, request: Coroutine[Any, Any, T]) -> T:
         try:
             return await request
         except ConnectionError as error:
-            raise await self._gone("has ended; reset starts it again", with_words=False) from error
+            raise await self._mark_gone(
+                "has ended; reset starts it again", with_words=False
+            ) from error
 
 
 class WrappedServers:

@@ -133,17 +133,17 @@ def read_sources(
 
 def _read(source: Any, defaults: _Defaults) -> Iterable[tuple[str, Source]]:
     if isinstance(source, Program | Address | InProcess):
-        return [(_name_of(source), source)]
+        return [(_short_name(source), source)]
     if isinstance(source, os.PathLike) or (isinstance(source, str) and _is_file(source)):
         return _of_file(Path(source), defaults)
     if isinstance(source, str):
-        return [_named(_of_text(source, defaults))]
+        return [_with_name(_of_text(source, defaults))]
     if isinstance(source, Mapping):
         return _of_mapping(source, defaults)
     if isinstance(source, Sequence):
         return _of_sequence(source, defaults)
     if is_server(source) or callable(source):
-        return [_named(InProcess(source))]
+        return [_with_name(InProcess(source))]
     raise TypeError(
         f"{type(source).__name__} is no MCP server; expected a command line, a list of arguments, "
         "a URL, an mcp.json, a server of FastMCP or of the official SDK, a function that makes "
@@ -181,7 +181,7 @@ def _of_sequence(source: Sequence[Any], defaults: _Defaults) -> Iterable[tuple[s
             f"a list of strings is the command line of one program, but {redact(program)!r} is no "
             "program; several servers are a dict: {name: command line or URL}"
         )
-    return [_named(command)]
+    return [_with_name(command)]
 
 
 def _of_mapping(source: Mapping[str, Any], defaults: _Defaults) -> Iterable[tuple[str, Source]]:
@@ -190,7 +190,7 @@ def _of_mapping(source: Mapping[str, Any], defaults: _Defaults) -> Iterable[tupl
     if {"command", "url"} & source.keys() and all(
         key not in source or isinstance(source[key], str) for key in ("command", "url")
     ):
-        return [_named(_of_entry(source, "the server", defaults))]
+        return [_with_name(_of_entry(source, "the server", defaults))]
     found: list[tuple[str, Source]] = []
     for name, one in source.items():
         if isinstance(one, Mapping):
@@ -290,11 +290,11 @@ LAUNCHERS = re.compile(
 )
 
 
-def _named(source: Source) -> tuple[str, Source]:
-    return _name_of(source), source
+def _with_name(source: Source) -> tuple[str, Source]:
+    return _short_name(source), source
 
 
-def _name_of(source: Source) -> str:
+def _short_name(source: Source) -> str:
     """Return a short name: the program's, package's, host's or function's."""
     if isinstance(source, Address):
         name = urlsplit(source.url).hostname or "server"

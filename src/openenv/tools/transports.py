@@ -75,7 +75,7 @@ class MCPServerProcess(PipedProcess):
 
         self._fell_silent = self._is_left = False
         self._excess = None
-        process = self._started()
+        process = self._start()
         assert process.stdin and process.stdout and process.stderr
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(self.kill)
@@ -106,7 +106,7 @@ class MCPServerProcess(PipedProcess):
 
     # ------------------------------------------------------------------ life cycle
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> subprocess.Popen[bytes]:
         from mcp.client.stdio import get_default_environment
 
         try:

@@ -148,14 +148,14 @@ class WrappedEnvironment(MCPEnvironment, metaclass=_WrappedMeta):
 
     # ------------------------------------------------------------------ calls
 
-    async def _called(
+    async def _call_tool(
         self, action: CallToolAction, timeout_s: float | None, on_progress: Any = None
     ) -> CallToolObservation:
         if self._is_over:
             raise Refused("the episode is over; reset begins the next one")
-        return await super()._called(action, timeout_s, on_progress)
+        return await super()._call_tool(action, timeout_s, on_progress)
 
-    async def _scored(self, action: Any, observation: Any) -> Any:
+    async def _score_call(self, action: Any, observation: Any) -> Any:
         assert isinstance(action, CallToolAction)
         is_lost = (
             observation.error is not None
@@ -168,7 +168,7 @@ class WrappedEnvironment(MCPEnvironment, metaclass=_WrappedMeta):
             if self.rubric is not None:
                 observation = scored(observation, Score(unscored="the call did not come back"))
             return self._apply_transform(observation)
-        seen = await super()._scored(action, observation)
+        seen = await super()._score_call(action, observation)
         self._is_over = self._is_over or seen.done
         return seen
 

@@ -7,7 +7,6 @@ class made here is pickled as the call that made it, and its models as attribute
 from __future__ import annotations
 
 import copyreg
-import difflib
 import functools
 import inspect
 import math
@@ -21,6 +20,7 @@ from typing import Any, ClassVar, TypeVar, cast
 
 from pydantic import BaseModel, create_model
 
+from openenv._internal.quoting import did_you_mean
 from openenv.environment import Environment
 from openenv.errors import OpenEnvError, Refused
 from openenv.reward import REWARD_INFO, Score
@@ -32,7 +32,8 @@ __all__ = [
     "WrapperEnvironment",
     "ObsT",
     "assign_to_caller",
-    "did_you_mean",
+    "source_name",
+    "suggest_name",
     "make_class",
     "make_preset",
     "to_score",
@@ -184,7 +185,7 @@ def make_preset(
         known = list(inspect.signature(cls).parameters)
         wrong = next((one for one in passed if one not in known), "")
         raise AdapterError(
-            f"{cls.__name__} takes no such arguments: {error}{did_you_mean(wrong, known)}"
+            f"{cls.__name__} takes no such arguments: {error}{suggest_name(wrong, known)}"
         ) from error
 
     def __init__(self: Any) -> None:
@@ -247,10 +248,16 @@ def assign_to_caller(made: Any, depth: int = 2) -> Any:
     return made
 
 
-def did_you_mean(wrong: str, known: list[str]) -> str:
+def suggest_name(wrong: str, known: list[str]) -> str:
     """Return the end of an error about an unknown name: the closest known name, or some names."""
-    close = difflib.get_close_matches(wrong, known, n=1)
-    if close:
-        return f"; did you mean {close[0]!r}?"
+    if hint := did_you_mean(wrong, known):
+        return hint
     shown = ", ".join(known[:12]) + (", ..." if len(known) > 12 else "")
     return f"; known are {shown}" if known else ""
+
+
+def source_name(source: Any) -> str:
+    """Return the name of a source: the text itself, or the name of a class or function."""
+    if isinstance(source, str):
+        return source
+    return getattr(source, "__name__", type(source).__name__)

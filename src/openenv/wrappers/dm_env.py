@@ -29,6 +29,7 @@ from openenv.wrappers.classes import (
     assign_to_caller,
     make_class,
     reward_metadata,
+    source_name,
     to_score,
 )
 from openenv.wrappers.elements import Elements
@@ -149,7 +150,7 @@ def from_dm_env(
     env = make()
     try:
         made_by = functools.partial(from_dm_env, source, seed_argument=seed_argument, **arguments)
-        name = _name_of(source).rpartition(":")[2]
+        name = source_name(source).rpartition(":")[2]
         return assign_to_caller(_make_class(env, name, make, made_by))  # type: ignore[no-any-return]
     finally:
         env.close()
@@ -179,7 +180,7 @@ def _make_class(env: Any, name: str, make: Any, made_by: Callable[[], Any]) -> A
             ),
             "discount": (
                 float | None,
-                Field(default=None, description="Of this step; null at the beginning."),
+                Field(default=None, description="The discount of this step; null after reset."),
             ),
         },
         metadata=EnvironmentMetadata(
@@ -190,11 +191,11 @@ def _make_class(env: Any, name: str, make: Any, made_by: Callable[[], Any]) -> A
         MAKE=staticmethod(make),
         ACTIONS=actions,
         OBSERVATIONS=observations,
-        REWARD=RewardSpec("per_step", _range_of(env.reward_spec())),
+        REWARD=RewardSpec("per_step", _reward_range(env.reward_spec())),
     )
 
 
-def _range_of(spec: Any) -> tuple[float, float] | None:
+def _reward_range(spec: Any) -> tuple[float, float] | None:
     """Return the bounds of the reward, if the spec has finite bounds."""
     if not isinstance(spec, specs.BoundedArray):
         return None
@@ -244,7 +245,7 @@ def _widest(dtype: Any) -> tuple[Any, Any]:
 def _make(
     source: Source, arguments: dict[str, Any], seed_argument: str | None, seed: int | None = None
 ) -> Any:
-    name = _name_of(source)
+    name = source_name(source)
     if seed is not None and seed_argument is not None:
         arguments = _add_argument(arguments, seed_argument.split("."), seed)
     try:
@@ -273,12 +274,6 @@ def _seed_argument(source: Source, given: str | None) -> str | None:
     except (TypeError, ValueError):
         return None
     return SEED if SEED in parameters else None
-
-
-def _name_of(source: Source) -> str:
-    if isinstance(source, str):
-        return source
-    return getattr(source, "__name__", type(source).__name__)
 
 
 def _function(source: Source) -> Callable[..., Any]:

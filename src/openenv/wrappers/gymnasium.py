@@ -25,6 +25,7 @@ from openenv.wrappers.classes import (
     assign_to_caller,
     make_class,
     reward_metadata,
+    source_name,
     to_score,
 )
 from openenv.wrappers.elements import Elements, render_frame, to_json_part
@@ -145,7 +146,8 @@ def from_gymnasium(source: Source, /, **arguments: Any) -> type[GymnasiumEnviron
     make = functools.partial(_make, source, arguments)
     env = make()
     try:
-        return assign_to_caller(_make_class(env, _name_of(source), make, source, arguments))  # type: ignore[no-any-return]
+        name = source_name(source).rpartition(":")[2]
+        return assign_to_caller(_make_class(env, name, make, source, arguments))  # type: ignore[no-any-return]
     finally:
         env.close()
 
@@ -193,7 +195,7 @@ def _make_class(
 
 
 def _make(source: Source, arguments: dict[str, Any]) -> gymnasium.Env[Any, Any]:
-    name = _name_of(source)
+    name = source_name(source).rpartition(":")[2]
     try:
         env = (
             gymnasium.make(source, **arguments) if isinstance(source, str) else source(**arguments)
@@ -213,12 +215,6 @@ def _make(source: Source, arguments: dict[str, Any]) -> gymnasium.Env[Any, Any]:
             f"{name} makes {type(env).__name__}; expected an instance of gymnasium.Env"
         )
     return env
-
-
-def _name_of(source: Source) -> str:
-    if isinstance(source, str):
-        return source.rpartition(":")[2]
-    return getattr(source, "__name__", type(source).__name__)
 
 
 def _unknown_hint(error: Exception) -> str:

@@ -38,8 +38,8 @@ from openenv.types import Action, Observation, Private, State
 from openenv.wrappers.classes import (
     AdapterError,
     assign_to_caller,
-    did_you_mean,
     make_preset,
+    suggest_name,
     to_score,
 )
 
@@ -439,14 +439,14 @@ class OrsEnvironment(MCPEnvironment[Action, Observation]):
             index = Random(seed).randrange(count)  # nosec B311  # which task, no secret
         return {"split": name, "index": index}, f"{name}/{index}"
 
-    async def _called(
+    async def _call_tool(
         self, action: CallToolAction, timeout_s: float | None, on_progress: Any = None
     ) -> CallToolObservation:
         if self._is_over:
             raise Refused("the episode is over; reset begins the next one")
-        return await super()._called(action, timeout_s, on_progress)
+        return await super()._call_tool(action, timeout_s, on_progress)
 
-    async def _scored(self, action: Any, observation: Any) -> Any:
+    async def _score_call(self, action: Any, observation: Any) -> Any:
         outcome, self._server.outcome = self._server.outcome, None
         if outcome is not None and observation.error is None:
             observation.done = self._is_over = outcome.finished
@@ -586,6 +586,6 @@ def _find_environment(url: str, name: str, headers: Mapping[str, str]) -> OrsAdd
     if name and name.lower() not in known:
         raise AdapterError(
             f"the ORS server at {redact(url)} has no environment {name!r}"
-            f"{did_you_mean(name.lower(), known)}"
+            f"{suggest_name(name.lower(), known)}"
         )
     return OrsAddress(url, name.lower() or known[0], headers)

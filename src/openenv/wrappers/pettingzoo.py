@@ -13,6 +13,7 @@ import importlib.util
 import inspect
 import pkgutil
 import reprlib
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple
@@ -30,9 +31,10 @@ from openenv.wrappers.classes import (
     ObsT,
     WrapperEnvironment,
     assign_to_caller,
-    did_you_mean,
     make_class,
     reward_metadata,
+    source_name,
+    suggest_name,
     to_score,
 )
 from openenv.wrappers.elements import Elements, render_frame, to_json_part
@@ -74,9 +76,28 @@ class _MultiAgentEnvironment(WrapperEnvironment[ActT, ObsT], Generic[ActT, ObsT]
         super().__init__()
         self._env: Any = self.MAKE()
 
-    def _check_seed(self, seed: int | None) -> None:
+    def reset(  # type: ignore[override]  # no **kwargs: a misspelled argument is an error
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> ObsT:
+        """Begin an episode.
+
+        Args:
+            seed: Seed, 0 or greater.
+            episode_id: Value of `state.episode_id`; by default a new id.
+            options: Options of the environment's own `reset`. They may also be passed as keyword
+                arguments.
+        """
         if seed is not None and seed < 0:
             raise Refused(f"seed is {seed}; PettingZoo takes those from 0")
+        begun = self._env.reset(seed=seed, options=options)
+        self._begin(episode_id)
+        return self._observe_reset(begun)
+
+    @abstractmethod
+    def _observe_reset(self, begun: Any) -> ObsT: ...
 
     def _write(self, elements: Mapping[Any, Any]) -> dict[str, Any]:
         """Convert the observations of agents to values of fields."""
@@ -116,23 +137,7 @@ class TurnsEnvironment(_MultiAgentEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
     None if it was out.
     """
 
-    def reset(  # type: ignore[override]  # no **kwargs: a misspelt argument is an error
-        self,
-        seed: int | None = None,
-        episode_id: str | None = None,
-        options: dict[str, Any] | None = None,
-    ) -> ObsT:
-        """Begin an episode.
-
-        Args:
-            seed: Seed, 0 or greater.
-            episode_id: Value of `state.episode_id`; by default a new id.
-            options: Options of the environment's own `reset`. They may also be passed as keyword
-                arguments.
-        """
-        self._check_seed(seed)
-        self._env.reset(seed=seed, options=options)
-        self._begin(episode_id)
+    def _observe_reset(self, begun: Any) -> ObsT:
         return self._observe(None)
 
     def step(self, action: ActT) -> ObsT:  # type: ignore[override]
@@ -185,23 +190,8 @@ class ParallelEnvironment(_MultiAgentEnvironment[ActT, ObsT], Generic[ActT, ObsT
     None if it was out.
     """
 
-    def reset(  # type: ignore[override]  # no **kwargs: a misspelt argument is an error
-        self,
-        seed: int | None = None,
-        episode_id: str | None = None,
-        options: dict[str, Any] | None = None,
-    ) -> ObsT:
-        """Begin an episode.
-
-        Args:
-            seed: Seed, 0 or greater.
-            episode_id: Value of `state.episode_id`; by default a new id.
-            options: Options of the environment's own `reset`. They may also be passed as keyword
-                arguments.
-        """
-        self._check_seed(seed)
-        observed, infos = self._env.reset(seed=seed, options=options)
-        self._begin(episode_id)
+    def _observe_reset(self, begun: Any) -> ObsT:
+        observed, infos = begun
         return self._observe(observed, None, {}, {}, infos)
 
     def step(self, action: ActT) -> ObsT:  # type: ignore[override]
@@ -219,7 +209,7 @@ class ParallelEnvironment(_MultiAgentEnvironment[ActT, ObsT], Generic[ActT, ObsT
             raise Refused(f"actions: missing for {', '.join(missing)}")
         surplus = [agent for agent in actions if agent not in present]
         if surplus:
-            raise Refused(f"actions: {surplus[0]!r} is not in{did_you_mean(surplus[0], present)}")
+            raise Refused(f"actions: {surplus[0]!r} is not in{suggest_name(surplus[0], present)}")
         agents_of_env = self.AGENTS
         return {
             agents_of_env.agents[agent]: _read_action(agents_of_env.actions[agent], actions[agent])
@@ -332,7 +322,7 @@ def from_pettingzoo(
         made_by = functools.partial(
             from_pettingzoo, source, parallel=parallel, agent=agent, **arguments
         )
-        return assign_to_caller(_make_class(env, _name_of(source), agent, make, made_by))  # type: ignore[no-any-return]
+        return assign_to_caller(_make_class(env, source_name(source), agent, make, made_by))  # type: ignore[no-any-return]
     finally:
         env.close()
 
@@ -364,7 +354,7 @@ def _agent_spaces(env: Any, name: str, agent: str | None, path: str) -> PettingZ
     if not agents:
         raise AdapterError(f"{name} does not list its possible_agents, so it has no schema")
     if agent is not None and agent not in agents:
-        raise AdapterError(f"{name} has no agent {agent!r}{did_you_mean(agent, list(agents))}")
+        raise AdapterError(f"{name} has no agent {agent!r}{suggest_name(agent, list(agents))}")
     return PettingZooAgents(
         agents,
         {
@@ -392,11 +382,11 @@ def _action_in_turn(agents_of_env: PettingZooAgents) -> dict[str, Any]:
     return {
         "action": (
             annotation,
-            Field(description=f"The action of the agent whose turn it is: of {spaces}."),
+            Field(description=f"The action of the agent whose turn it is: an element of {spaces}."),
         ),
         "agent": (
             Literal[tuple(agents_of_env.agents)] | None,  # pyright: ignore[reportOperatorIssue]
-            Field(default=None, description="Whose it is; the step is refused if out of turn."),
+            Field(default=None, description="The acting agent; a step out of turn is refused."),
         ),
     }
 
@@ -409,24 +399,32 @@ def _action_at_once(agents_of_env: PettingZooAgents) -> dict[str, Any]:
 def _observation(agents_of_env: PettingZooAgents, is_parallel: bool) -> dict[str, Any]:
     agents: Any = Literal[tuple(agents_of_env.agents)]
     who = (
-        {"agents": (list[agents], Field(description="Who is in, and acts next."))}
+        {"agents": (list[agents], Field(description="The agents that act next."))}
         if is_parallel
-        else {"agent": (agents | None, Field(description="Whose turn it is; null after the end."))}
+        else {
+            "agent": (
+                agents | None,
+                Field(description="The agent whose turn it is; null after the end."),
+            )
+        }
     )
-    masks = Field(description="Legal actions (1) of agents, where the environment tells.")
+    masks = Field(description="Masks of legal actions (1), if the environment has any.")
     return {
         **who,
         "observations": (
             _by_agent("Observations", agents_of_env.observations),
-            Field(description="What each agent sees."),
+            Field(description="The observation of each agent."),
         ),
         "action_masks": (dict[str, list[int]], masks),
         "rewards": (
             dict[str, float | None],
-            Field(description=f"Of this step; `reward` is that of {agents_of_env.scored}."),
+            Field(description=f"Rewards of this step; `reward` is that of {agents_of_env.scored}."),
         ),
-        "terminations": (dict[str, bool], Field(description="Whose part is over.")),
-        "truncations": (dict[str, bool], Field(description="Whose part was cut off.")),
+        "terminations": (dict[str, bool], Field(description="True for agents that are out.")),
+        "truncations": (
+            dict[str, bool],
+            Field(description="True for agents that were cut off."),
+        ),
     }
 
 
@@ -439,7 +437,7 @@ def _by_agent(title: str, elements: Mapping[str, Elements]) -> Any:
 
 
 def _make(source: Source, parallel: bool | None, arguments: dict[str, Any]) -> Any:
-    name = _name_of(source)
+    name = source_name(source)
     with needs(f"pettingzoo:{name}", _extra(name)):
         function = _function(source, parallel) if isinstance(source, str) else source
         try:
@@ -455,12 +453,6 @@ def _make(source: Source, parallel: bool | None, arguments: dict[str, Any]) -> A
             f"{name} makes {type(env).__name__}; expected an AECEnv or ParallelEnv of PettingZoo"
         )
     return env
-
-
-def _name_of(source: Source) -> str:
-    if isinstance(source, str):
-        return source
-    return getattr(source, "__name__", type(source).__name__)
 
 
 def _extra(name: str) -> str | None:
@@ -493,7 +485,7 @@ def _module(name: str) -> ModuleType:
         if _exists(candidate):
             return importlib.import_module(candidate)
     family, _, last = name.rpartition("/")
-    hint = did_you_mean(last, list(_environments(family))) if family else ""
+    hint = suggest_name(last, list(_environments(family))) if family else ""
     raise AdapterError(f"PettingZoo has no {name!r}, and there is no such module{hint}")
 
 

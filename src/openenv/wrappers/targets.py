@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from openenv._internal.imports import import_attribute
-from openenv.wrappers.classes import AdapterError, did_you_mean
+from openenv.wrappers.classes import AdapterError, suggest_name
 
 __all__ = ["PYTHON", "SCHEMES", "LibraryTarget", "make_environment_class", "parse_library_target"]
 
@@ -99,7 +99,7 @@ def make_environment_class(named: LibraryTarget, source: Any = None) -> type[Any
         inspect.signature(make).bind(source, **named.arguments)
     except TypeError as error:
         wrong = next((one for one in named.arguments if one not in options), "")
-        hint = did_you_mean(wrong, options[1:])
+        hint = suggest_name(wrong, options[1:])
         raise AdapterError(f"{named.scheme}:{named.name}: {error}{hint}") from error
     made: type[Any] = make(named.name if source is None else source, **named.arguments)
     return made

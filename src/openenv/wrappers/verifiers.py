@@ -56,7 +56,7 @@ LARGEST_HEAD = 2**16
 class VerifiersAction(Action):
     """The assistant's message, in the form of OpenAI's chat completions."""
 
-    content: str | None = Field(default=None, description="What it says.")
+    content: str | None = Field(default=None, description="The text of the message.")
     tool_calls: list[dict[str, Any]] = Field(
         default_factory=list,
         description='Each {"id", "type": "function", "function": {"name", "arguments"}}, where '
@@ -74,10 +74,10 @@ class VerifiersObservation(Observation):
         default_factory=list, description="The tools that the assistant may call."
     )
     rewards: dict[str, float] = Field(
-        default_factory=dict, description="At the end: what each reward function gave, weighted."
+        default_factory=dict, description="At the end: the weighted reward of each reward function."
     )
     metrics: dict[str, float] = Field(
-        default_factory=dict, description="At the end: what each metric gave."
+        default_factory=dict, description="At the end: the value of each metric."
     )
 
 

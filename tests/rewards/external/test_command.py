@@ -68,12 +68,12 @@ def test_it_reads_the_episode_and_writes_a_score(program: Any) -> None:
         ("raise SystemExit(3)", "exit code 3"),
         ("raise RuntimeError('the tests are gone')", "the tests are gone"),
         ("import os; os.kill(os.getpid(), 11)", "SIGSEGV"),
-        ("", "no JSON"),
-        ("print('score: 1')", "no JSON"),
-        ("print('{\"reward\": NaN}')", "no JSON"),
-        ("print('{\"reward\": 1} trailing')", "no JSON"),
-        ("import sys; sys.stdout.buffer.write(bytes(range(256)))", "no JSON"),
-        ("import os; os.close(1); os.close(2)", "no JSON"),
+        ("", "not JSON"),
+        ("print('score: 1')", "not JSON"),
+        ("print('{\"reward\": NaN}')", "not JSON"),
+        ("print('{\"reward\": 1} trailing')", "not JSON"),
+        ("import sys; sys.stdout.buffer.write(bytes(range(256)))", "not JSON"),
+        ("import os; os.close(1); os.close(2)", "not JSON"),
     ],
 )
 def test_a_crash_or_garbage_is_no_score(program: Any, code: str, said: str) -> None:
@@ -202,7 +202,7 @@ def test_who_asks_can_be_cancelled_and_the_program_is_ended(program: Any, tmp_pa
 
 
 def test_a_program_that_is_not_there_is_refused_at_once() -> None:
-    with pytest.raises(ValueError, match="no program"):
+    with pytest.raises(ValueError, match="no executable program"):
         command_scorer(["./nowhere"])
     with pytest.raises(ValueError, match="nothing"):
         command_scorer([])

@@ -136,7 +136,7 @@ def test_a_conversation_is_parted_where_the_assistant_first_speaks() -> None:
     assert [one["content"] for one in completion] == ["4", "Sure?", "Yes."]
     assert as_text(messages) == "4\n\nYes."
     assert last_text(messages) == "Yes."
-    with pytest.raises(Unscored, match="not said anything"):
+    with pytest.raises(Unscored, match="has no message"):
         last_text(prompt)
 
 

@@ -62,7 +62,7 @@ def test_scorers_of_inspect_score_our_episodes(inspect: Any) -> None:
     assert here["match"] == [1.0, 0.0]
     assert here["targets"] == here["exact"] == here["looks"] == 1.0
     assert "target, answer, solution" in here["no target"]
-    assert "not said anything" in here["silent"]
+    assert "has no message" in here["silent"]
 
 
 def test_a_judge_of_inspect_that_gives_no_grade_is_no_score(inspect: Any) -> None:

@@ -28,7 +28,7 @@ from openenv.rewards.external import (
     limits,
 )
 from openenv.rewards.external.cache import cache_key
-from openenv.rewards.external.scorers import as_score, identity_of
+from openenv.rewards.external.scorers import as_score, scorer_identity
 from openenv.rewards.llm.client import LLMError
 
 Episode = Trajectory[Any, Any]
@@ -598,9 +598,9 @@ def test_functions_are_told_apart_by_their_code_and_closures_not_at_all(tmp_path
     def closure(trajectory: Episode) -> float:
         return weight
 
-    assert identity_of(one) is not None
-    assert len({identity_of(one), identity_of(other)}) == 2
-    assert identity_of(closure) is identity_of(Counted().__call__) is None
+    assert scorer_identity(one) is not None
+    assert len({scorer_identity(one), scorer_identity(other)}) == 2
+    assert scorer_identity(closure) is scorer_identity(Counted().__call__) is None
     with pytest.raises(ValueError, match="identity="):
         bounded(closure, cache=tmp_path)
     assert value(bounded(closure, cache=10)) == 2.0

@@ -56,6 +56,3 @@ if TYPE_CHECKING:
     from openenv.rewards.external.verifiers import to_verifiers as to_verifiers
 else:
     __getattr__, __dir__, __all__ = lazy(__name__)
-
-
-_HERE = "openenv.rewards.external"

@@ -29,7 +29,7 @@ from openenv.errors import SandboxError, Unscored, how_it_ended
 from openenv.reward import Score
 from openenv.rewards.delayed import Trajectory, TrajectoryScorer
 from openenv.rewards.external.conversation import Message, as_messages
-from openenv.rewards.external.scorers import TemporarilyUnscored, identity_with, on_thread
+from openenv.rewards.external.scorers import TemporarilyUnscored, extend_identity, on_thread
 from openenv.rewards.external.wire import answer_request, read_response, write_request
 
 __all__ = ["CommandScorer", "command_scorer", "score_stdin"]
@@ -74,7 +74,7 @@ class CommandScorer:
             raise ValueError(f"no executable program {command[0]!r}")
         self.command = list(command)
         self.name = Path(self.command[0]).name
-        self.identity = identity_with(
+        self.identity = extend_identity(
             f"command:{_digest(self.command, environment, files, in_sandbox=sandbox is not None)}",
             messages,
         )

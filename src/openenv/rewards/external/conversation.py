@@ -29,7 +29,7 @@ __all__ = [
     "task_from_row",
     "split_prompt",
     "task_of",
-    "text_of",
+    "message_text",
 ]
 
 Message = dict[str, Any]
@@ -46,7 +46,7 @@ class ChatAction(Action):
 
     content: str = Field(default="", description="The text.")
     tool_calls: list[dict[str, Any]] = Field(
-        default_factory=list, description="The calls of tools, as chat completions have them."
+        default_factory=list, description="The tool calls, in the form of chat completions."
     )
 
 
@@ -54,13 +54,13 @@ class ChatObservation(Observation):
     """The messages before or after a message of the assistant."""
 
     messages: list[dict[str, Any]] = Field(
-        default_factory=list, description="Those since the assistant last spoke."
+        default_factory=list, description="The messages since the assistant's last message."
     )
 
     @property
     def text(self) -> str:
         """Return the text of all messages, separated by empty lines."""
-        return "\n\n".join(filter(None, map(text_of, self.messages)))
+        return "\n\n".join(filter(None, map(message_text, self.messages)))
 
 
 # ------------------------------------------------------------------ an episode as a conversation
@@ -83,11 +83,11 @@ def as_messages(trajectory: Trajectory[Any, Any]) -> list[Message]:
     """
     messages: list[Message] = []
     _add(messages, _prompt(trajectory.task))
-    _add(messages, _seen(trajectory.first, ""))
+    _add(messages, _to_messages(trajectory.first, ""))
     for number, (action, observation) in enumerate(trajectory):
         call = f"call_{number}"
-        messages.append(_said(action, call))
-        _add(messages, _seen(observation, call))
+        messages.append(_to_assistant_message(action, call))
+        _add(messages, _to_messages(observation, call))
     return messages
 
 
@@ -104,7 +104,7 @@ def split_prompt(messages: Sequence[Message]) -> tuple[list[Message], list[Messa
 
 def as_text(messages: Sequence[Message]) -> str:
     """Join the assistant's messages into a text, separated by empty lines."""
-    said = [text_of(message) for message in messages if message.get("role") == ASSISTANT]
+    said = [message_text(message) for message in messages if message.get("role") == ASSISTANT]
     return "\n\n".join(filter(None, said))
 
 
@@ -116,11 +116,11 @@ def last_text(messages: Sequence[Message]) -> str:
     """
     for message in reversed(messages):
         if message.get("role") == ASSISTANT:
-            return text_of(message)
+            return message_text(message)
     raise Unscored("the agent has no message")
 
 
-def text_of(message: Mapping[str, Any]) -> str:
+def message_text(message: Mapping[str, Any]) -> str:
     """Return the text of a message, without images."""
     content = message.get("content")
     if isinstance(content, list):
@@ -155,7 +155,7 @@ def _prompt(task: Any) -> list[Message]:
     return _messages(prompt) or []
 
 
-def _said(action: Any, call: str) -> Message:
+def _to_assistant_message(action: Any, call: str) -> Message:
     if isinstance(action, str):
         return {"role": ASSISTANT, "content": action}
     fields = _fields(action)
@@ -174,7 +174,7 @@ def _said(action: Any, call: str) -> Message:
     return {"role": ASSISTANT, "content": _text(given)}
 
 
-def _seen(observation: Any, call: str) -> list[Message]:
+def _to_messages(observation: Any, call: str) -> list[Message]:
     if observation is None:
         return []
     if isinstance(observation, str):
@@ -186,7 +186,7 @@ def _seen(observation: Any, call: str) -> list[Message]:
     if messages is not None:
         return messages
     if isinstance(fields.get("tool_name"), str) and {"result", "error"} & fields.keys():
-        content = _returned(fields.get("result"), fields.get("error"))
+        content = _tool_text(fields.get("result"), fields.get("error"))
         of = {"tool_call_id": call, "name": fields["tool_name"]}
         return [{"role": "tool", **of, "content": content}]
     shown = {name: value for name, value in fields.items() if name not in NOT_SHOWN}
@@ -206,13 +206,13 @@ def _text(fields: dict[str, Any]) -> str:
     return json.dumps(given, ensure_ascii=False)
 
 
-def _returned(result: Any, error: Any) -> str:
+def _tool_text(result: Any, error: Any) -> str:
     """Return the result of a tool as text."""
     if error is not None:
         return str((_fields(error) or {}).get("message", error))
     content = result.get("content") if isinstance(result, dict) else None
     if isinstance(content, list):
-        return text_of({"content": content})
+        return message_text({"content": content})
     return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
 
 
@@ -257,12 +257,12 @@ def from_messages(
     Raises:
         Unscored: There is no message of the assistant.
     """
-    first = ChatObservation(messages=_listed(prompt, "user"))
+    first = ChatObservation(messages=_to_message_list(prompt, "user"))
     steps: list[tuple[ChatAction, ChatObservation]] = []
-    for message in _listed(completion, ASSISTANT):
+    for message in _to_message_list(completion, ASSISTANT):
         if message.get("role") == ASSISTANT:
             calls = message.get("tool_calls") or []
-            action = ChatAction(content=text_of(message), tool_calls=calls)
+            action = ChatAction(content=message_text(message), tool_calls=calls)
             steps.append((action, ChatObservation()))
         else:
             (steps[-1][1] if steps else first).messages.append(message)
@@ -272,7 +272,7 @@ def from_messages(
     return Trajectory(steps, first=first, rewards=[None] * len(steps), task=task)
 
 
-def _listed(said: str | Sequence[Any], role: str) -> list[Message]:
+def _to_message_list(said: str | Sequence[Any], role: str) -> list[Message]:
     if isinstance(said, str):
         return [{"role": role, "content": said}]
     messages = _messages(list(said))

@@ -14,7 +14,7 @@ from openenv.errors import Unscored
 from openenv.reward import Score
 from openenv.rewards.delayed import Trajectory, TrajectoryScorer
 from openenv.rewards.external.conversation import Message, as_messages
-from openenv.rewards.external.scorers import TEMPORARY_STATUS, TemporarilyUnscored, identity_with
+from openenv.rewards.external.scorers import TEMPORARY_STATUS, TemporarilyUnscored, extend_identity
 from openenv.rewards.external.wire import answer_request, read_response, write_request
 
 __all__ = ["HTTPScorer", "ScoringApp", "http_scorer", "scoring_app"]
@@ -42,7 +42,7 @@ class HTTPScorer:
             raise ValueError(f"expected an http or https address, got {url!r}")
         self.url = url
         self.name = f"{parts.hostname}{parts.path}"
-        self.identity = identity_with(f"http:{url}{_says(headers)}", messages)
+        self.identity = extend_identity(f"http:{url}{_says(headers)}", messages)
         self._timeout_s = timeout_s
         self._headers = {"content-type": "application/json", **headers}
         self._origin = f"{parts.scheme}://{parts.netloc}"

@@ -24,12 +24,12 @@ from openenv.rewards.external.conversation import (
     as_messages,
     from_messages,
     last_text,
+    message_text,
     split_prompt,
     task_of,
-    text_of,
 )
 from openenv.rewards.external.fields import Fields
-from openenv.rewards.external.scorers import make_score, name_of
+from openenv.rewards.external.scorers import make_score, scorer_name, to_number
 
 __all__ = ["InspectScorer", "from_inspect", "to_inspect"]
 
@@ -81,7 +81,7 @@ class InspectScorer:
     ) -> None:
         self._library = _library("from_inspect")
         self.scorer = scorer
-        self.name = name_of(scorer).partition(".<locals>")[0]  # of the function that made it
+        self.name = scorer_name(scorer).partition(".<locals>")[0]  # of the function that made it
         self._target = target
         self._combine = combine
         self._messages = messages
@@ -128,10 +128,7 @@ def _number(name: str, value: Any) -> float:
         known = GRADES.get(value, WORDS.get(value.lower()))
         if known is not None:
             return known
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise Unscored(f"{name} gave {value!r:.100}, which is no number") from None
+    return to_number(name, value)
 
 
 def from_inspect(
@@ -183,11 +180,11 @@ def _state(
 
 def _chat(library: Any, messages: Sequence[Message]) -> list[Any]:
     """Convert messages to Inspect's message classes."""
-    return [_typed(library, message) for message in messages]
+    return [_to_message(library, message) for message in messages]
 
 
-def _typed(library: Any, message: Message) -> Any:
-    model, role, text = library.model, message.get("role"), text_of(message)
+def _to_message(library: Any, message: Message) -> Any:
+    model, role, text = library.model, message.get("role"), message_text(message)
     if role == "assistant":
         return model.ChatMessageAssistant(content=text, tool_calls=_calls(library, message))
     if role == "tool":
@@ -248,7 +245,7 @@ def to_inspect(
 
     def made() -> Any:
         async def score(state: Any, target: Any) -> Any:
-            found = await _scored(scorer, episode, state, target)
+            found = await _score_sample(scorer, episode, state, target)
             if found.value is None:
                 why = found.unscored or "the scorer had nothing to score"
                 return library.Score.unscored(reason="scoring_failed", explanation=why)
@@ -258,7 +255,7 @@ def to_inspect(
 
         return score
 
-    name = name or _identifier(name_of(scorer))
+    name = name or _identifier(scorer_name(scorer))
     return library.scorer(metrics=measured, name=name)(made)()
 
 
@@ -267,7 +264,7 @@ def _identifier(name: str) -> str:
     return re.sub(r"\W+", "_", name.rpartition(".")[2]).strip("_") or "openenv"
 
 
-async def _scored(
+async def _score_sample(
     scorer: TrajectoryScorer, episode: Callable[..., Trajectory[Any, Any]], state: Any, target: Any
 ) -> Score:
     messages = [_plain(one) for one in state.messages]

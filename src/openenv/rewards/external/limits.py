@@ -32,10 +32,10 @@ from openenv.rewards.external.scorers import (
     TEMPORARY_STATUS,
     TemporarilyUnscored,
     as_score,
-    identity_of,
     is_coroutine_function,
-    name_of,
     on_thread,
+    scorer_identity,
+    scorer_name,
 )
 
 __all__ = ["BoundedScorer", "ScoringSlots", "bounded", "is_temporary"]
@@ -164,7 +164,7 @@ class BoundedScorer:
         retry_on: Callable[[BaseException], bool],
     ) -> None:
         self.scorer = scorer
-        self.name = self.__qualname__ = name_of(scorer)
+        self.name = self.__qualname__ = scorer_name(scorer)
         self.timeout_s = timeout_s
         self.retries = retries
         self.cache = cache
@@ -190,8 +190,8 @@ class BoundedScorer:
         """
         key = self._key(trajectory)
         if key is None:
-            return await self._attempted(trajectory)
-        return await self._once(key, trajectory)
+            return await self._attempt(trajectory)
+        return await self._score_once(key, trajectory)
 
     async def score_many(self, trajectories: Sequence[Trajectory[Any, Any]]) -> list[Score]:
         """Score several episodes, in one call if the scorer has ``score_many``.
@@ -201,9 +201,9 @@ class BoundedScorer:
             `Score.unscored`.
         """
         if not self.is_batch:
-            return list(await asyncio.gather(*(self._told(one) for one in trajectories)))
+            return list(await asyncio.gather(*(self._score_or_reason(one) for one in trajectories)))
         keys = [self._key(one) for one in trajectories]
-        scores = [None if key is None else self._kept(key) for key in keys]
+        scores = [None if key is None else self._lookup(key) for key in keys]
         missing = [at for at, score in enumerate(scores) if score is None]
         new = await self._batch([trajectories[at] for at in missing]) if missing else []
         for at, score in zip(missing, new, strict=True):
@@ -222,7 +222,7 @@ class BoundedScorer:
             logger.warning("a score is not kept: %s", error)
             return None
 
-    def _kept(self, key: str) -> Score | None:
+    def _lookup(self, key: str) -> Score | None:
         """Return the cached score of a key. A failing cache counts as a miss."""
         try:
             return self.cache.get(key) if self.cache is not None else None
@@ -237,7 +237,7 @@ class BoundedScorer:
         except Exception:
             logger.warning("a score could not be kept", exc_info=True)
 
-    async def _told(self, trajectory: Trajectory[Any, Any]) -> Score:
+    async def _score_or_reason(self, trajectory: Trajectory[Any, Any]) -> Score:
         """Return the score, with the reason if there is none."""
         try:
             return await self(trajectory)
@@ -249,9 +249,9 @@ class BoundedScorer:
 
     # ------------------------------------------------------------------ shared results
 
-    async def _once(self, key: str, trajectory: Trajectory[Any, Any]) -> Score:
+    async def _score_once(self, key: str, trajectory: Trajectory[Any, Any]) -> Score:
         """Return the cached score, or compute a score that all concurrent callers share."""
-        while (found := self._kept(key)) is None:
+        while (found := self._lookup(key)) is None:
             with self._lock:
                 running = self._running.get(key)
                 mine = concurrent.futures.Future[Score]()
@@ -259,21 +259,21 @@ class BoundedScorer:
                     mine.set_running_or_notify_cancel()  # so that waiters cannot cancel it
                     self._running[key] = mine
             if running is None:
-                return await self._leading(key, trajectory, mine)
+                return await self._lead(key, trajectory, mine)
             try:
                 return await asyncio.wrap_future(running)
             except _ScoringAbandoned:
                 continue
         return found
 
-    async def _leading(
+    async def _lead(
         self,
         key: str,
         trajectory: Trajectory[Any, Any],
         mine: concurrent.futures.Future[Score],
     ) -> Score:
         try:
-            score = await self._attempted(trajectory)
+            score = await self._attempt(trajectory)
             self._keep(key, score)
         except BaseException as error:
             self._end(key)
@@ -289,26 +289,26 @@ class BoundedScorer:
 
     # ------------------------------------------------------------------ attempts
 
-    async def _attempted(self, trajectory: Trajectory[Any, Any]) -> Score:
+    async def _attempt(self, trajectory: Trajectory[Any, Any]) -> Score:
         async def attempt() -> Score:
-            return _score(await self._limited(self.scorer, trajectory), len(trajectory))
+            return _score(await self._call_limited(self.scorer, trajectory), len(trajectory))
 
-        found: Score = await self._tried(attempt)
+        found: Score = await self._retry(attempt)
         return found
 
     async def _batch(self, trajectories: list[Trajectory[Any, Any]]) -> list[Score]:
         async def attempt() -> list[Score]:
             score_many = self.scorer.score_many  # type: ignore[attr-defined]
-            return _scores(await self._limited(score_many, trajectories), trajectories)
+            return _scores(await self._call_limited(score_many, trajectories), trajectories)
 
         try:
-            found: list[Score] = await self._tried(attempt)
+            found: list[Score] = await self._retry(attempt)
         except Exception as error:
             why = self._why(error)
             return [why for _ in trajectories]
         return found
 
-    async def _tried(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
+    async def _retry(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
         """Make up to `retries` + 1 attempts, with growing pauses between them."""
         for number in range(self.retries + 1):
             try:
@@ -317,22 +317,22 @@ class BoundedScorer:
                 if not self._retry_on(error):
                     raise
                 if number == self.retries:
-                    raise Unscored(_words(error, number + 1)) from error
+                    raise Unscored(_describe_failure(error, number + 1)) from error
                 pause = _pause(number, getattr(error, "retry_after_s", None))
                 logger.info("%s is asked again in %.2f s: %s", self.name, pause, error)
             await asyncio.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
 
-    async def _limited(self, function: Callable[[Any], Any], argument: Any) -> Any:
+    async def _call_limited(self, function: Callable[[Any], Any], argument: Any) -> Any:
         """Call a function in a slot, within the time limit."""
         if is_coroutine_function(function):
-            return await self._placed(lambda: asyncio.ensure_future(function(argument)))
-        outcome = await self._placed(lambda: on_thread(function, argument))
+            return await self._run_in_slot(lambda: asyncio.ensure_future(function(argument)))
+        outcome = await self._run_in_slot(lambda: on_thread(function, argument))
         if not hasattr(outcome, "__await__"):
             return outcome
-        return await self._placed(lambda: asyncio.ensure_future(outcome), outcome)
+        return await self._run_in_slot(lambda: asyncio.ensure_future(outcome), outcome)
 
-    async def _placed(self, begin: Callable[[], _Work], coroutine: Any = None) -> Any:
+    async def _run_in_slot(self, begin: Callable[[], _Work], coroutine: Any = None) -> Any:
         """Start work in a slot and wait for it; close `coroutine` if there is no slot."""
         try:
             await self._slots.acquire()
@@ -345,9 +345,9 @@ class BoundedScorer:
         except BaseException:  # for example, no thread can be started
             self._slots.release()
             raise
-        return await self._waited_for(work)
+        return await self._wait_for(work)
 
-    async def _waited_for(self, work: _Work) -> Any:
+    async def _wait_for(self, work: _Work) -> Any:
         """Wait for work that holds a slot, and release the slot when the work ends.
 
         A coroutine is cancelled when its time is up. A thread cannot be ended: it is left running
@@ -387,7 +387,7 @@ class BoundedScorer:
         work.add_done_callback(is_over)
 
 
-def _words(error: Exception, attempts: int) -> str:
+def _describe_failure(error: Exception, attempts: int) -> str:
     why = str(error) if isinstance(error, Unscored) else f"{type(error).__name__} of the scorer"
     return why if attempts == 1 else f"{why}; asked {attempts} times"
 
@@ -415,10 +415,12 @@ def _scores(outcomes: Any, trajectories: Sequence[Trajectory[Any, Any]]) -> list
     if not is_list or len(outcomes) != len(trajectories):
         count = len(outcomes) if is_list else "no list of"
         raise Unscored(f"it gave {count} scores for {len(trajectories)} episodes")
-    return [_one(outcome, len(one)) for outcome, one in zip(outcomes, trajectories, strict=True)]
+    return [
+        _to_score(outcome, len(one)) for outcome, one in zip(outcomes, trajectories, strict=True)
+    ]
 
 
-def _one(outcome: Any, steps: int) -> Score:
+def _to_score(outcome: Any, steps: int) -> Score:
     try:
         return as_score(outcome, steps)
     except Unscored as error:
@@ -454,9 +456,9 @@ def bounded(
             are unscored at once.
         cache: A directory, a number of scores to keep in memory, or a `ScoreCache`. Equal episodes
             are then scored once, also if they arrive together. Failures are not cached.
-        identity: Text that identifies the scorer in the cache; by default `identity_of` derives it.
-            Change it when the scorer starts to score differently: with another model of a judge,
-            say.
+        identity: Text that identifies the scorer in the cache; by default derived by
+            `scorer_identity`. Change it when the scorer starts to score differently: with another
+            model of a judge, say.
         retry_on: Decides whether an error is worth another attempt.
 
     Raises:
@@ -467,11 +469,11 @@ def bounded(
         raise ValueError(f"timeout_s must be above 0, not {timeout_s}")
     if retries < 0:
         raise ValueError(f"retries must be at least 0, not {retries}")
-    identity = identity or identity_of(scorer)
+    identity = identity or scorer_identity(scorer)
     kept = open_cache(cache)
     if identity is None and kept is not None and not isinstance(kept, MemoryCache):
         raise ValueError(
-            f"the scorer {name_of(scorer)} has no identity, under which scores are "
+            f"the scorer {scorer_name(scorer)} has no identity, under which scores are "
             "cached on disk: pass identity=, a text that changes when it scores differently"
         )
     slots = ScoringSlots(min(concurrency, getattr(scorer, "max_concurrency", concurrency)))

@@ -13,7 +13,6 @@ accept literals and formulas only. A dataset without a guard is refused unless t
 from __future__ import annotations
 
 import copy
-import difflib
 import sys
 import threading
 import types
@@ -21,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from openenv._internal.packages import needs
+from openenv._internal.quoting import did_you_mean
 from openenv.errors import Unscored
 from openenv.reward import Score
 from openenv.rewards.delayed import Trajectory, TrajectoryScorer, score_of_failure
@@ -34,9 +34,9 @@ from openenv.rewards.external.conversation import (
 )
 from openenv.rewards.external.fields import with_fields
 from openenv.rewards.external.scorers import (
-    identity_with,
+    await_result,
+    extend_identity,
     make_score,
-    result_of,
     score_now,
     to_json_value,
 )
@@ -83,7 +83,7 @@ class ReasoningGymScorer:
         self.dataset = dataset
         self.name = type(dataset).__name__
         made_by = (entry, messages) if answer is None else (entry, answer)
-        self.identity = identity_with(
+        self.identity = extend_identity(
             f"reasoning_gym:{_version()}:{self.name}:{dataset.config!r}", *made_by
         )
         self._entry = entry
@@ -108,9 +108,9 @@ class ReasoningGymScorer:
 
     def score_many(self, trajectories: Sequence[Trajectory[Any, Any]]) -> list[Score]:
         """Score several episodes in turn."""
-        return [self._told(one) for one in trajectories]
+        return [self._score_or_reason(one) for one in trajectories]
 
-    def _told(self, trajectory: Trajectory[Any, Any]) -> Score:
+    def _score_or_reason(self, trajectory: Trajectory[Any, Any]) -> Score:
         try:
             return self(trajectory)
         except Exception as error:
@@ -147,7 +147,7 @@ def from_reasoning_gym(
     with needs("from_reasoning_gym"):
         import reasoning_gym  # pyright: ignore[reportMissingImports]
     if isinstance(dataset, str):
-        dataset = _made(reasoning_gym, dataset, config)
+        dataset = _make_dataset(reasoning_gym, dataset, config)
     elif config:
         raise ValueError(f"{', '.join(config)}: options need a dataset given by name")
     if not may_evaluate:
@@ -156,13 +156,11 @@ def from_reasoning_gym(
     return ReasoningGymScorer(dataset, entry, answer, messages)
 
 
-def _made(library: Any, name: str, config: dict[str, Any]) -> Any:
+def _make_dataset(library: Any, name: str, config: dict[str, Any]) -> Any:
     from reasoning_gym.factory import DATASETS  # pyright: ignore[reportMissingImports]
 
     if name not in DATASETS:
-        close = difflib.get_close_matches(name, DATASETS, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"reasoning_gym has no dataset {name!r}{hint}")
+        raise ValueError(f"reasoning_gym has no dataset {name!r}{did_you_mean(name, DATASETS)}")
     try:
         return library.create_dataset(name, **{"seed": 0, "size": 1, **config})
     except (TypeError, AssertionError) as error:
@@ -260,7 +258,7 @@ def to_reasoning_gym(
 
     def score_answer(answer: str | None, entry: dict[str, Any]) -> float:
         task = task_from_row(entry["question"], with_fields(dict(entry)))
-        score = result_of(score_now(scorer, episode(entry["question"], answer or "", task=task)))
+        score = await_result(score_now(scorer, episode(entry["question"], answer or "", task=task)))
         if score.value is None:
             raise Unscored("the scorer had nothing to score")
         return float(score.value)

@@ -12,7 +12,7 @@ from openenv.reward import Score, adds_up, components_of
 from openenv.rewards.credit import terminal
 from openenv.rewards.delayed import Trajectory, TrajectoryScorer
 from openenv.rewards.external.limits import ScoringSlots
-from openenv.rewards.external.scorers import as_score, make_score, name_of, on_thread
+from openenv.rewards.external.scorers import as_score, make_score, on_thread, scorer_name
 from openenv.rewards.rubric import NO_PARTS, Rubric, is_pending
 from openenv.rewards.trajectory import TrajectoryRubric
 
@@ -68,11 +68,11 @@ class _RubricReplay:
     async def score(self) -> Score:
         reset = getattr(self.rubric, "reset", None)
         if callable(reset):
-            await self._called(reset)
+            await self._call(reset)
         while len(self.rewards) < len(self.trajectory):
             # A rubric may compute for long, or block: it is called on a thread. What it awaits
             # belongs to this loop.
-            pending = await self._called(self._step_until_pending)
+            pending = await self._call(self._step_until_pending)
             if pending is not None:
                 self._note(await self._step(pending))
         if isinstance(self.rubric, TrajectoryRubric):
@@ -88,14 +88,14 @@ class _RubricReplay:
         """Return the score of a rubric that scores the episode as a whole."""
         is_done = self.trajectory and getattr(self.trajectory[-1][1], "done", False)
         if not is_done:
-            value = await self._called(self.rubric.score_trajectory, self.rubric.trajectory)
+            value = await self._call(self.rubric.score_trajectory, self.rubric.trajectory)
             return as_score(value, len(self.trajectory))
         if self.rewards[-1] is None:
             return Score()
-        shares = await self._called(self.rubric.compute_step_rewards)
+        shares = await self._call(self.rubric.compute_step_rewards)
         return make_score(self.rewards[-1], components_of(self.rubric), shares)
 
-    async def _called(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    async def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         self._work = on_thread(function, *arguments)
         outcome = await asyncio.wrap_future(self._work)
         return await outcome if is_pending(outcome) else outcome
@@ -152,7 +152,7 @@ def from_rubric(rubric: AnyRubric | type[Rubric], *, name: str | None = None) ->
     """
     own = rubric if isinstance(rubric, type) else type(rubric)
     return RubricScorer(
-        rubric, name or (own.__name__ if issubclass(own, Rubric) else name_of(rubric))
+        rubric, name or (own.__name__ if issubclass(own, Rubric) else scorer_name(rubric))
     )
 
 
@@ -172,7 +172,7 @@ class ScorerRubric(Rubric):
         return self._value(await outcome)
 
     def _value(self, outcome: Any) -> float | None:
-        score = _known(as_score(outcome, 1))
+        score = _require_score(as_score(outcome, 1))
         self._parts = score.components or NO_PARTS
         return score.value
 
@@ -205,7 +205,7 @@ class WholeScorerRubric(TrajectoryRubric):
         return self._value(await outcome)
 
     def _value(self, outcome: Any) -> float | None:
-        self._score = _known(as_score(outcome, len(self._trajectory)))
+        self._score = _require_score(as_score(outcome, len(self._trajectory)))
         self._parts = self._score.components or NO_PARTS
         return self._score.value
 
@@ -226,7 +226,7 @@ class WholeScorerRubric(TrajectoryRubric):
         return self._name
 
 
-def _known(score: Score) -> Score:
+def _require_score(score: Score) -> Score:
     if score.unscored:
         raise Unscored(score.unscored)
     return score
@@ -245,5 +245,5 @@ def to_rubric(
             episode with one step.
         name: Name of the component; by default the scorer's name.
     """
-    name = name or name_of(scorer).rpartition(".")[2]
+    name = name or scorer_name(scorer).rpartition(".")[2]
     return WholeScorerRubric(scorer, name) if whole else ScorerRubric(scorer, name)

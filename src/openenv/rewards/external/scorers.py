@@ -33,13 +33,14 @@ __all__ = [
     "trajectory_to_json",
     "as_score",
     "canonical_json",
-    "identity_of",
-    "identity_with",
+    "scorer_identity",
+    "extend_identity",
     "is_coroutine_function",
-    "name_of",
+    "scorer_name",
     "on_thread",
     "to_json_value",
-    "result_of",
+    "to_number",
+    "await_result",
     "make_score",
     "score_now",
     "add_weighted",
@@ -83,6 +84,18 @@ def make_score(
         return Score(number, components or {}, step_rewards=step_rewards)
     except (AttributeError, TypeError, ValueError, OverflowError) as error:
         raise Unscored(f"it is no score: {error}"[:MAX_REASON]) from error
+
+
+def to_number(name: str, value: Any) -> float:
+    """Convert a reward of another library to a number.
+
+    Raises:
+        Unscored: The value is no number.
+    """
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise Unscored(f"{name} gave {value!r:.100}, which is no number") from None
 
 
 def as_score(outcome: Any, steps: int) -> Score:
@@ -162,7 +175,7 @@ def on_thread(function: Callable[..., T], *arguments: Any) -> concurrent.futures
     return future
 
 
-def result_of(outcome: Any) -> Any:
+def await_result(outcome: Any) -> Any:
     """Return the result of a call, blocking until an awaitable has finished.
 
     If this thread has a running event loop, another thread awaits it.
@@ -200,7 +213,7 @@ async def score_now(scorer: TrajectoryScorer, trajectory: Trajectory[Any, Any]) 
 # ------------------------------------------------------------------ names and identities
 
 
-def name_of(scorer: Any) -> str:
+def scorer_name(scorer: Any) -> str:
     """Return the scorer's name, for messages and components."""
     for attribute in ("name", "__qualname__"):
         name = getattr(scorer, attribute, None)
@@ -209,7 +222,7 @@ def name_of(scorer: Any) -> str:
     return type(scorer).__name__
 
 
-def identity_of(scorer: Any) -> str | None:
+def scorer_identity(scorer: Any) -> str | None:
     """Return text that changes when the scorer starts to score differently, or None if unknown.
 
     The identity is the scorer's ``identity``, or for a function of a module, its name and a digest
@@ -230,9 +243,9 @@ def identity_of(scorer: Any) -> str | None:
     return f"{scorer.__module__}:{scorer.__qualname__}:{digest[:16]}"
 
 
-def identity_with(identity: str, *functions: Callable[..., Any]) -> str | None:
+def extend_identity(identity: str, *functions: Callable[..., Any]) -> str | None:
     """Extend a scorer's identity by those of functions; return None if any is unknown."""
-    told = [identity_of(function) for function in functions]
+    told = [scorer_identity(function) for function in functions]
     return None if None in told else f"{identity}:{','.join(map(str, told))}"
 
 
@@ -268,13 +281,13 @@ def to_json_value(value: Any) -> Any:
     """
     try:
         return to_jsonable_python(
-            value, bytes_mode="base64", inf_nan_mode="strings", fallback=_of_array
+            value, bytes_mode="base64", inf_nan_mode="strings", fallback=_array_to_list
         )
     except (PydanticSerializationError, ValueError, RecursionError) as error:
         raise Unscored(f"the episode cannot be written as JSON: {error}"[:MAX_REASON]) from error
 
 
-def _of_array(value: Any) -> Any:
+def _array_to_list(value: Any) -> Any:
     if hasattr(value, "tolist"):  # a NumPy array or a tensor
         return value.tolist()
     raise ValueError(f"{type(value).__name__} has no JSON form")

@@ -28,11 +28,12 @@ from openenv.rewards.external.conversation import (
 from openenv.rewards.external.limits import CONCURRENCY, BoundedScorer, bounded
 from openenv.rewards.external.scorers import (
     add_weighted,
-    identity_with,
+    await_result,
+    extend_identity,
     is_coroutine_function,
-    name_of,
     on_thread,
-    result_of,
+    scorer_name,
+    to_number,
 )
 
 __all__ = ["RewardFunctions", "from_trl", "to_trl"]
@@ -68,7 +69,7 @@ class RewardFunctions:
         self._is_conversational = is_conversational
         self._columns = columns
         self._messages = messages
-        self.identity = identity_with(
+        self.identity = extend_identity(
             f"trl:{is_conversational}:{weights}", *functions, columns, messages
         )
 
@@ -91,10 +92,11 @@ class RewardFunctions:
         rows = [self._row(one) for one in trajectories]
         batch = {name: [row.get(name) for row in rows] for name in _names(rows)}
         given = {
-            name: await _called(name, function, batch) for name, function in self.functions.items()
+            name: await _call_function(name, function, batch)
+            for name, function in self.functions.items()
         }
         return [
-            _added({name: found[at] for name, found in given.items()}, self.weights)
+            _add_scores({name: found[at] for name, found in given.items()}, self.weights)
             for at in range(len(rows))
         ]
 
@@ -145,7 +147,7 @@ def from_trl(
 
 
 def _name(function: Any) -> str:
-    return str(getattr(function, "__name__", None) or name_of(function))
+    return str(getattr(function, "__name__", None) or scorer_name(function))
 
 
 def _names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -153,13 +155,13 @@ def _names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(name for row in rows for name in row))
 
 
-async def _called(
+async def _call_function(
     name: str, function: RewardFunction, batch: dict[str, list[Any]]
 ) -> list[float | None]:
     """Call a function with a batch and return a reward per completion."""
     import asyncio
 
-    arguments = _accepted(name, function, batch)
+    arguments = _select_arguments(name, function, batch)
     if inspect.iscoroutinefunction(function):
         outcome = await function(**arguments)
     else:
@@ -170,17 +172,12 @@ async def _called(
         outcome = outcome.tolist()
     if not isinstance(outcome, Sequence) or isinstance(outcome, str) or len(outcome) != count:
         raise Unscored(f"{name} gave {outcome!r:.100} for {count} completions")
-    return [None if one is None else _number(name, one) for one in outcome]
+    return [None if one is None else to_number(name, one) for one in outcome]
 
 
-def _number(name: str, given: Any) -> float:
-    try:
-        return float(given)
-    except (TypeError, ValueError, OverflowError):
-        raise Unscored(f"{name} gave {given!r:.100}, which is no number") from None
-
-
-def _accepted(name: str, function: RewardFunction, batch: dict[str, list[Any]]) -> dict[str, Any]:
+def _select_arguments(
+    name: str, function: RewardFunction, batch: dict[str, list[Any]]
+) -> dict[str, Any]:
     """Return the columns that a function takes."""
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -197,7 +194,7 @@ def _accepted(name: str, function: RewardFunction, batch: dict[str, list[Any]]) 
     return {one.name: given[one.name] for one in wanted if one.name in given}
 
 
-def _added(parts: dict[str, float | None], weights: Mapping[str, float]) -> Score:
+def _add_scores(parts: dict[str, float | None], weights: Mapping[str, float]) -> Score:
     try:
         return add_weighted(parts, weights)
     except Unscored as error:
@@ -238,13 +235,15 @@ def to_trl(
         prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
     ) -> list[float | None]:
         rows = _rows(prompts, completions, columns)
-        scores: list[Score] = result_of(_scored(limited, [_played(episode, row) for row in rows]))
+        scores: list[Score] = await_result(
+            _score_rows(limited, [_make_episode(episode, row) for row in rows])
+        )
         for score in scores:
             if score.unscored:
                 logger.warning("%s gives no reward: %s", reward.__name__, score.unscored)
         return [score.value for score in scores]
 
-    reward.__name__ = reward.__qualname__ = name or name_of(scorer).rpartition(".")[2]
+    reward.__name__ = reward.__qualname__ = name or scorer_name(scorer).rpartition(".")[2]
     return reward
 
 
@@ -268,7 +267,7 @@ def _rows(
     ]
 
 
-def _played(
+def _make_episode(
     episode: Callable[..., Trajectory[Any, Any]], row: dict[str, Any]
 ) -> Trajectory[Any, Any] | Score:
     """Make the episode of a row, or an unscored `Score` that gives the reason."""
@@ -279,7 +278,7 @@ def _played(
         return Score(unscored=str(error))
 
 
-async def _scored(
+async def _score_rows(
     scorer: BoundedScorer, played: Sequence[Trajectory[Any, Any] | Score]
 ) -> list[Score]:
     """Return the score of each row, with a single call for all episodes."""

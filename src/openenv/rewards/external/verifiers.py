@@ -25,12 +25,12 @@ from openenv.rewards.external.conversation import (
     Message,
     as_messages,
     from_messages,
+    message_text,
     split_prompt,
     task_of,
-    text_of,
 )
 from openenv.rewards.external.fields import Fields
-from openenv.rewards.external.scorers import make_score, name_of, score_now
+from openenv.rewards.external.scorers import make_score, score_now, scorer_name, to_number
 
 __all__ = ["VerifiersScorer", "from_verifiers", "to_verifiers"]
 
@@ -121,7 +121,7 @@ def from_verifiers(
 def _check(vf: Any, source: Any) -> None:
     """Refuse a source that needs more than a conversation."""
     if isinstance(source, vf.Task) or (isinstance(source, type) and issubclass(source, vf.Task)):
-        functions = _rewards_of(source)
+        functions = _list_rewards(source)
     elif isinstance(source, vf.Judge):
         functions = [source.score]
     elif callable(source) and not isinstance(source, type):
@@ -135,7 +135,7 @@ def _check(vf: Any, source: Any) -> None:
             raise ValueError(f"{name} needs a runtime, which does not exist after an episode")
 
 
-def _rewards_of(task: Any) -> list[Any]:
+def _list_rewards(task: Any) -> list[Any]:
     """Return the decorated rewards of a task or task class."""
     cls = task if isinstance(task, type) else type(task)
     found = (getattr(cls, name, None) for name in dir(cls))
@@ -170,7 +170,7 @@ def _task(vf: Any, source: Any, known: Mapping[str, Any]) -> Any:
 def _prompt(vf: Any, prompt: Any) -> Any:
     if not isinstance(prompt, list):
         return prompt if isinstance(prompt, str) else None
-    return [_typed(vf, message) for message in prompt]
+    return [_to_message(vf, message) for message in prompt]
 
 
 async def _rewards(
@@ -193,12 +193,12 @@ async def _rewards(
         given = await source.score(task=task.data, trace=trace)
     else:
         name, weight = source.__name__, getattr(source, "_vf_weight", 1.0)
-        given = await _called(source, task, trace, messages, known)
+        given = await _call_function(source, task, trace, messages, known)
     parts = given if isinstance(given, Mapping) else {name: given}
-    return {part: _number(part, value) * weight for part, value in parts.items()}
+    return {part: to_number(part, value) * weight for part, value in parts.items()}
 
 
-async def _called(
+async def _call_function(
     function: Callable[..., Any],
     task: Any,
     trace: Any,
@@ -222,13 +222,6 @@ async def _called(
     return await outcome if hasattr(outcome, "__await__") else outcome
 
 
-def _number(name: str, given: Any) -> float:
-    try:
-        return float(given)
-    except (TypeError, ValueError, OverflowError):
-        raise Unscored(f"{name} gave {given!r:.100}, which is no number") from None
-
-
 # ------------------------------------------------------------------ an episode as a trace
 
 
@@ -238,7 +231,7 @@ def _trace(vf: Any, task: Any, messages: list[Message]) -> Any:
     nodes = [
         vf.MessageNode(
             parent=at - 1 if at else None,
-            message=_typed(vf, message),
+            message=_to_message(vf, message),
             sampled=at >= len(prompt) and message.get("role") == "assistant",
         )
         for at, message in enumerate([*prompt, *completion])
@@ -253,11 +246,11 @@ def _trace(vf: Any, task: Any, messages: list[Message]) -> Any:
     )
 
 
-def _typed(vf: Any, message: Message) -> Any:
+def _to_message(vf: Any, message: Message) -> Any:
     """Convert a message of chat completions to a message class of verifiers."""
     role, content = message.get("role"), message.get("content") or ""
     if role == "assistant":
-        return vf.AssistantMessage(content=text_of(message), tool_calls=_calls(vf, message))
+        return vf.AssistantMessage(content=message_text(message), tool_calls=_calls(vf, message))
     if role == "tool":
         call = str(message.get("tool_call_id") or "")
         return vf.ToolMessage(tool_call_id=call, content=content, name=message.get("name"))
@@ -312,7 +305,7 @@ def to_verifiers(
             raise Unscored(f"{reward.__name__} had nothing to score")
         return found.value
 
-    reward.__name__ = reward.__qualname__ = name or name_of(scorer).rpartition(".")[2]
+    reward.__name__ = reward.__qualname__ = name or scorer_name(scorer).rpartition(".")[2]
     marked: Callable[..., Any] = vf.reward(weight=weight)(reward)
     return marked
 

@@ -15,10 +15,10 @@ from openenv.rewards.llm.client import (
     LLMResponse,
     LLMTimeout,
     LLMUnreachable,
-    url_of,
+    join_url,
 )
 
-__all__ = ["NO_KEY", "ChatClient", "options_of", "tool_of"]
+__all__ = ["NO_KEY", "ChatClient", "merge_options", "read_tool"]
 
 NO_KEY = "not-needed"
 
@@ -37,15 +37,15 @@ class ChatClient(LLMClient):
         endpoint: str,
         port: int | None,
         model: str,
-        api_key: str | None,
-        system_prompt: str | None,
-        temperature: float | None,
-        max_tokens: int,
+        api_key: str | None = None,
+        system_prompt: str | None = None,
+        temperature: float | None = 0.0,
+        max_tokens: int = 256,
         *,
-        timeout_s: float,
-        max_retries: int,
+        timeout_s: float = 600.0,
+        max_retries: int = 2,
     ) -> None:
-        url_of(endpoint, port)
+        join_url(endpoint, port)
         super().__init__(endpoint, port)
         self.model = model
         self.system_prompt = system_prompt
@@ -54,8 +54,8 @@ class ChatClient(LLMClient):
         self.timeout_s = timeout_s
         self.max_retries = max_retries
         self._api_key = api_key or NO_KEY
-        self._sdk = self._imported()
-        self._clients: PerLoop[Any] = PerLoop(self._connected)
+        self._sdk = self._import_sdk()
+        self._clients: PerLoop[Any] = PerLoop(self._connect)
 
     async def complete(self, prompt: str, **kwargs: Any) -> str:
         response = await self._answer([{"role": "user", "content": prompt}], (), kwargs)
@@ -83,7 +83,9 @@ class ChatClient(LLMClient):
             )
         except self._sdk.APIError as error:
             status = getattr(error, "status_code", None)
-            raise self._kind(error)(self._told(_words(error)), status=status) from error
+            raise self._kind(error)(
+                self._describe(_describe_error(error)), status=status
+            ) from error
 
     def _with_system(self, messages: Messages) -> list[dict[str, Any]]:
         """Put the system prompt first, unless the conversation has a system message."""
@@ -98,17 +100,17 @@ class ChatClient(LLMClient):
             return LLMTimeout
         return LLMUnreachable if isinstance(error, self._sdk.APIConnectionError) else LLMError
 
-    def _told(self, why: str) -> str:
+    def _describe(self, why: str) -> str:
         return f"{self.model!r} at {self.base_url}: {why}"
 
     def _unusable(self, why: str) -> LLMError:
-        return LLMError(self._told(why))
+        return LLMError(self._describe(why))
 
     @abstractmethod
-    def _imported(self) -> ModuleType: ...
+    def _import_sdk(self) -> ModuleType: ...
 
     @abstractmethod
-    def _connected(self) -> Any: ...
+    def _connect(self) -> Any: ...
 
     def _direct(self) -> dict[str, Any]:
         """Return SDK options that bypass proxies, for a server that must not be proxied."""
@@ -127,7 +129,7 @@ class ChatClient(LLMClient):
     def _read(self, answer: Any) -> LLMResponse: ...
 
 
-def _words(error: Any) -> str:
+def _describe_error(error: Any) -> str:
     """Return the messages of an SDK's error and of the error's cause."""
     cause = error.__cause__
     return f"{error}" if cause is None else f"{error} ({type(cause).__name__}: {cause})"
@@ -138,7 +140,7 @@ def is_system(message: Mapping[str, Any]) -> bool:
     return message.get("role") in ("system", "developer")
 
 
-def options_of(client: ChatClient, options: Mapping[str, Any]) -> dict[str, Any]:
+def merge_options(client: ChatClient, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a request: the client's settings, overridden by those of the call.
 
     Options that are None are left out, for models that do not accept them.
@@ -147,7 +149,7 @@ def options_of(client: ChatClient, options: Mapping[str, Any]) -> dict[str, Any]
     return {name: value for name, value in chosen.items() if value is not None}
 
 
-def tool_of(tool: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
+def read_tool(tool: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
     """Return a tool's name, description and argument schema, from MCP's or OpenAI's form.
 
     Raises:

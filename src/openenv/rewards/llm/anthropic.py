@@ -9,7 +9,7 @@ from typing import Any
 from openenv._internal.json import read_json
 from openenv._internal.packages import needs
 from openenv.errors import NotSupported
-from openenv.rewards.llm._chat import ChatClient, Messages, is_system, options_of, tool_of
+from openenv.rewards.llm._chat import ChatClient, Messages, is_system, merge_options, read_tool
 from openenv.rewards.llm.client import LLMResponse, ToolCall, Usage
 
 __all__ = ["AnthropicClient"]
@@ -21,54 +21,20 @@ class AnthropicClient(ChatClient):
     Conversations are given in the form of OpenAI's API and translated. `stop` becomes
     ``stop_sequences``. The API has no seed.
 
-    Args:
-        endpoint: The URL of the server.
-        port: The port; None if the URL has one, or for the scheme's default.
-        model: The model's name on that server.
-        api_key: The API key.
-        system_prompt: System message of every conversation that has none.
-        temperature: Sampling temperature; None for the server's default, which some models require.
-        max_tokens: Maximum number of tokens of an answer.
-        timeout_s: Time limit in seconds for one answer.
-        max_retries: Number of retries by the SDK, with growing pauses, if the server cannot be
-            reached or answers with 429 or 5xx.
+    The arguments are those of `OpenAIClient`, other than `use_max_completion_tokens`; no path is
+    added to `endpoint`. Some models require `temperature=None`.
 
     Raises:
         MissingPackage: The package ``anthropic`` is not installed.
         ValueError: `endpoint` is no URL, `port` no port, or they contradict each other.
     """
 
-    def __init__(
-        self,
-        endpoint: str,
-        port: int | None,
-        model: str,
-        api_key: str | None = None,
-        system_prompt: str | None = None,
-        temperature: float | None = 0.0,
-        max_tokens: int = 256,
-        *,
-        timeout_s: float = 600.0,
-        max_retries: int = 2,
-    ) -> None:
-        super().__init__(
-            endpoint,
-            port,
-            model,
-            api_key,
-            system_prompt,
-            temperature,
-            max_tokens,
-            timeout_s=timeout_s,
-            max_retries=max_retries,
-        )
-
-    def _imported(self) -> ModuleType:
+    def _import_sdk(self) -> ModuleType:
         with needs("AnthropicClient", "pip install 'openenv[llm]'"):
             import anthropic
         return anthropic
 
-    def _connected(self) -> Any:
+    def _connect(self) -> Any:
         return self._sdk.AsyncAnthropic(
             base_url=self.base_url,
             api_key=self._api_key,
@@ -79,7 +45,7 @@ class AnthropicClient(ChatClient):
     def _request(
         self, messages: list[dict[str, Any]], tools: Messages, options: dict[str, Any]
     ) -> dict[str, Any]:
-        body = options_of(self, options)
+        body = merge_options(self, options)
         if "seed" in body:
             raise NotSupported("Anthropic's API takes no seed", feature="seed")
         if "stop" in body:
@@ -119,7 +85,7 @@ def _as_usage(usage: Any) -> Usage:
 
 
 def _as_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    name, description, schema = tool_of(tool)
+    name, description, schema = read_tool(tool)
     return {"name": name, "description": description, "input_schema": schema}
 
 

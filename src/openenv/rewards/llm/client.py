@@ -22,7 +22,7 @@ __all__ = [
     "LLMUnreachable",
     "ToolCall",
     "Usage",
-    "url_of",
+    "join_url",
 ]
 
 
@@ -142,7 +142,7 @@ class LLMClient(ABC):
         If endpoint and port make no URL, this is ``endpoint:port``.
         """
         try:
-            return url_of(self.endpoint, self.port)
+            return join_url(self.endpoint, self.port)
         except ValueError:
             return self.endpoint if self.port is None else f"{self.endpoint}:{self.port}"
 
@@ -189,42 +189,42 @@ class LLMClient(ABC):
 # ------------------------------------------------------------------ URLs
 
 
-def url_of(endpoint: str, port: int | None) -> str:
+def join_url(endpoint: str, port: int | None) -> str:
     """Join a URL and a port.
 
     Raises:
         ValueError: `endpoint` is no http or https URL, `port` no port, or they contradict each
             other.
     """
-    url = _read(endpoint)
+    url = _parse_url(endpoint)
     if port is not None and (not isinstance(port, int) or not 1 <= port <= 65535):
-        raise _invalid(endpoint, f"port={port!r}; expected one from 1 to 65535")
+        raise _invalid_endpoint(endpoint, f"port={port!r}; expected one from 1 to 65535")
     if None not in (url.port, port) and url.port != port:
-        raise _invalid(endpoint, f"its port {url.port} contradicts port={port}")
+        raise _invalid_endpoint(endpoint, f"its port {url.port} contradicts port={port}")
     netloc = url.netloc if port is None or url.port is not None else f"{url.netloc}:{port}"
     return urlunsplit((url.scheme, netloc, url.path.rstrip("/"), "", ""))
 
 
-def _read(endpoint: str) -> SplitResult:
+def _parse_url(endpoint: str) -> SplitResult:
     try:
         url = urlsplit(endpoint.strip())
         port = url.port
     except ValueError as error:
-        raise _invalid(endpoint, str(error)) from None
+        raise _invalid_endpoint(endpoint, str(error)) from None
     if url.scheme not in ("http", "https"):
-        raise _invalid(endpoint, "expected an http:// or https:// URL")
+        raise _invalid_endpoint(endpoint, "expected an http:// or https:// URL")
     if "@" in url.netloc:
-        raise _invalid(endpoint, "it contains credentials; pass the key as api_key")
+        raise _invalid_endpoint(endpoint, "it contains credentials; pass the key as api_key")
     if not url.hostname:
-        raise _invalid(endpoint, "it names no host")
+        raise _invalid_endpoint(endpoint, "it names no host")
     if url.query or url.fragment:
-        raise _invalid(endpoint, "it must have no query or fragment")
+        raise _invalid_endpoint(endpoint, "it must have no query or fragment")
     if url.netloc.endswith(":") or port == 0:
-        raise _invalid(endpoint, "its port is empty or 0")
+        raise _invalid_endpoint(endpoint, "its port is empty or 0")
     return url
 
 
-def _invalid(endpoint: str, why: str) -> ValueError:
+def _invalid_endpoint(endpoint: str, why: str) -> ValueError:
     shown = endpoint
     if "@" in endpoint:  # the part before it may be a secret
         scheme, slashes, rest = endpoint.rpartition("://")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-
+from openenv._internal.quoting import did_you_mean
 from openenv.rewards.llm.anthropic import AnthropicClient
 from openenv.rewards.llm.client import LLMClient
 from openenv.rewards.llm.openai import OpenAIClient
@@ -41,8 +40,7 @@ def create_llm_client(
     """
     name = provider.lower()
     if name not in ENDPOINTS:
-        close = difflib.get_close_matches(name, ENDPOINTS, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        hint = did_you_mean(name, ENDPOINTS)
         raise ValueError(f"provider={provider!r}; expected one of {', '.join(ENDPOINTS)}{hint}")
     settings = (ENDPOINTS[name], 443, model, api_key, system_prompt, temperature, max_tokens)
     if name == "anthropic":

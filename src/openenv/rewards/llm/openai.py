@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from openenv._internal.json import read_json
 from openenv._internal.packages import needs
-from openenv.rewards.llm._chat import ChatClient, Messages, options_of, tool_of
+from openenv.rewards.llm._chat import ChatClient, Messages, merge_options, read_tool
 from openenv.rewards.llm.client import InvalidToolCall, LLMResponse, ToolCall, Usage
 
 __all__ = ["OpenAIClient"]
@@ -67,12 +67,12 @@ class OpenAIClient(ChatClient):
             max_retries=max_retries,
         )
 
-    def _imported(self) -> ModuleType:
+    def _import_sdk(self) -> ModuleType:
         with needs("OpenAIClient", "pip install 'openenv[llm]'"):
             import openai
         return openai
 
-    def _connected(self) -> Any:
+    def _connect(self) -> Any:
         base_url = self.base_url if urlsplit(self.base_url).path else f"{self.base_url}/v1"
         return self._sdk.AsyncOpenAI(
             base_url=base_url, api_key=self._api_key, max_retries=self.max_retries, **self._direct()
@@ -81,7 +81,7 @@ class OpenAIClient(ChatClient):
     def _request(
         self, messages: list[dict[str, Any]], tools: Messages, options: dict[str, Any]
     ) -> dict[str, Any]:
-        body = options_of(self, options)
+        body = merge_options(self, options)
         if self.use_max_completion_tokens:
             body.pop("temperature", None)
             body = {"max_completion_tokens": body.pop("max_tokens", None), **body}
@@ -107,7 +107,7 @@ class OpenAIClient(ChatClient):
 
 
 def _as_function(tool: Mapping[str, Any]) -> dict[str, Any]:
-    name, description, schema = tool_of(tool)
+    name, description, schema = read_tool(tool)
     function = {"name": name, "description": description, "parameters": schema}
     return {"type": "function", "function": function}
 
