@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -230,6 +231,29 @@ def test_pages_are_found_by_what_they_say(open_page: Any) -> None:
     page.get_by_label("Search").first.click()
     page.get_by_role("textbox", name="Search").fill("landlock")
     expect(page.get_by_role("link", name="Sandboxes").first).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        ("timeout waiting for container", "faq/#timeout-waiting-for-container"),
+        ("max concurrent environments", "faq/#max-concurrent-environments"),
+        ("vllm server mode", "faq/#does-trl-work-with-vllm-in-server-mode"),
+        ("custom reward", "guides/rubrics/"),
+        ("connection closed 1011", "faq/#connection-closed-with-code-1011"),
+        ("install from source", "guides/installing/#install-from-source"),
+        ("grpo example", "examples/grpo_blackjack/"),
+        ("docker without docker", "faq/#can-i-run-it-without-docker"),
+        ("session lost", "faq/#session-lost-what-does-sessionlost-mean"),
+        ("hugging face space port", "faq/#which-port-does-a-hugging-face-space-use"),
+    ],
+)
+def test_first_search_result_answers(open_page: Any, typed: str, answer: str) -> None:
+    page = open_page(f"/?q={quote(typed)}", "light", 1280)
+    links = page.locator(".md-search-result__item").first.locator("a.md-search-result__link")
+    expect(links.first).to_be_visible()
+    shown = [re.sub(r"\?[^#]*", "", link.get_attribute("href")) for link in links.all()[:2]]
+    assert any(answer in address for address in shown), shown
 
 
 def test_code_can_be_copied(open_page: Any) -> None:
