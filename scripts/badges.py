@@ -23,11 +23,11 @@ ENVIRONMENTS = ROOT / "envs"
 TABLE = ROOT / "docs" / "reference" / "validated.md"
 OPENENV = Path(sys.executable).with_name("openenv")
 HEAD = """\
-# What our environments are found to be
+# Validation of our environments
 
-Each was built twice, started in a container and validated by `openenv validate`
-([guide](../guides/validation.md)); `make badges` does it again and writes this page. A score is the
-share of what has been shown of a property, of 100.
+`openenv validate` built each environment twice, started it in a container and validated it (see the
+[guide](../guides/validation.md)). `make badges` repeats this and writes this page. A score is the
+share of a property's checks that were shown, of 100.
 
 """
 ROW = re.compile(r"^\| \[(\w+)\]", re.MULTILINE)

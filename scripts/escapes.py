@@ -45,35 +45,36 @@ NEW_INTERPRETER = ", and the interpreter has ended"
 INTRODUCTION = """\
 <!-- Written by scripts/escapes.py. -->
 
-# Ways out of a sandbox
+# Sandbox escape attempts
 
-The {number} ways out that [`check_sandbox`](../guides/sandboxes.md#add-a-kind-of-sandbox) tries, each
-from a fresh sandbox, and how it ended. What counts is looked at from outside: a secret file, a file
-that could be changed, a port, an abstract socket and a process of the machine; and the memory,
-processes, disk, time and output that were taken.
+The {number} escape attempts of [`check_sandbox`](../guides/sandboxes.md#add-a-kind-of-sandbox), each
+from a fresh sandbox, with its result. The script checks from outside: a secret file, a writable file, a
+port, an abstract socket and a process of the machine; and the memory, processes, disk, time and
+output that the code took.
 
 ```text
 scripts/engines --all           # bubblewrap and gVisor, by apt
-python scripts/escapes.py       # tries them, and writes this page
+python scripts/escapes.py       # makes the attempts, and writes this page
 python scripts/escapes.py --kind landlock --json
 ```
 """
 
 CIRCUMSTANCES = """\
-On {kernel}, as {user}, with Python {python}. How an attempt ends may be another on another machine,
-and where it takes too much of something from one run to the next; whether it is contained may not.
+On {kernel}, as {user}, with Python {python}. On another machine an attempt may end in
+another way, and an attempt that takes too much of a resource may do so from one run to the next. Whether
+it is contained must not differ.
 """
 
 LEGEND = """\
 | | |
 | --- | --- |
 | `exit 0` | The code ran to its end, and nothing outside was seen or touched. |
-| `exit 1` | It ended with an exception: permission denied, for most. |
+| `exit 1` | The code ended with an exception, mostly permission denied. |
 | `exit 128 + n` | Signal n ended the interpreter. |
-| `exit 255` | It wrote to the interpreter's own files, and was ended. |
-| `timed out` | It was interrupted, or killed, when its time was over. |
-| `+` | The interpreter was ended with it; the sandbox stayed, and served on. |
-| `ended: memory` | The sandbox was ended: that is what it took too much of. |
+| `exit 255` | The code wrote to the interpreter's own files, and was ended. |
+| `timed out` | The code was interrupted or killed when its time was over. |
+| `+` | The interpreter ended too; the sandbox stayed and served on. |
+| `ended: memory` | The sandbox was ended because it took too much of the named resource. |
 | `ended` | The code ended the sandbox's first process, and with it the sandbox. |
 """
 
