@@ -341,7 +341,6 @@ class _MCPHandler:
 
 
 def _strip_port(host: str) -> str:
-    """Return a host without the port."""
     return host if host.endswith("]") else host.rpartition(":")[0] or host
 
 

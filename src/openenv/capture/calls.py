@@ -67,7 +67,7 @@ class ModelCall:
         """Convert the request to a chat request.
 
         Raises:
-            Unsupported: There is no equivalent chat request.
+            UnsupportedRequest: There is no equivalent chat request.
         """
         try:
             chat = self.dialect.to_chat(self.body, self._earlier)
@@ -192,7 +192,6 @@ def _sampling(chat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _strip_message(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Remove empty fields from a message."""
     kept = {name: message[name] for name in _KEPT if message.get(name)}
     return {"role": "assistant", "content": message.get("content"), **kept}
 

@@ -491,7 +491,6 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
 
 
 def _run_on_new_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on a temporary event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -515,7 +514,6 @@ def _close_loop(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _wait_on_thread(function: Callable[[], T]) -> T:
-    """Call a function on another thread and wait for the result."""
     with ThreadPoolExecutor(max_workers=1) as pool:
         return pool.submit(function).result()
 

@@ -300,7 +300,6 @@ class FunctionTool:
         return {**result, "_meta": meta} if meta else result
 
     def _serialize(self, value: Any) -> Any:
-        """Serialize a value by the return annotation."""
         assert self.returned is not None
         try:
             return self.returned.dump_python(

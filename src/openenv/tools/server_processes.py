@@ -88,7 +88,7 @@ class WrappedServer:
             accepts.
 
         Raises:
-            ServerGone: The server does not start.
+            WrappedServerGone: The server does not start.
             Refused: The reset tool failed.
         """
         if not await self._is_fit():
@@ -131,7 +131,7 @@ class WrappedServer:
         """Return the server, after starting it if necessary.
 
         Raises:
-            ServerGone: The server does not start, or has ended.
+            WrappedServerGone: The server does not start, or has ended.
         """
         if self._fate is not None:
             raise WrappedServerGone(self._fate)
@@ -187,7 +187,7 @@ class WrappedServer:
         """List the tools for agents, in MCP's form.
 
         Raises:
-            ServerGone: The server does not start, or has ended.
+            WrappedServerGone: The server does not start, or has ended.
         """
         hidden = {*RESERVED_TOOL_NAMES, self._reset_tool}
         return [one for one in await self._all_tools() if one["name"] not in hidden]
@@ -214,7 +214,7 @@ class WrappedServer:
         """Call a tool.
 
         Raises:
-            ServerGone: The server does not start, or has ended.
+            WrappedServerGone: The server does not start, or has ended.
         """
         server = await self._start()
         self._is_used = True
@@ -229,7 +229,7 @@ class WrappedServer:
 
         Raises:
             ServerRefused: The server answered with an error.
-            ServerGone: The server does not start, or has ended.
+            WrappedServerGone: The server does not start, or has ended.
         """
         server = await self._start()
         return await self._request(server.ask(method, params))
@@ -278,7 +278,7 @@ class WrappedServers:
             The results of the reset tools, in MCP's form, by server name.
 
         Raises:
-            ServerGone: A server does not start.
+            WrappedServerGone: A server does not start.
             Refused: A reset tool failed, or no server has the named reset tool.
             InvalidArgumentError: No reset tool accepts an argument.
         """
@@ -338,7 +338,7 @@ class WrappedServers:
 
         Raises:
             UnknownTool: There is no tool of that name.
-            ServerGone: The server does not start, or has ended.
+            WrappedServerGone: The server does not start, or has ended.
         """
         if name not in self._routes:
             await self.tools()
@@ -355,7 +355,7 @@ class WrappedServers:
 
         Raises:
             ServerRefused: No server knows the requested object.
-            ServerGone: A server does not start, or has ended.
+            WrappedServerGone: A server does not start, or has ended.
         """
         asked = [server.ask(method, params) for server in self._servers]
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
@@ -372,7 +372,6 @@ class WrappedServers:
 
 
 def _merge_lists(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Merge the lists of two answers."""
     lists = {k: [*one.get(k, ()), *found] for k, found in other.items() if isinstance(found, list)}
     return {**one, **lists}
 

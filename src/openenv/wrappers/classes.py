@@ -95,13 +95,11 @@ class WrapperEnvironment(Environment[ActT, ObsT, State], metaclass=RuntimeClassM
         self._step_count = 0
 
     def _begin(self, episode_id: str | None) -> None:
-        """Record the start of an episode."""
         self._why_not = None
         self._episode_id = episode_id or uuid.uuid4().hex
         self._step_count = 0
 
     def _end(self) -> None:
-        """Record the end of an episode."""
         self._why_not = "step() was called after done: the episode is over, call reset()"
 
     def _refuse_unless_running(self) -> None:

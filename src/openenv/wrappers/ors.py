@@ -336,7 +336,6 @@ def _to_error(answer: Mapping[str, Any]) -> Exception:
 
 
 def _to_mcp_block(block: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert an ORS block to an MCP content block."""
     wanted = ("type", "text") if block["type"] == "text" else ("type", "data", "mimeType")
     return {name: block[name] for name in wanted}
 
@@ -573,7 +572,6 @@ def _serve_class(cls: type) -> str:
 
 
 def _find_environment(url: str, name: str, headers: Mapping[str, str]) -> OrsAddress:
-    """Find an environment on a server."""
     try:
         answer = ask(f"{url}/list_environments", headers, timeout_s=CONNECT_TIMEOUT_S)
         if answer.status != 200:

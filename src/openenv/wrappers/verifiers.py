@@ -430,7 +430,6 @@ def _check_calls(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _last_observation(episode: Any) -> VerifiersObservation:
-    """Return the last observation of a rollout."""
     traces = list(episode.traces)
     errors = [error for one in (*traces, episode) for error in one.errors]
     if errors or not traces:

@@ -1,4 +1,7 @@
-"""The model APIs of agents, each with conversions to and from chat completions."""
+"""The model APIs of agents, each with conversions to and from chat completions.
+
+Read `base.py` (the interface) first, then `openai_chat.py` (the simplest dialect).
+"""
 
 from __future__ import annotations
 

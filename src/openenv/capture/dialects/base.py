@@ -67,7 +67,7 @@ class Dialect(ABC):
                 its id, without the instructions of that call.
 
         Raises:
-            Unsupported: There is no equivalent chat request.
+            UnsupportedRequest: There is no equivalent chat request.
         """
 
     @abstractmethod

@@ -5,19 +5,21 @@
     env.trajectory_scorer = from_trl(accuracy)                    # a reward function of TRL
     env.trajectory_scorer = bounded(http_scorer(URL), cache="scores")
 
-| | here as a scorer | a scorer as theirs |
+| | to a trajectory scorer | from a trajectory scorer |
 | --- | --- | --- |
-| a rubric of OpenEnv | `from_rubric` | `to_rubric` |
-| reward functions in the manner of TRL | `from_trl` | `to_trl` |
+| rubrics of OpenEnv | `from_rubric` | `to_rubric` |
+| reward functions of TRL | `from_trl` | `to_trl` |
 | verifiers: rewards, tasks, judges | `from_verifiers` | `to_verifiers` |
 | Inspect AI: scorers | `from_inspect` | `to_inspect` |
 | Reasoning Gym: datasets | `from_reasoning_gym` | `to_reasoning_gym` |
 | HTTP | `http_scorer` | `scoring_app` |
 | a program | `command_scorer` | `score_stdin` |
 
-A scorer is what `openenv.rewards.delayed` takes: a function of a `Trajectory`. `bounded` puts
-limits to one: time, attempts, calls at a time; and keeps scores. Where something could not be
-scored that is `Unscored`, with why, and never 0.
+A trajectory scorer is a function of a `Trajectory` (`openenv.rewards.delayed`). `bounded` limits its
+time, attempts and concurrent calls, and caches its scores. An episode that cannot be scored is
+`Unscored`, with the reason, and never 0.
+
+Read `scorers.py` first (what a scorer is), then `conversation.py` (episodes as messages).
 """
 
 from __future__ import annotations

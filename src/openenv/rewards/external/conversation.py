@@ -207,7 +207,6 @@ def _text(fields: dict[str, Any]) -> str:
 
 
 def _tool_text(result: Any, error: Any) -> str:
-    """Return the result of a tool as text."""
     if error is not None:
         return str((_fields(error) or {}).get("message", error))
     content = result.get("content") if isinstance(result, dict) else None

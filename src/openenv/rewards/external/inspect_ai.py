@@ -179,7 +179,6 @@ def _state(
 
 
 def _chat(library: Any, messages: Sequence[Message]) -> list[Any]:
-    """Convert messages to Inspect's message classes."""
     return [_to_message(library, message) for message in messages]
 
 

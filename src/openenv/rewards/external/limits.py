@@ -238,7 +238,6 @@ class BoundedScorer:
             logger.warning("a score could not be kept", exc_info=True)
 
     async def _score_or_reason(self, trajectory: Trajectory[Any, Any]) -> Score:
-        """Return the score, with the reason if there is none."""
         try:
             return await self(trajectory)
         except Exception as error:

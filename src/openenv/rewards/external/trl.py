@@ -158,7 +158,6 @@ def _names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 async def _call_function(
     name: str, function: RewardFunction, batch: dict[str, list[Any]]
 ) -> list[float | None]:
-    """Call a function with a batch and return a reward per completion."""
     import asyncio
 
     arguments = _select_arguments(name, function, batch)

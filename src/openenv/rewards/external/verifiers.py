@@ -247,7 +247,6 @@ def _trace(vf: Any, task: Any, messages: list[Message]) -> Any:
 
 
 def _to_message(vf: Any, message: Message) -> Any:
-    """Convert a message of chat completions to a message class of verifiers."""
     role, content = message.get("role"), message.get("content") or ""
     if role == "assistant":
         return vf.AssistantMessage(content=message_text(message), tool_calls=_calls(vf, message))
