@@ -203,11 +203,11 @@ def report(results: dict[str, list[Outcome]]) -> str:
         "",
         "# MCP conformance",
         "",
-        f"What the official suite, `{SUITE}` {version}, finds when it is run against "
-        "`tests/tools/conformance_env.py`: an `MCPEnvironment` of methods and of a server of the "
-        f"official SDK (`mcp` {metadata.version('mcp')}), served at `/mcp`. `make conformance` "
-        "runs it and writes this page; CI fails where a check fails that is not expected to, or "
-        "passes where it is.",
+        f"This page has the findings of the official suite, `{SUITE}` {version}. The suite runs "
+        "against `tests/tools/conformance_env.py`: an `MCPEnvironment` with methods and with a "
+        f"server of the official SDK (`mcp` {metadata.version('mcp')}), served at `/mcp`. `make "
+        "conformance` runs it and writes this page. CI fails if a check fails unexpectedly, or if "
+        "a check passes that is expected to fail.",
         "",
         "```text",
         f"npx {SUITE}@{version} server --url http://127.0.0.1:8000/mcp --requirements REVISION",

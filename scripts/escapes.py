@@ -47,10 +47,10 @@ INTRODUCTION = """\
 
 # Sandbox escape attempts
 
-The {number} escape attempts of [`check_sandbox`](../guides/sandboxes.md#add-a-kind-of-sandbox), each
-from a fresh sandbox, with its result. The script checks from outside: a secret file, a writable file, a
-port, an abstract socket and a process of the machine; and the memory, processes, disk, time and
-output that the code took.
+The {number} escape attempts of [`check_sandbox`](../guides/sandboxes.md#add-a-kind-of-sandbox),
+each from a fresh sandbox, with its result. The script checks from outside: a secret file, a
+writable file, a port, an abstract socket and a process of the machine; and the memory, processes,
+disk, time and output that the code took.
 
 ```text
 scripts/engines --all           # bubblewrap and gVisor, by apt
@@ -61,8 +61,8 @@ python scripts/escapes.py --kind landlock --json
 
 CIRCUMSTANCES = """\
 On {kernel}, as {user}, with Python {python}. On another machine an attempt may end in
-another way, and an attempt that takes too much of a resource may do so from one run to the next. Whether
-it is contained must not differ.
+another way. An attempt that exhausts a resource may end in another way in each run. Whether it is
+contained must not differ.
 """
 
 LEGEND = """\
