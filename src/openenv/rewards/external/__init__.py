@@ -15,9 +15,9 @@
 | HTTP | `http_scorer` | `scoring_app` |
 | a program | `command_scorer` | `score_stdin` |
 
-A trajectory scorer is a function of a `Trajectory` (`openenv.rewards.delayed`). `bounded` limits its
-time, attempts and concurrent calls, and caches its scores. An episode that cannot be scored is
-`Unscored`, with the reason, and never 0.
+A trajectory scorer is a function of a `Trajectory` (`openenv.rewards.delayed`). `bounded` limits
+the time, attempts and concurrent calls of a scorer, and caches scores. An episode that cannot be
+scored is `Unscored`, with the reason, and never 0.
 
 Read `scorers.py` first (what a scorer is), then `conversation.py` (episodes as messages).
 """
