@@ -1,8 +1,8 @@
-"""Try every way out of every kind of sandbox that this machine has, and write the report.
+"""Make every escape attempt from every kind of sandbox on this machine, and write the report.
 
 Runs `openenv.testing.escapes.check_sandbox` for each kind and writes
-docs/reference/sandbox-escapes.md. With ``--kind`` only these are tried, and nothing is written;
-with ``--json`` what each attempt came to is printed as JSON. Exits with 1 where something got out.
+docs/reference/sandbox-escapes.md. ``--kind`` tries only the named kinds, and writes no report.
+``--json`` prints the result of each attempt as JSON. The exit code is 1 if an attempt escaped.
 
 It needs no network. As root it tries gVisor too, which ``scripts/engines --all`` installs.
 """
@@ -45,12 +45,13 @@ NEW_INTERPRETER = ", and the interpreter has ended"
 INTRODUCTION = """\
 <!-- Written by scripts/escapes.py. -->
 
-# Sandbox escape attempts
+# Sandbox escape attempts and results
 
-The {number} escape attempts of [`check_sandbox`](../guides/sandboxes.md#add-a-kind-of-sandbox),
-each from a fresh sandbox, with its result. The script checks from outside: a secret file, a
-writable file, a port, an abstract socket and a process of the machine; and the memory, processes,
-disk, time and output that the code took.
+This page lists the {number} escape attempts of
+[`check_sandbox`](../guides/sandboxes.md#add-a-kind-of-sandbox) and their results. Each attempt gets
+a fresh sandbox. The script checks from outside whether the code reached a secret file, a writable
+file, a port, an abstract socket or a process of the machine. It also measures the memory,
+processes, disk, time and output that the code took.
 
 ```text
 scripts/engines --all           # bubblewrap and gVisor, by apt
@@ -81,7 +82,7 @@ LEGEND = """\
 
 @dataclass(frozen=True)
 class Program:
-    """What a kind of sandbox is made of here."""
+    """The program behind a kind of sandbox on this machine."""
 
     kind: str
     guarantee: str
@@ -92,7 +93,7 @@ class Program:
 
 
 def tried(kinds: list[str]) -> dict[str, EscapeReport]:
-    """Try every way out of these kinds."""
+    """Make every attempt from a sandbox of each of these kinds."""
     columns = (
         TextColumn("{task.fields[kind]}"),
         BarColumn(),
@@ -119,12 +120,12 @@ def tried(kinds: list[str]) -> dict[str, EscapeReport]:
 
 
 def without_secrets(breach: str) -> str:
-    """A breach without what the code has read: that may be a secret of this machine."""
+    """Return a breach without the text that the code read, which may be a secret."""
     return re.sub(r"(it says: ESCAPED).*", r"\1 ...", breach, flags=re.DOTALL)
 
 
 def programs() -> list[Program]:
-    """The kinds that this machine has, the strongest first."""
+    """Return the kinds of sandbox on this machine, the strongest first."""
     versions = {
         "gvisor": lambda: f"runsc {printed('runsc', '--version').split()[2]}",
         "bubblewrap": lambda: printed("bwrap", "--version"),
@@ -138,7 +139,7 @@ def programs() -> list[Program]:
 
 
 def printed(program: str, *arguments: str) -> str:
-    """What a program prints on its first line."""
+    """Run a program and return the first line that it prints."""
     path = shutil.which(program)
     assert path is not None
     done = subprocess.run(  # nosec B603  # no shell
@@ -148,7 +149,7 @@ def printed(program: str, *arguments: str) -> str:
 
 
 def kernel() -> str:
-    """The version of the kernel, without what a distributor adds."""
+    """Return the version of the kernel, without a distributor's suffix."""
     found = re.match(r"[\d.]*\d", platform.release())
     return f"{platform.system()} {found[0] if found else platform.release()}"
 
@@ -157,7 +158,7 @@ def kernel() -> str:
 
 
 def how_it_ended(outcome: str) -> str:
-    """An outcome in a word or two, which are the same on every machine."""
+    """Return an outcome in a word or two that are the same on every machine."""
     for pattern, words in ENDS:
         if found := re.match(pattern, outcome):
             return words.format(**found.groupdict()) + (" +" if NEW_INTERPRETER in outcome else "")
@@ -165,13 +166,13 @@ def how_it_ended(outcome: str) -> str:
 
 
 def cell(attempt: Attempt) -> str:
-    """An attempt in the table."""
+    """Return the table cell of an attempt."""
     words = how_it_ended(attempt.outcome)
-    return words if attempt.is_contained else f"**got out** ({words})"
+    return words if attempt.is_contained else f"**escaped** ({words})"
 
 
 def page(reports: dict[str, EscapeReport], made_of: list[Program]) -> str:
-    """The page."""
+    """Return the page as Markdown."""
     lines = [
         INTRODUCTION.format(number=len(ESCAPES)),
         *totals(reports, made_of),
@@ -188,7 +189,7 @@ def page(reports: dict[str, EscapeReport], made_of: list[Program]) -> str:
 
 
 def totals(reports: dict[str, EscapeReport], made_of: list[Program]) -> Iterator[str]:
-    """A row for each kind."""
+    """Yield a row for each kind of sandbox."""
     yield "| Kind | Guarantee | Version | Contained |"
     yield "| --- | --- | --- | --: |"
     for one in made_of:
@@ -201,14 +202,14 @@ def totals(reports: dict[str, EscapeReport], made_of: list[Program]) -> Iterator
 
 
 def tables(reports: dict[str, EscapeReport]) -> Iterator[str]:
-    """A table for what each way out is after."""
+    """Return a table for each target of the attempts."""
     ended = {
         kind: {attempt.escape.name: cell(attempt) for attempt in report.attempts}
         for kind, report in reports.items()
     }
     for after in dict.fromkeys(escape.kind for escape in ESCAPES):
         yield from ("", f"## {after[0].upper()}{after[1:]}", "")
-        yield f"| Way out | {' | '.join(reports)} |"
+        yield f"| Attempt | {' | '.join(reports)} |"
         yield f"| --- |{' --- |' * len(reports)}"
         for escape in ESCAPES:
             if escape.kind == after:
@@ -217,7 +218,7 @@ def tables(reports: dict[str, EscapeReport]) -> Iterator[str]:
 
 
 def as_json(reports: dict[str, EscapeReport]) -> str:
-    """What each attempt came to, for machines."""
+    """Return the result of each attempt as JSON."""
     rows = [
         {
             "sandbox": kind,
@@ -234,12 +235,16 @@ def as_json(reports: dict[str, EscapeReport]) -> str:
 
 
 def main() -> int:
-    """Try them, and write the page."""
+    """Make the attempts, and write the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     made_of = programs()
     names = [one.kind for one in made_of]
-    parser.add_argument("--kind", nargs="+", choices=names, help="only these; nothing is written")
-    parser.add_argument("--json", action="store_true", help="print what came of each")
+    parser.add_argument(
+        "--kind", nargs="+", choices=names, help="try only these kinds, and write no report"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print the result of each attempt as JSON"
+    )
     arguments = parser.parse_args()
     reports = tried(arguments.kind or names)
     if arguments.json:

@@ -314,7 +314,7 @@ def _print_next_steps(target: Path, count: int, *, has_oracle: bool) -> None:
     steps = {
         f"cd {shlex.quote(str(target))} && pip install -e . && pytest": "install and test it",
         "openenv serve": "serve it",
-        f"openenv validate --skip-build{level}": "say whether it is fit to be learned in",
+        f"openenv validate --skip-build{level}": "check it for training",
     }
     width = max(map(len, steps))
     say(f"Environment initialized: {target} ({count} files)", style="green")

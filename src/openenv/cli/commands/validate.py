@@ -1,4 +1,4 @@
-"""`openenv validate`: is an environment fit to be learned in, and what is to be mended?"""
+"""`openenv validate`: check that an environment can be trusted and learned from."""
 
 from __future__ import annotations
 
@@ -170,10 +170,10 @@ def validate(
     ca_file: CaFile = None,
     openenv: OpenEnv = None,
 ) -> None:
-    """Say whether an environment is fit to be learned in, and what to mend.
+    """Check an environment for training, and report the faults to fix.
 
-    It exits 0 where the verdict is pass or warn, 1 where it is fail, 2 where TARGET is no package
-    that can be validated, 3 where something else went wrong.
+    The exit code is 0 if the verdict is pass or warn, 1 if it is fail, 2 if TARGET is no package
+    that can be validated, and 3 after any other error.
 
     Examples:
         openenv validate  # the environment in this directory
@@ -210,7 +210,7 @@ def validate(
 
 
 def _address(target: str | None, url: str | None, local: bool) -> str | None:
-    """The server that is meant; None where a package is."""
+    """Return the address of the server to check, or None for a package."""
     if url is not None and (target is not None or local):
         what = "TARGET" if target is not None else "--local"
         raise CommandError(f"{what} and --url exclude each other", exit_code=FAILED)
