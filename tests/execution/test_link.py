@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openenv.execution.link import HEAD, READ_BUFFER_BYTES, Kind, Link
+from openenv.execution.link import HEAD, READ_BUFFER_BYTES, FrameKind, Link
 
 Frame = tuple[int, int, bytes, float]
 
@@ -44,7 +44,7 @@ def written(frames: Sequence[Frame]) -> bytes:
 
 frames = st.lists(
     st.tuples(
-        st.sampled_from(Kind),
+        st.sampled_from(FrameKind),
         st.integers(0, 9),
         st.binary(max_size=40),
         st.sampled_from([0.0, 0.5]),
@@ -63,8 +63,8 @@ def test_frames_come_whole_and_in_order_wherever_they_are_cut(
 @pytest.mark.parametrize("size", [READ_BUFFER_BYTES - HEAD.size, READ_BUFFER_BYTES, 10**6])
 def test_a_frame_may_be_larger_than_the_buffer(size: int) -> None:
     sent: list[Frame] = [
-        (Kind.VALUE, 1, b"before", 0.0),
-        (Kind.BYTES, 2, b"x" * size, 0.5),
-        (Kind.READY, 3, b"", 0.0),
+        (FrameKind.VALUE, 1, b"before", 0.0),
+        (FrameKind.BYTES, 2, b"x" * size, 0.5),
+        (FrameKind.READY, 3, b"", 0.0),
     ]
     assert received(written(sent), [10, READ_BUFFER_BYTES]) == sent

@@ -34,7 +34,7 @@ from openenv.execution.manager import (
     ServerCapacityStatus,
     SessionManager,
 )
-from openenv.execution.queue import FairQueue, Place
+from openenv.execution.queue import FairQueue, QueuePlace
 from openenv.execution.session import CallbackCall, GetState, Reset, Session, SessionPhase, Step
 from openenv.execution.spec import EnvironmentSpec
 
@@ -465,7 +465,7 @@ async def test_who_leaves_when_its_turn_comes_gives_the_slot_back(
     await eventually(lambda: manager.queue_length == 1)
     take_turn = FairQueue.next
 
-    def next_one_leaves(queue: FairQueue) -> Place:
+    def next_one_leaves(queue: FairQueue) -> QueuePlace:
         asyncio.get_running_loop().call_soon(waiting.cancel)  # before it hears of its turn
         return take_turn(queue)
 

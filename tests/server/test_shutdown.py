@@ -241,7 +241,7 @@ def test_a_goodbye_in_the_moment_of_the_end_is_no_obstacle(
     monkeypatch.setattr(Counter, "log", Log())
     stopping, up = asyncio.Event(), threading.Event()
 
-    class Server(run._Server):
+    class Server(run._OpenEnvServer):
         async def main_loop(self) -> None:
             up.set()
             await stopping.wait()

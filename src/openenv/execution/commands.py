@@ -1,4 +1,4 @@
-"""The commands that a session carries out, as data, so that another process can carry them out."""
+"""The commands of a session, as data, so that another process can carry out a command."""
 
 from __future__ import annotations
 

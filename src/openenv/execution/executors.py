@@ -75,11 +75,11 @@ class Cancellable(Protocol):
     """A running thing that can be cancelled, such as a task."""
 
     def cancel(self) -> object:
-        """Cancel it."""
+        """Cancel the call."""
 
 
 class ExecutorCall(ThreadCall, Protocol):
-    """A call that is data too, so that another process can run it.
+    """A call that another process can run too, since the call is data.
 
     Attributes:
         command: The command to carry out.
@@ -105,7 +105,7 @@ class ExecutorCall(ThreadCall, Protocol):
 
 
 class Executor(ABC):
-    """Runs the calls of one environment. Its session submits one at a time.
+    """Runs the calls of an environment. The session submits a single call at a time.
 
     Attributes:
         logs: The executor itself logs the exceptions of the environment.
@@ -117,10 +117,10 @@ class Executor(ABC):
 
     @abstractmethod
     def submit(self, call: ExecutorCall) -> None:
-        """Run `call` where the environment lives, and give it back to its owner on the loop."""
+        """Run `call` where the environment lives, and give the call back to the owner."""
 
     def withdraw(self, call: ExecutorCall) -> bool:
-        """Take back a call; return whether it had not begun, so that it never will."""
+        """Take back a call; return whether the call had not begun, and never will."""
         return False
 
 
@@ -170,7 +170,7 @@ class LoopExecutor(PoolExecutor):
 
 
 class ThreadExecutor(Executor):
-    """Runs all calls on one thread.
+    """Runs all calls on the same thread.
 
     Attributes:
         worker: The thread.
@@ -278,7 +278,7 @@ class LatencyClassifier:
 
 
 class Executors:
-    """Finds the executor of each session of one manager, and owns the threads that they share.
+    """Finds the executor of each session of a manager, and owns the shared threads.
 
     Args:
         spec: The environment that the sessions run.
@@ -301,7 +301,7 @@ class Executors:
         self._looks_on: asyncio.AbstractEventLoop | None = None
 
     def stop(self) -> None:
-        """End the shared threads; they start anew if another session comes."""
+        """End the shared threads. A later session starts new threads."""
         self._pool.stop()
         for ring in (self._quick, self._crowd):
             ring.stop()
@@ -340,7 +340,7 @@ class Executors:
 
     @property
     def hopeless(self) -> str | None:
-        """Say why no environment can ever run, so that the server should end; None if one may."""
+        """Say why no environment can ever run, so that the server should end; None otherwise."""
         return None
 
     @property
@@ -361,7 +361,7 @@ class Executors:
         return 0, 0, 0
 
     def for_new(self) -> Executor:
-        """Return the executor on which a session constructs its environment."""
+        """Return the executor for the construction of an environment."""
         dispatcher, spec = self._dispatcher(), self.spec
         if spec.plan is not None and spec.plan.is_async:
             return LoopExecutor(self._pool, dispatcher)

@@ -1,4 +1,4 @@
-"""What a server allows its clients: times, lengths and sizes."""
+"""Limits of a server: times, lengths and sizes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Limits"]
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one server.
+    """The limits of a server.
 
     Attributes:
         resume_grace_s: Seconds for which the sessions of a client whose connection broke are kept

@@ -1,4 +1,13 @@
-"""Frames between a server and one of its worker processes, and what crosses in them.
+"""The socket between a server and a worker process, and the frames on the socket.
+
+A frame is a length, the number of a session, a kind, the seconds that a call has taken, and data.
+All frames of one tick of the loop are written together. Neither side waits until it can write, so
+that neither can hold up the other: a session has one call under way at a time, which bounds what is
+buffered.
+
+Exceptions cross as themselves if they can be pickled. What a worker sends is unpickled with the
+modules that the server has loaded already: nothing that a worker says makes a server import
+anything.
 
 A frame is a length, the number of a session, a kind, the seconds that a call has taken, and its
 data. All frames of one tick of the
@@ -28,7 +37,7 @@ from openenv.errors import words
 __all__ = [
     "HEAD",
     "PICKLE_PROTOCOL",
-    "Kind",
+    "FrameKind",
     "Link",
     "dump_error",
     "load_error",
@@ -42,8 +51,8 @@ READ_BUFFER_BYTES = 2**18
 PICKLE_PROTOCOL = 5
 
 
-class Kind(IntEnum):
-    """What a frame is about."""
+class FrameKind(IntEnum):
+    """The kinds of frames."""
 
     # From the server.
     SETUP = 1  # pickled, before anything else: `sys.path`, a grace, a pickled `Source`
@@ -61,7 +70,7 @@ class Kind(IntEnum):
 
 
 class Link(asyncio.BufferedProtocol):
-    """One end of the socket between a server and a worker.
+    """An end of the socket between a server and a worker.
 
     Args:
         receive: Called with each frame: its kind, the number of its session, its data, and the
@@ -79,7 +88,7 @@ class Link(asyncio.BufferedProtocol):
         self._filled = 0
         self._is_flushing = False
 
-    def send(self, kind: Kind, session: int, data: bytes = b"", seconds: float = 0.0) -> None:
+    def send(self, kind: FrameKind, session: int, data: bytes = b"", seconds: float = 0.0) -> None:
         """Send a frame with all others of this tick."""
         self._unsent += (HEAD.pack(len(data), session, kind, seconds), data)
         if not self._is_flushing:
@@ -139,7 +148,7 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 
 class Crossing(NamedTuple):
-    """An exception on its way."""
+    """An exception in a form that can be sent to another process."""
 
     text: str
     name: str
@@ -149,7 +158,7 @@ class Crossing(NamedTuple):
 
 
 def dump_error(error: BaseException) -> bytes:
-    """Write an exception, with its causes."""
+    """Pickle an exception, together with the causes."""
     return pickle.dumps(_crossing(error), PICKLE_PROTOCOL)
 
 
@@ -166,7 +175,9 @@ def _crossing(error: BaseException, depth: int = 3) -> Crossing:
 
 
 def load_error(data: bytes) -> BaseException:
-    """Read an exception. One that cannot cross is a `RuntimeError` of the same words."""
+    """Read an exception. An exception that cannot be unpickled becomes a `RuntimeError` of the same
+    text.
+    """
     return _arrived(pickle.loads(data))  # nosec B301  # of a worker, which runs as this user
 
 

@@ -1,4 +1,4 @@
-"""All sessions of one server: how many there may be, who they are, when they end."""
+"""The sessions of a server: opening, queueing for a free slot, limits, and closing."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ SHUTTING_DOWN = "the server is shutting down"
 
 
 class ConcurrencyConfig(BaseModel):
-    """How many sessions a server holds and how long idle ones live.
+    """The maximum number of sessions of a server, and their idle timeout.
 
     Attributes:
         max_concurrent_envs: Sessions at once, at least 1.
@@ -70,7 +70,7 @@ class ConcurrencyConfig(BaseModel):
 
 
 class ServerCapacityStatus(BaseModel):
-    """How full a server is."""
+    """The number of sessions of a server, against the maximum."""
 
     active_sessions: int = Field(ge=0)
     max_sessions: int = Field(ge=1)
@@ -104,7 +104,7 @@ class ServerCapacityStatus(BaseModel):
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a caller waits for a slot.
+    """Options of a wait for a free slot.
 
     Attributes:
         client: Who waits; clients take turns.
@@ -117,20 +117,20 @@ class Patience:
     report: Callable[[int, int], None] | None = None
 
 
-class Resumable(Protocol):
+class ResumableConnection(Protocol):
     """A client's connection that another socket may go on with."""
 
     @property
     def detached(self) -> int:
-        """Its sessions that wait for the client to come back."""
+        """Count the sessions that wait for the client to come back."""
         ...
 
     def drain(self) -> None:
-        """End it, once what is under way has been answered."""
+        """End the connection once the running requests are answered."""
         ...
 
     def end(self) -> None:
-        """End it now."""
+        """End the connection now."""
         ...
 
 
@@ -174,8 +174,8 @@ class SessionManager:
         self.limits = limits or Limits.of_settings()
         self.instance = uuid.uuid4().hex
         self.has_siblings = self.knows_its_web_server = False
-        self.connections: dict[str, Resumable] = {}
-        self.unheard: dict[str, Resumable] = {}
+        self.connections: dict[str, ResumableConnection] = {}
+        self.unheard: dict[str, ResumableConnection] = {}
         self.counters = SessionCounters()
         self.last_factory_error: EnvironmentFactoryError | None = None
         self.closing = False
@@ -205,7 +205,7 @@ class SessionManager:
             raise ConcurrencyConfigurationError(cls.__name__ if cls else self.spec.name, wanted)
 
     def _probe(self) -> None:
-        """Open and close one session to learn the class, on an event loop of its own."""
+        """Open and close a session to learn the class, on a separate event loop."""
         failure: list[Exception] = []
 
         async def probe() -> None:
@@ -249,7 +249,7 @@ class SessionManager:
         self._executors = executors
 
     def record_to(self, recordings: Recordings | None) -> None:
-        """Have sessions recorded that are opened from now on; None has them not recorded."""
+        """Record the sessions that are opened from now on; None turns recording off."""
         self._recordings = recordings
 
     def record(self, session: Session) -> None:
@@ -273,7 +273,7 @@ class SessionManager:
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong with a server that goes on, in words for an operator."""
+        """Tell an operator what is wrong with a server that still runs; None if nothing is."""
         error = self.last_factory_error
         if error is not None:
             return describe_error(error, debug=self.debug)
@@ -287,17 +287,17 @@ class SessionManager:
         return "; ".join(troubles) or None
 
     def _late(self) -> int:
-        """Calls that are well past their deadline, and that hold no slot of their own."""
+        """List the calls that are well past the deadline and hold no slot of a given-up session."""
         late = [one for one in self._sessions.values() if one.overdue_s > LATE_S]
         return sum(session.id not in self._overdue for session in late)
 
     @property
     def executors(self) -> Executors:
-        """Where the environments live."""
+        """Return the executors of the sessions."""
         return self._executors
 
     def sessions(self) -> list[Session]:
-        """All sessions that there are, the opening and the closing ones too."""
+        """List all sessions, including those that open or close."""
         return list(self._sessions.values())
 
     @property
@@ -312,7 +312,7 @@ class SessionManager:
         )
 
     def info(self, session_id: str) -> SessionInfo | None:
-        """Describe one session; None if there is none of this id."""
+        """Describe a session; None for an unknown id."""
         session = self._sessions.get(session_id)
         return None if session is None else session.info()
 
@@ -339,19 +339,21 @@ class SessionManager:
         return session
 
     def leave(self, session: Session) -> None:
-        """Note that a socket which had joined a session is gone. Idle, it may be closed to make
-        room for another, unless somebody asks for it: nobody may be left who would close it.
+        """Note that a socket has left the session that the socket had joined.
+
+        An idle session without a socket may be closed to make room for another session, since no
+        client may be left to close the session.
         """
         session.attachments -= 1
         if not session.attachments and session.id in self._sessions:
             self._provisional[session.id] = None
 
     def is_of(self, session_id: str, principal: Principal) -> bool:
-        """Whether a session is a principal's, or the one that an agent has."""
+        """Say whether a session belongs to a principal, or is the session of an agent's key."""
         return self._owners.get(session_id) is principal or principal.session_id == session_id
 
     def issue_agent_key(self, session_id: str) -> str:
-        """Make a key by which an agent reaches the tools of one session; it ends with the session.
+        """Return a new key for the tools of a session; the key ends with the session.
 
         Raises:
             RuntimeError: The server has no keys, so it asks for none.
@@ -372,7 +374,7 @@ class SessionManager:
         record: bool = False,
         principal: Principal | None = None,
     ) -> Session:
-        """Open a session. Others are not held up while its environment is constructed.
+        """Open a session. Other sessions are not delayed while the environment is constructed.
 
         Where all slots are taken but one is closing, it waits `CLOSING_WAIT_S` for that. Where
         neither the class nor a number is known yet, it waits until the first session is open.
@@ -442,7 +444,7 @@ class SessionManager:
         return session
 
     async def _take_slot(self, patience: Patience | None) -> None:
-        """Take a slot, in one's turn."""
+        """Take a slot, in the order of the queue."""
         if not self._queue and self._active < self.max_sessions:
             self._active += 1
         elif patience is None or patience.timeout_s <= 0:
@@ -502,7 +504,7 @@ class SessionManager:
         return SessionCapacityError(self._active, self.max_sessions, f"{head}{why}. {tail}")
 
     def _serve_queue(self) -> None:
-        """Give slots to those whose turn it is, as far as there are any."""
+        """Give free slots to the next in the queue."""
         while self._queue and not self.closing:
             if self._active < self.max_sessions:
                 self._active += 1
@@ -529,7 +531,7 @@ class SessionManager:
         self._owners[session.id] = principal
 
     async def _make_room_of(self, principal: Principal) -> None:
-        """Wait while a session of a key that has all it may have is closing, or refuse at once."""
+        """Wait for a closing session of a key that has all allowed sessions, or refuse at once."""
         deadline = time.monotonic() + CLOSING_WAIT_S
         while principal.is_full and not self.closing:
             remaining = deadline - time.monotonic()
@@ -538,8 +540,9 @@ class SessionManager:
             await self._change(remaining)
 
     async def _make_room(self) -> None:
-        """Wait for a slot where one comes free by itself; a server that is full refuses at once.
-        So it does while others wait in the queue: they came first.
+        """Wait briefly for a slot that is about to become free, or refuse at once.
+
+        Sessions in the queue come first, so while there are any the server refuses too.
         """
         deadline = time.monotonic() + CLOSING_WAIT_S
         while (self._queue or self._active >= self.max_sessions) and not self.closing:
@@ -585,7 +588,9 @@ class SessionManager:
 
     @contextlib.asynccontextmanager
     async def throwaway(self, principal: Principal | None = None) -> AsyncIterator[Session]:
-        """Open a session for one request; it takes no slot, but is one of the principal's."""
+        """Open a session for a single request. The session takes no slot, but counts for the
+        principal.
+        """
         session = await self.create(throwaway=True, principal=principal)
         try:
             yield session
@@ -593,14 +598,14 @@ class SessionManager:
             await self.close(session.id)
 
     async def close(self, session_id: str) -> None:
-        """Close a session and give its slot back once its environment is closed."""
+        """Close a session; the slot is free again once the environment is closed."""
         session = self._sessions.get(session_id)
         if session is None:
             return
         await asyncio.shield(self._end(session))
 
     def begin_to_close(self, session: Session) -> None:
-        """Close a session, without waiting for the call that runs in it."""
+        """Close a session, without waiting for the running call."""
         self._end(session)
 
     def _end(self, session: Session) -> asyncio.Task[None]:
@@ -641,10 +646,11 @@ class SessionManager:
         self._tell()
 
     def adopt(self, session: Session, of: Session) -> bool:
-        """Take over an environment that its session has given up, since a call of it does not come
-        back; it takes a slot of its own until it does, and counts for the key of its session.
-        Refused where as many as there are slots are in this state already, or as many of this key
-        as it may have sessions.
+        """Take over an environment that a session has given up, since a call does not come back.
+
+        The environment takes a slot until the call is back, and counts for the key of the session.
+        The manager refuses if as many environments as there are slots are in this state already, or
+        as many of this key as the key may have sessions.
         """
         if self.closing or len(self._overdue) >= self.max_sessions:
             return False
@@ -664,7 +670,7 @@ class SessionManager:
 
     @property
     def overdue(self) -> int:
-        """Calls that run past their deadline."""
+        """Count the calls that run past the deadline."""
         return sum(session.is_overdue for session in self._sessions.values())
 
     @property
@@ -674,16 +680,16 @@ class SessionManager:
 
     @property
     def detached(self) -> int:
-        """Sessions that wait for their client to come back."""
+        """Count the sessions that wait for the client to come back."""
         return sum(connection.detached for connection in self.connections.values())
 
     def keep(self, task: asyncio.Task[Any]) -> None:
-        """Hold a task until it ends; shutting down waits for it."""
+        """Hold a task until the task ends; shutting down waits for the task."""
         self._cleanups.add(task)
         task.add_done_callback(self._cleanups.discard)
 
     def refuse_new(self) -> None:
-        """Open no more sessions, not even for those who wait: the server is shutting down."""
+        """Open no more sessions, since the server is shutting down; refuse the queue too."""
         self.closing = True
         self._queue.stop()
         for place in self._queue.order():
@@ -724,8 +730,9 @@ class SessionManager:
         self.closing = False
 
     def abandon(self) -> None:
-        """Give up every session: their event loop has ended, and nobody has shut them down. Called
-        before another loop takes its place.
+        """Give up every session, since the event loop has ended without a shutdown.
+
+        Called before another loop is used.
         """
         if self._sessions:
             logger.warning(
@@ -758,7 +765,7 @@ class SessionManager:
             self.keep(asyncio.create_task(self.reap(timeout_s)))
 
     async def reap(self, timeout_s: float) -> list[str]:
-        """Close sessions without a socket that idled longer than `timeout_s`; return their ids.
+        """Close sessions without a socket that idled longer than `timeout_s`; return the ids.
 
         A session with a live socket, or with a running request, is never closed.
         """

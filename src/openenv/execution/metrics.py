@@ -1,4 +1,4 @@
-"""Counters of the sessions of one manager: plain numbers that are read on request.
+"""Counters of the sessions of a manager: plain numbers that are read on request.
 
 Every step pays for what is counted here, so nothing is counted that follows from something else.
 `openenv.server.metrics` exposes the numbers under their public names.
@@ -56,7 +56,7 @@ class Histogram:
 
 
 class CallLatency:
-    """The durations of the calls of one method.
+    """The durations of the calls of a method.
 
     Every step adds to `uncounted`, and `Session.finish` calls `count` once `UNCOUNTED` have come:
     to sort and count them together costs a third of counting them one by one.
@@ -81,7 +81,7 @@ class CallLatency:
 
     @property
     def whole(self) -> Histogram:
-        """Return the durations from the arrival of a request to its reply."""
+        """Return the durations from the arrival of a request to the reply."""
         self.count()
         return self._whole
 
@@ -93,7 +93,7 @@ class CallLatency:
 
 
 class SessionCounters:
-    """Counts what happens in one manager. The code that causes an event counts it:
+    """Counts events of a manager. The code that causes an event counts the event:
     ``counters.resumes += 1``.
 
     Attributes:

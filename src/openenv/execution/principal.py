@@ -1,4 +1,4 @@
-"""Who asks: keys, what each of them may do, and how much of it.
+"""Keys and principals: roles, rights and limits.
 
 A server that has keys lets nobody in without one. It keeps their SHA-256 digests only.
 """
@@ -37,7 +37,7 @@ BURST_S = 2.0  # what a key has not used in so many seconds, it may use at once
 
 
 class Role(str, Enum):
-    """What a key is for.
+    """The role of a key.
 
     `ORCHESTRATOR`: everything: it drives episodes and sees all that there is to see of them.
     `AGENT`: the tools of one session, by MCP; neither its state, nor resets, nor other sessions.
@@ -51,7 +51,7 @@ class Role(str, Enum):
 
 @dataclass(frozen=True)
 class KeyLimits:
-    """How much a key may ask for; None is no limit.
+    """The limits of a key; None is no limit.
 
     What was not used within the last 2 seconds may be used at once. A frame that is larger than
     that is served, and then paid for by waiting.
@@ -141,7 +141,7 @@ class Principal:
         return self if self._requests is not None or self._bytes is not None else None
 
     def allow(self, requests: int, size: int) -> None:
-        """Count requests, and the bytes that they came in.
+        """Count requests and the bytes of their frame, or refuse the requests.
 
         Raises:
             RateLimitError: They are too many just now; they count for nothing.
@@ -156,13 +156,13 @@ class Principal:
         self.charge(size)
 
     def charge(self, size: int) -> None:
-        """Count bytes that were sent: they have been paid for when the next request is allowed."""
+        """Count bytes that were sent; the next request is delayed for these bytes."""
         if self._bytes is not None:
             self._bytes.level -= size
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Count a session that waits for a slot among those that it has open."""
+        """Count a session that waits for a slot among the open sessions."""
         self.sessions += 1
         try:
             yield
@@ -171,12 +171,12 @@ class Principal:
 
     @property
     def is_full(self) -> bool:
-        """It has as many sessions open as it may have."""
+        """Say whether the principal has the maximum number of sessions open."""
         most = self.limits.max_sessions
         return most is not None and self.sessions >= most
 
     def check_sessions(self) -> None:
-        """See that it may open another session.
+        """Check that the principal may open another session.
 
         Raises:
             KeySessionsError: It has as many as it may have.
@@ -186,15 +186,16 @@ class Principal:
 
 
 class Tenants:
-    """Those for whom a gateway speaks: each has sessions and limits of its own, as if it had a key
-    of this server. See `openenv.protocol.routes`.
+    """The principals for which a gateway speaks, each with separate sessions and limits.
+
+    See `openenv.protocol.routes`.
     """
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[Principal | None, str], Principal] = OrderedDict()
 
     def find(self, gateway: Principal | None, tenant: Principal) -> Principal:
-        """Find who has been described so before.
+        """Return the principal with this description.
 
         Args:
             gateway: Who speaks for it; None where the server has no keys.
@@ -211,7 +212,7 @@ class Tenants:
         return known
 
     def _forget_some(self) -> None:
-        """Forget who was not there for the longest, and has no session open."""
+        """Forget the principals that were absent longest and have no open session."""
         if len(self._known) > MAX_TENANTS:
             idle = [place for place, known in self._known.items() if not known.sessions]
             for place in idle[: len(self._known) - MAX_TENANTS]:
@@ -219,7 +220,7 @@ class Tenants:
 
 
 class _Bucket:
-    """A token bucket that may be overdrawn: what comes in one piece is not refused for ever."""
+    """A token bucket that may be overdrawn, so that a large frame is not refused for ever."""
 
     __slots__ = ("_then", "level", "rate")
 
@@ -266,7 +267,7 @@ class Keyring:
             self._of_sessions.setdefault(principal.session_id, []).append(digest)
 
     def find(self, key: str) -> Principal | None:
-        """Find who has a key, in a time that tells nothing about the keys that there are."""
+        """Return the principal of a key, in a time that reveals nothing about the known keys."""
         digest, found = _digest(key), None
         for known, principal in self._principals.items():
             if hmac.compare_digest(known, digest):
@@ -274,7 +275,7 @@ class Keyring:
         return found
 
     def issue(self, session_id: str) -> str:
-        """Make a key for the agent of a session. It is kept nowhere: only its digest is."""
+        """Return a new key for the agent of a session. Only the digest is kept."""
         key = secrets.token_urlsafe(32)
         self._add(key, Principal(f"agent of {session_id}", Role.AGENT, session_id=session_id))
         return key
@@ -290,7 +291,7 @@ def _digest(key: str) -> bytes:
 
 
 def principal_of(scope: Mapping[str, Any]) -> Principal | None:
-    """Return who has sent a request, by its ASGI scope.
+    """Return the principal of a request, from the ASGI scope.
 
     It is None if the server has no keys, or the route needs none.
     """

@@ -1,4 +1,24 @@
-"""Environments in worker processes, where one that crashes harms no other, and N use N cores.
+"""Environments in worker processes: a crash harms no other process, and N workers use N cores.
+
+Design notes
+
+Sides. The server keeps its sockets and its sessions. A session whose executor is a `WorkerExecutor`
+sends its calls to a worker process, which has a session of its own for each (see
+`openenv.execution.worker`), so that the order of calls, the threads and the deadlines are the same
+as in one process. The server keeps the time; the worker only cancels.
+
+Threads. `Workers` and `WorkerProcess` are used on the event loop of the server. One daemon thread
+for each process (`_mind`) starts the process and waits for its end, since both block; it reports to
+the loop by `call_soon_threadsafe`, and touches nothing but `_child` and `unfit`.
+
+Death. A worker that dies takes its sessions along, and no others. A session of a dead worker hears
+of it at once if a call is running, and otherwise with the next call; the worker is replaced, after
+a pause that doubles while workers live shorter than `SHORT_LIFE_S`. The socket and the process may
+end in either order, and what the process still sent may be on its way, so the death counts once
+both have ended, or `LATE_S` after the first.
+
+Hanging. A worker that does not answer for `SILENT_S` gets no new sessions; if it has no sessions it
+is ended. A worker in which nobody waits for any call is ended too, and replaced.
 
 The server keeps its sockets and its sessions; what a session would have its executor call in this
 process, a `WorkerExecutor` sends to a worker. See `openenv.execution.worker` for the other end.
@@ -25,7 +45,7 @@ from openenv._internal.children import ChildProcess, run_module, wait_for_all
 from openenv.errors import EnvironmentCrashed, EnvironmentFactoryError, how_it_ended, words
 from openenv.execution.commands import CloseEnvironment, Encode, OpenEnvironment
 from openenv.execution.executors import Executor, ExecutorCall, Executors
-from openenv.execution.link import PICKLE_PROTOCOL, Kind, Link, load_error, load_value, pair
+from openenv.execution.link import PICKLE_PROTOCOL, FrameKind, Link, load_error, load_value, pair
 from openenv.execution.spec import EnvironmentSpec, factory_name
 from openenv.execution.worker import Source
 
@@ -69,8 +89,8 @@ class WorkerExecutor(Executor):
         self.worker.submit(self, call)
 
     def cancel(self) -> None:
-        """Cancel the call under way, if it is a coroutine there."""
-        self.worker.link.send(Kind.CANCEL, self.key)
+        """Cancel the running call, if the environment's method is a coroutine."""
+        self.worker.link.send(FrameKind.CANCEL, self.key)
 
     def answer(self, result: Any, error: BaseException | None, seconds: float = 0.0) -> None:
         """Tell what came of the call under way."""
@@ -85,7 +105,7 @@ class WorkerExecutor(Executor):
 
 
 class WorkerProcess:
-    """A worker, as its server sees it; it is used from one event loop.
+    """The server's side of a worker process; used from a single event loop.
 
     Args:
         workers: Those that it belongs to.
@@ -121,29 +141,31 @@ class WorkerProcess:
         self._ended: asyncio.Future[int | None] = self._loop.create_future()
         self._start_later = self._loop.call_later(pause_s, self._start)
         setup = (sys.path, workers.grace_s, workers.source)
-        self.link.send(Kind.SETUP, 0, pickle.dumps(setup, PICKLE_PROTOCOL))
+        self.link.send(FrameKind.SETUP, 0, pickle.dumps(setup, PICKLE_PROTOCOL))
 
     # ------------------------------------------------------------------ life
 
     @property
     def is_pausing(self) -> bool:
-        """It is yet to start."""
+        """Say whether the process has yet to start."""
         return self._connecting is None
 
     @property
     def is_silent(self) -> bool:
-        """It has not answered, or not started, for long: it hangs, or somebody has stopped it."""
+        """Say whether the process has not answered, or not started, for long."""
         return self.asked_at is not None and time.monotonic() - self.asked_at > SILENT_S
 
     def check(self) -> None:
-        """Ask whether it is there. Where it does not answer, sessions that wait for their
-        environments go elsewhere; it is ended if it has no others.
+        """Ask the process for a sign of life.
+
+        If there is none, sessions that wait for an environment go to another worker, and a process
+        without other sessions is ended.
         """
         if self.is_pausing or self.death is not None or self._is_stopped:
             return
         if self.asked_at is None:
             self.asked_at = time.monotonic()
-            self.link.send(Kind.READY, 0)
+            self.link.send(FrameKind.READY, 0)
         elif self.is_silent:
             if any(not (worker.is_silent or worker.is_pausing) for worker in self._workers.crew):
                 self._send_elsewhere(self.asked_at)
@@ -156,7 +178,7 @@ class WorkerProcess:
             call = executor.call
             is_opening = call is not None and type(call.command) is OpenEnvironment
             if call is not None and is_opening and call.owner.end_wait(call, since):
-                self.link.send(Kind.CLOSE, executor.key)  # should it make that environment yet
+                self.link.send(FrameKind.CLOSE, executor.key)  # in case it makes it yet
 
     def _start(self) -> None:
         self.asked_at = time.monotonic()
@@ -169,7 +191,7 @@ class WorkerProcess:
         ).start()
 
     def _mind(self, theirs: socket.socket) -> None:
-        """Start the process and wait for its end; on a thread of its own."""
+        """Start the process and wait for the end; runs on a separate thread."""
         code = None
         try:
             with theirs:
@@ -218,24 +240,24 @@ class WorkerProcess:
             self._workers.replace(self)
 
     def end_if_stuck(self) -> None:
-        """End the process if nobody waits for any of the calls that it makes."""
+        """End the process if all calls in the process have been given up."""
         if self.given_up and self.given_up == len(self.executors) and not self._is_stopped:
             logger.warning("worker process %s is ended: its calls do not come back", self.pid)
             self._end()
 
     def _end(self) -> None:
-        """End the process, and have another one take its place."""
+        """End the process, and start another in the same place."""
         self._is_stopped = True
         self._workers.renew(self)
         self.kill()
 
     @property
     def pid(self) -> int | None:
-        """The process's id, while it has one."""
+        """Return the id of the process; None before the start."""
         return None if self._child is None else self._child.pid
 
     def kill(self) -> None:
-        """End the process at once, or as soon as it is known which it is."""
+        """End the process at once, or as soon as the id is known."""
         self._is_killed = True  # first: `_mind` notes the process, and looks at this
         if self._child is not None and not self._ended.done():
             self._child.kill()
@@ -252,7 +274,7 @@ class WorkerProcess:
         self.link.close()
 
     async def aclose(self) -> None:
-        """End the process, and wait for its end."""
+        """End the process, and wait for the end."""
         self.stop()
         for timeout in (END_GRACE_S, LATE_S):
             await asyncio.wait([self._ended], timeout=timeout)
@@ -261,26 +283,26 @@ class WorkerProcess:
     # ------------------------------------------------------------------ calls
 
     def submit(self, executor: WorkerExecutor, call: ExecutorCall) -> None:
-        """Have a call made, or refuse it if the worker is dead."""
+        """Send a call to the worker, or refuse the call if the worker is dead."""
         command = call.command
         if self.death is not None:
             self._refuse(executor)
         elif type(command) is OpenEnvironment:
-            self.link.send(Kind.OPEN, executor.key, command.session_id.encode())
+            self.link.send(FrameKind.OPEN, executor.key, command.session_id.encode())
         elif type(command) is CloseEnvironment:
-            self.link.send(Kind.CLOSE, executor.key)
+            self.link.send(FrameKind.CLOSE, executor.key)
         else:
             try:
                 if call.encode != executor.encode:
                     encode = pickle.dumps(call.encode, PICKLE_PROTOCOL)
-                    self.link.send(Kind.ENCODE, executor.key, encode)
+                    self.link.send(FrameKind.ENCODE, executor.key, encode)
                     executor.encode = call.encode
                 asked = (command, call.strict, call.number, call.trace)
                 data = pickle.dumps(asked, PICKLE_PROTOCOL)
             except Exception as error:
                 executor.answer(None, error)
             else:
-                self.link.send(Kind.SERVE, executor.key, data)
+                self.link.send(FrameKind.SERVE, executor.key, data)
 
     def _refuse(self, executor: WorkerExecutor) -> None:
         """Answer for the worker, which cannot any more."""
@@ -308,18 +330,18 @@ class WorkerProcess:
 
     def _received(self, kind: int, key: int, data: bytes, seconds: float) -> None:
         executor = self.executors.get(key)
-        if kind == Kind.READY:
+        if kind == FrameKind.READY:
             self.asked_at = None
             if self.ready_at is None:
                 self.ready_at = time.monotonic()
                 self._workers.is_proven = True
-        elif kind == Kind.UNFIT:
+        elif kind == FrameKind.UNFIT:
             self.unfit = load_error(data)
         elif executor is None or executor.call is None:
             return
-        elif kind == Kind.BYTES:
+        elif kind == FrameKind.BYTES:
             executor.answer(data, None, seconds)
-        elif kind == Kind.ERROR:
+        elif kind == FrameKind.ERROR:
             executor.answer(None, load_error(data), seconds)
         else:
             try:
@@ -333,8 +355,10 @@ class WorkerProcess:
 
 
 def _reluctance(worker: WorkerProcess) -> tuple[bool, bool, bool, int]:
-    """How little a worker is to be given another session: one with a call that does not come back
-    is to be ended as soon as its other sessions have left.
+    """Return the sort key for giving a worker another session; the least is chosen.
+
+    A worker with an overdue call is avoided, since the worker is ended as soon as the other
+    sessions have left.
     """
     return worker.is_pausing, worker.is_silent, worker.given_up > 0, len(worker.executors)
 
@@ -373,7 +397,7 @@ class Workers(Executors):
         self.is_proven = False
 
     def start(self) -> None:
-        """Start the workers of the running event loop, unless they are there."""
+        """Start the workers of the running event loop, unless the workers run already."""
         loop = asyncio.get_running_loop()
         if self._crew and loop is not self._loop:
             assert self._loop is not None
@@ -476,8 +500,9 @@ class Workers(Executors):
         super().stop()
 
     def abandon(self, owner: int) -> None:
-        """Have the workers end, unless they have sessions: there is nobody left who could open
-        one. For any thread.
+        """End the workers unless there are sessions, since no caller is left to open a session.
+
+        Can be called from any thread.
 
         Args:
             owner: The process that they are of; a forked child leaves them alone.

@@ -1,4 +1,5 @@
-"""Who waits for a slot, and whose turn it is.
+"""The queue for free slots. Clients take turns, so that a client with a thousand requests does not
+delay the others.
 
 Clients take turns, however many sessions each of them wants: one that asks for a thousand does not
 make another wait for all of them.
@@ -13,7 +14,7 @@ from operator import itemgetter
 
 from openenv.protocol.v1 import HEARTBEAT_S
 
-__all__ = ["FairQueue", "Place"]
+__all__ = ["FairQueue", "QueuePlace"]
 
 # How often those who wait are told where they stand, if that has changed; else it is HEARTBEAT_S.
 REPORT_S = 0.5
@@ -21,8 +22,8 @@ REPORT_S = 0.5
 Report = Callable[[int, int], None]
 
 
-class Place:
-    """One place in the queue.
+class QueuePlace:
+    """A place in the queue.
 
     Attributes:
         granted: Done once it is one's turn; the slot is taken then.
@@ -39,11 +40,11 @@ class Place:
 
 
 class FairQueue:
-    """Places of several clients, who take turns."""
+    """The places of several clients, which take turns."""
 
     def __init__(self) -> None:
         # What is taken from the front or from anywhere is found at once, however many wait.
-        self._lines: OrderedDict[Hashable, OrderedDict[Place, None]] = OrderedDict()
+        self._lines: OrderedDict[Hashable, OrderedDict[QueuePlace, None]] = OrderedDict()
         self._length = 0
         self._reporting: asyncio.Handle | None = None
         self._reporting_at = 0.0  # uvloop's handles do not tell, where the delay is 0
@@ -51,7 +52,7 @@ class FairQueue:
     def __len__(self) -> int:
         return self._length
 
-    def join(self, client: Hashable, report: Report | None = None) -> Place:
+    def join(self, client: Hashable, report: Report | None = None) -> QueuePlace:
         """Take a place.
 
         Args:
@@ -59,14 +60,14 @@ class FairQueue:
             report: Told the position, from 1, and the length of the queue: at once, when they
                 change, and every few seconds.
         """
-        place = Place(client, report)
+        place = QueuePlace(client, report)
         self._lines.setdefault(client, OrderedDict())[place] = None
         self._length += 1
         self._report_later(0.0)
         return place
 
-    def leave(self, place: Place) -> None:
-        """Give a place up, if it is still there."""
+    def leave(self, place: QueuePlace) -> None:
+        """Give up a place, unless the place is taken out already."""
         line = self._lines.get(place.client)
         if line is not None and place in line:
             del line[place]
@@ -74,8 +75,8 @@ class FairQueue:
             self._tidy(place.client)
             self._report_later(REPORT_S)
 
-    def next(self) -> Place:
-        """Take out the place whose turn it is."""
+    def next(self) -> QueuePlace:
+        """Take out the next place."""
         client, line = next(iter(self._lines.items()))
         place, _ = line.popitem(last=False)
         self._length -= 1
@@ -88,8 +89,8 @@ class FairQueue:
         if not self._lines[client]:
             del self._lines[client]
 
-    def order(self) -> list[Place]:
-        """All places, in the order in which their turns come."""
+    def order(self) -> list[QueuePlace]:
+        """List all places, in the order of the turns."""
         turns = [turn for line in self._lines.values() for turn in enumerate(line)]
         turns.sort(key=itemgetter(0))  # clients whose turn is the same stay in their order
         return [place for _, place in turns]
@@ -118,7 +119,7 @@ class FairQueue:
             self._report_later(HEARTBEAT_S)
 
     def stop(self) -> None:
-        """Tell nobody any more."""
+        """Report no more positions."""
         if self._reporting is not None:
             self._reporting.cancel()
             self._reporting = None

@@ -1,4 +1,4 @@
-"""What a session's environment does, as text: written where the environment lives.
+"""Encodes the recorded events of a session as text, where the environment lives.
 
 A session that is recorded has its replies encoded by a `Recording`, which gives them together with
 the text that `openenv.execution.recording` writes to a file. So arguments are written down before
@@ -27,7 +27,7 @@ KINDS = {Step: b"step", Reset: b"reset", Restore: b"restore"}
 
 
 def kind_of(command: Command) -> bytes | None:
-    """What a recording calls a command; None if it is none that changes an episode.
+    """Return the recorded name of a command; None for a command that changes no episode.
 
     An agent's call of a tool is the step that a trainer would make of it.
     """
@@ -37,7 +37,7 @@ def kind_of(command: Command) -> bytes | None:
 
 
 class Recorded(msgspec.Struct):
-    """A reply, and what is to be written down about it.
+    """A reply, with the text of the recorded event.
 
     Attributes:
         payload: The reply, encoded if that was asked for.
@@ -50,7 +50,7 @@ class Recorded(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Encodes replies as `encode` does, and writes down what was asked and what came of it."""
+    """Encodes replies as `encode` does, and adds the text of the recorded event."""
 
     encode: Encode | None
 
@@ -58,16 +58,16 @@ class Recording:
         return reply if self.encode is None else self.encode(reply)
 
     def of(self, command: Command) -> Encode | None:
-        """What encodes the reply to a command that is about to be served."""
+        """Return the encoder of the reply to a command that is about to be served."""
         request = request_text(command)
         if request is None:
             return self.encode
-        return _Call(self.encode, request, time.perf_counter())
+        return _RecordedCall(self.encode, request, time.perf_counter())
 
 
 @dataclass(slots=True)
-class _Call:
-    """One command under way."""
+class _RecordedCall:
+    """A command that is being served."""
 
     encode: Encode | None
     request: bytes
@@ -81,7 +81,7 @@ class _Call:
 
 
 def request_text(command: Command) -> bytes | None:
-    """Write what a command asks for; None if it is none that changes an episode."""
+    """Write the request of a command as text; None for a command that changes no episode."""
     try:
         return _request_text(command)
     except Exception as error:  # a recording never fails the session
@@ -122,6 +122,6 @@ def _unrecorded(error: Exception) -> bytes:
 
 
 def text_of_failure(command: Command, error: BaseException, seconds: float) -> bytes:
-    """Write what a command asked for, and the error that came of it."""
+    """Write the request of a command and the error as text."""
     request = request_text(command) or b""
     return b'%b,"seconds":%.6f,"error":%b' % (request, seconds, error_text(error))

@@ -83,7 +83,7 @@ NAMED_FILES = 10  # in a line of the log
 
 @dataclass(frozen=True)
 class RecordingOptions:
-    """Where sessions are recorded, and how much of the disk that may take.
+    """The directory of recordings, and the limits on disk space.
 
     Attributes:
         directory: It is made if it is not there.
@@ -109,7 +109,7 @@ class RecordingOptions:
 
 
 class Recordings:
-    """Records sessions of one server; used from one event loop.
+    """Records the sessions of a server; used from a single event loop.
 
     Args:
         options: Where to, and how much.
@@ -127,8 +127,8 @@ class Recordings:
         self.directory = Path(options.directory) / _file_name(spec.name)
         self.room = _Room(Path(options.directory), options.max_total_bytes)
         self.trouble = _Trouble(self.directory)
-        self._queue: deque[_Entry] = deque()
-        self._waiters: deque[_Waiter] = deque()
+        self._queue: deque[_RecordingEntry] = deque()
+        self._waiters: deque[_FlushWaiter] = deque()
         self.open_files: OrderedDict[_File, None] = OrderedDict()  # the writer's
         self._debtors: OrderedDict[_File, None] = OrderedDict()  # likewise
         self._settle_at, self._settle_pause = 0.0, SETTLE_S
@@ -145,18 +145,19 @@ class Recordings:
 
     @property
     def debtors(self) -> int:
-        """Files that lack events, or their end, and cannot say so yet."""
+        """List the files that lack events and cannot say so yet."""
         return len(self._debtors)
 
     def open(self, session_id: str) -> SessionRecorder:
-        """Record a session. Its file appears with its first event."""
+        """Record a session. The file appears with the first event."""
         return SessionRecorder(_Log(self, _File(self, session_id)))
 
     # ------------------------------------------------------------------ on the event loop
 
     def put(self, file: _File, line: bytes, lost: int = 0, *, is_end: bool = False) -> bool:
-        """Have a line written; False where too much is waiting already. That of the end, which is
-        small, is always taken: it says what is missing.
+        """Write a line; return False if too much is waiting already.
+
+        The line of the end, which is small, is always taken, since that line says what is missing.
 
         Args:
             file: Where to.
@@ -168,7 +169,7 @@ class Recordings:
             self.trouble.lose("the disk is too slow", 1)
             return False
         self._put_bytes += len(line)
-        self._queue.append(_Entry(file, line, lost, is_end))
+        self._queue.append(_RecordingEntry(file, line, lost, is_end))
         if not self._wake.is_set():
             self._wake.set()
         if self._thread is None or not self._thread.is_alive():
@@ -195,7 +196,7 @@ class Recordings:
 
     async def _is_written(self, timeout_s: float, *, is_last: bool = False) -> bool:
         waiter = asyncio.get_running_loop().create_future()
-        self._waiters.append(_Waiter(waiter, is_last))
+        self._waiters.append(_FlushWaiter(waiter, is_last))
         self._hurry.set()
         self._wake.set()
         _, late = await asyncio.wait([waiter], timeout=timeout_s)
@@ -256,7 +257,7 @@ class Recordings:
             self.trouble.end()
 
     def _settle(self, most: int) -> None:
-        """Try to say in files what is missing in them; the longest that was not tried first."""
+        """Try to note missing events in files, starting with the file not tried for longest."""
         if not self._debtors:
             return
         self._settle_pause = min(2 * self._settle_pause, LATEST_SETTLE_S)
@@ -314,8 +315,8 @@ class Recordings:
         return msgspec.json.encode({**self._head, **own}) + b"\n"
 
 
-class _Waiter(NamedTuple):
-    """Who waits until all is written, and whether nothing comes after that."""
+class _FlushWaiter(NamedTuple):
+    """A request to be told once all is written."""
 
     future: asyncio.Future[None]
     is_last: bool
@@ -326,7 +327,7 @@ def _settle(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-class _Entry(NamedTuple):
+class _RecordingEntry(NamedTuple):
     """A line that is to be written.
 
     Attributes:
@@ -342,9 +343,9 @@ class _Entry(NamedTuple):
     is_end: bool
 
 
-def _by_file(queue: deque[_Entry]) -> Iterable[tuple[_File, list[_Entry]]]:
-    """Take what is in a queue by now: the entries of each file together, in their order."""
-    entries: dict[_File, list[_Entry]] = {}
+def _by_file(queue: deque[_RecordingEntry]) -> Iterable[tuple[_File, list[_RecordingEntry]]]:
+    """Take the waiting entries of a queue, grouped by file, in order."""
+    entries: dict[_File, list[_RecordingEntry]] = {}
     for _ in range(len(queue)):
         entry = queue.popleft()
         entries.setdefault(entry.file, []).append(entry)
@@ -352,7 +353,7 @@ def _by_file(queue: deque[_Entry]) -> Iterable[tuple[_File, list[_Entry]]]:
 
 
 class Follower:
-    """Somebody who is told what a session does, as it does it.
+    """A subscriber to the events of a session.
 
     Args:
         recorder: The session's.
@@ -372,8 +373,10 @@ class Follower:
 
 
 class SessionRecorder:
-    """Writes down what one session does, for a file or for those who follow it; used from its
-    event loop. Where there are neither it costs nothing.
+    """Records the events of a session for a file or for followers; used from the event loop of the
+    session.
+
+    Without a file and followers the recorder costs nothing.
 
     Attributes:
         episode: Which one runs. One begins with a reset, or a restore; 0 is before the first.
@@ -389,7 +392,7 @@ class SessionRecorder:
         self.episode, self.step = 0, step
 
     def begin(self, work: QueuedCall) -> None:
-        """Have it written down what a command comes to."""
+        """Record the outcome of a command."""
         if self._log is not None or self.followers:
             work.encode = Recording(work.encode)
 
@@ -430,7 +433,7 @@ class SessionRecorder:
 
 
 class _Log:
-    """The file of a session, as its recorder sees it.
+    """The recorder's side of the file of a session.
 
     Attributes:
         lost: Events that are missing since the last one that was put.
@@ -445,13 +448,13 @@ class _Log:
         self.lost = 0
 
     def put(self, line: bytes, *, is_end: bool = False) -> None:
-        """Have a line written, behind what says how many are missing before it."""
+        """Write a line, behind a note of how many lines are missing."""
         self._has_begun = True
         is_taken = self._recordings.put(self._file, line, self.lost, is_end=is_end)
         self.lost = 0 if is_taken else self.lost + 1
 
     def end(self) -> None:
-        """The session is closed, and so is its file."""
+        """Close the file, since the session is closed."""
         if self._has_begun:
             self.put(b'{"event":"end","time":%.6f}\n' % time.time(), is_end=True)
 
@@ -467,7 +470,7 @@ def gap(lost: int) -> bytes:
 
 
 class _Trouble:
-    """Says in the log that something cannot be written: once, and once that it can be again."""
+    """Logs a write failure once, and the recovery once."""
 
     def __init__(self, directory: Path) -> None:
         self.lost = 0
@@ -509,7 +512,7 @@ class _Trouble:
 
 
 class _File:
-    """The file of one session, in parts; used from the writer's thread.
+    """The file of a session, in parts; used from the writer's thread.
 
     It is locked while it is open, so that no server removes it to make room.
 
@@ -532,16 +535,18 @@ class _File:
 
     @property
     def name(self) -> str:
-        """Its name, or which session it would be of."""
+        """Return the name of the file, or of the session if there is no file."""
         return self._path.name if self._name else f"session {self._session_id}"
 
     @property
     def is_in_debt(self) -> bool:
-        """Something is missing in it of which it does not say so."""
+        """Say whether the file lacks events that are not noted in the file."""
         return self.missing > 0 or self._end is not None
 
-    def write(self, entries: list[_Entry]) -> bool:
-        """Add lines, count those that the disk does not take, and say whether it took the last."""
+    def write(self, entries: list[_RecordingEntry]) -> bool:
+        """Write lines, count those that the disk does not take, and return whether the last was
+        written.
+        """
         is_well = False
         for chunk in _chunks(entries):
             is_well = self._is_appended(chunk) or self._is_appended_singly(chunk)
@@ -557,12 +562,12 @@ class _File:
                 self.close()
             self._end = None
 
-    def _is_appended(self, entries: list[_Entry]) -> bool:
+    def _is_appended(self, entries: list[_RecordingEntry]) -> bool:
         return self._can_append(
             b"".join(gap(one.lost) + one.line if one.lost else one.line for one in entries)
         )
 
-    def _is_appended_singly(self, entries: list[_Entry]) -> bool:
+    def _is_appended_singly(self, entries: list[_RecordingEntry]) -> bool:
         """Add as many lines as there is room for, and count the others as missing."""
         kept = next((i for i, one in enumerate(entries) if not self._is_appended([one])), None)
         if kept is None:
@@ -625,7 +630,7 @@ class _File:
         self._head_size = self._size
 
     def _is_resumed(self) -> bool:
-        """Open the file again, unless there is none, or it was removed to make room."""
+        """Open the file again, unless there is no file, or the file was removed to make room."""
         if not self._size:
             return False
         try:
@@ -647,7 +652,7 @@ class _File:
         self._recordings.note_open(self)
 
     def _write_whole(self, data: bytes) -> None:
-        """Write all of it, or leave the file as it was."""
+        """Write all lines, or leave the file unchanged."""
         assert self._descriptor is not None
         if self._has_rest:
             os.ftruncate(self._descriptor, self._size)
@@ -670,7 +675,7 @@ class _File:
         self._has_rest = self._is_left = False
 
     def close(self) -> None:
-        """Let go of the file; what is written later opens it again."""
+        """Close the file; later lines open the file again."""
         descriptor, self._descriptor = self._descriptor, None
         self._recordings.open_files.pop(self, None)
         if descriptor is not None:
@@ -684,9 +689,9 @@ FLAGS = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 NAME = re.compile(rf"\d{{8}}T\d{{6}}Z-.+{re.escape(SUFFIX)}(\.\d+)?")
 
 
-def _chunks(entries: list[_Entry]) -> Iterator[list[_Entry]]:
+def _chunks(entries: list[_RecordingEntry]) -> Iterator[list[_RecordingEntry]]:
     """Part lines into what is written at a time."""
-    chunk: list[_Entry] = []
+    chunk: list[_RecordingEntry] = []
     size = 0
     for entry in entries:
         if chunk and size + len(entry.line) > WRITE_BYTES:
@@ -699,7 +704,7 @@ def _chunks(entries: list[_Entry]) -> Iterator[list[_Entry]]:
 
 
 class _Room:
-    """Keeps a directory of recordings below its limit, by removing the oldest ones.
+    """Keeps a directory of recordings below a limit, by removing the oldest recordings.
 
     Args:
         directory: That of all environments.
@@ -747,7 +752,7 @@ class _Room:
 
 
 def _remove(path: Path) -> bool:
-    """Remove a recording, unless somebody still writes to it; say whether it is gone."""
+    """Remove a recording, unless another process still writes; return whether the file is gone."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -771,7 +776,7 @@ def _file_name(text: str) -> str:
 
 
 def schema_digest(spec: EnvironmentSpec) -> str | None:
-    """A digest of the schemas of actions and observations; None where they have none."""
+    """Return a digest of the schemas of actions and observations; None without schemas."""
     try:
         schemas = [spec.action_schema(), TypeAdapter(spec.observation_cls).json_schema()]
     except PydanticUserError:

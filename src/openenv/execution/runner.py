@@ -79,7 +79,7 @@ EVENTS = "events"  # under this key the info of a transition says what happened 
 
 
 class EnvironmentRunner:
-    """Makes one environment and serves commands to it, one at a time.
+    """Constructs an environment and carries out commands, a single command at a time.
 
     Context variables that the environment sets are its own, also where it shares its thread.
     """
@@ -118,11 +118,12 @@ class EnvironmentRunner:
 
     @property
     def environment(self) -> Any:
-        """It; None before it is made and after it is closed."""
+        """Return the environment; None before the construction and after the close."""
         return self._environment
 
     def construct(self) -> Coroutine[Any, Any, None] | None:
-        """Make the environment, or return a coroutine that will (where the factory is one).
+        """Construct the environment, or return a coroutine that will (if the factory is a coroutine
+        function).
 
         Raises:
             EnvironmentFactoryError: The factory raised; the cause is chained.
@@ -161,7 +162,7 @@ class EnvironmentRunner:
         self._reward = declared.as_data() if isinstance(declared, RewardSpec) else None
 
     def _listen_to(self, environment: Environment[Any, Any, Any], plan: CallPlan) -> None:
-        """Have an environment that hears events get them."""
+        """Connect an environment that handles events to the event queue."""
         heard = type(environment).on_event
         is_deaf, is_real = heard is Environment.on_event, self.spec.mode is ServerMode.PRODUCTION
         if (is_deaf and not is_real) or not has_event_queue(type(environment)):
@@ -271,8 +272,10 @@ class EnvironmentRunner:
     def _score(
         self, command: Command, action: Any, transition: Transition
     ) -> Coroutine[Any, Any, None] | None:
-        """Tell at the beginning of an episode what its rewards mean, and score it at its end, where
-        it is scored as a whole; a coroutine, where the scorer is one.
+        """Note the meaning of the rewards at the beginning of an episode, and score the episode at
+        the end.
+
+        Returns a coroutine if the scorer is a coroutine function.
         """
         scorer = self._scorer
         if isinstance(command, Reset):
@@ -297,7 +300,9 @@ class EnvironmentRunner:
         return transition if encode is None else encode(transition)
 
     def _hear(self, queue: EventQueue, command: Command) -> Coroutine[Any, Any, None] | None:
-        """Let the environment hear what happened before a command; a coroutine, where it awaits."""
+        """Pass the events before a command to the environment; return a coroutine if the handler is
+        async.
+        """
         self._heard = ()
         if isinstance(command, Reset):
             queue.begin(command.arguments.get("seed"))
@@ -331,7 +336,7 @@ class EnvironmentRunner:
     def _serve_with_task(
         self, arguments: dict[str, Any], encode: Encode | None, strict: bool
     ) -> Any:
-        """Begin an episode whose arguments may name a task."""
+        """Begin an episode with arguments that may name a task."""
         assert self.plan is not None
         taker = taker_of(self._environment, self.plan.reset)
         if self.plan.reset.is_async:
@@ -466,7 +471,7 @@ class EnvironmentRunner:
         return method()
 
     def _view(self, message: Any) -> Any:
-        """What the environment's methods for a page say, by their names."""
+        """Return what the environment's methods for a page return, by method name."""
         asked: dict[str, Any] = {}
         if self._shown is not None and self._shown is not self._left:
             shown = {
@@ -596,7 +601,7 @@ _NO_STATE = (type(None), str, bytes, int, float, list, tuple, set, frozenset)
 
 @once_per_class
 def has_event_queue(cls: type) -> bool:
-    """Whether `events` of a class is the queue, and nothing of its own that is called so."""
+    """Say whether `events` of a class is the event queue, and not an attribute of the same name."""
     return inspect.getattr_static(cls, "events", None) is vars(Environment)["events"]
 
 
@@ -617,7 +622,7 @@ async def _hear_all(hear: Callable[[Event], Awaitable[Any]], events: tuple[Event
 
 @once_per_class
 def is_awaitable(cls: type) -> bool:
-    """Whether instances of a class can be awaited."""
+    """Say whether instances of a class can be awaited."""
     return hasattr(cls, "__await__")
 
 
@@ -632,12 +637,12 @@ async def _view_later(
 
 
 def _with_action(said: dict[str, Any], message: Any) -> dict[str, Any]:
-    """A message that the environment does not turn into an action is one by itself."""
+    """Add the default action of a message, for an environment that does not convert messages."""
     return said if message is None else {MESSAGE_TO_ACTION: {"message": message}, **said}
 
 
 def _with_kinds(view: dict[str, Any], action_cls: Any) -> dict[str, Any]:
-    """A view whose actions name their models, where others take the same fields."""
+    """Return a view whose actions name the model, if several models take the same fields."""
     kinds = named_kinds(action_cls)
     if not kinds:
         return view
@@ -673,7 +678,7 @@ def _report(cls: type, method: Method, ignored: tuple[str, ...]) -> None:
 
 
 async def _contained(awaitable: Awaitable[Any]) -> Any:
-    """Await user code on the event loop, which nothing that it raises may end."""
+    """Await user code on the event loop; no exception of the code may end the loop."""
     task = asyncio.current_task()
     assert task is not None
     try:
@@ -687,7 +692,7 @@ async def _contained(awaitable: Awaitable[Any]) -> Any:
 
 
 def _comes_from_outside(error: BaseException, task: asyncio.Task[Any]) -> bool:
-    """Say whether the task was cancelled, or its coroutine thrown away while it waited."""
+    """Say whether the task was cancelled from outside, or the waiting coroutine was thrown away."""
     if isinstance(error, GeneratorExit):
         return asyncio.current_task(task.get_loop()) is not task
     if isinstance(error, asyncio.CancelledError):

@@ -1,4 +1,4 @@
-"""A session: one environment, one client that calls it, and everything that is done around a call.
+"""A session: an environment, a client, and the order of the client's calls.
 
 Design notes
 ------------
@@ -143,7 +143,7 @@ _now = time.monotonic
 
 
 class SessionInfo(BaseModel):
-    """A session as an operator sees it; times are seconds since the epoch."""
+    """A session as an operator sees it; times are in seconds since the epoch."""
 
     session_id: str
     created_at: float
@@ -153,7 +153,7 @@ class SessionInfo(BaseModel):
 
 
 class QueuedCall(msgspec.Struct, eq=False):
-    """A command for a session, from its arrival until the reply.
+    """A command for a session, from arrival until the reply.
 
     `run` carries it out where the environment lives; the rest happens on the event loop.
 
@@ -236,7 +236,7 @@ class CallDeadline:
 
 
 class CallbackCall(QueuedCall, kw_only=True):
-    """A call that calls `done` once: with the reply, or when its deadline is over."""
+    """A call that calls `done` with the reply, or at the deadline."""
 
     done: Done | None
 
@@ -250,7 +250,7 @@ class CallbackCall(QueuedCall, kw_only=True):
 
 
 class NotBegunError(asyncio.CancelledError):
-    """A call was cancelled before its thread began it."""
+    """A call was cancelled before the thread began to run it."""
 
 
 _NOTHING_DONE = (SessionBusyError, NotBegunError)
@@ -273,7 +273,7 @@ class SessionOwner(Protocol):
 
 
 class QueuedConstruction:
-    """The construction of an environment, as a call for an executor. It is its own owner."""
+    """The construction of an environment, as a call for an executor."""
 
     is_light = strict = False
     number, trace = 0, ""
@@ -637,7 +637,7 @@ class Session:
         strict: bool = False,
         trace: str = "",
     ) -> Any:
-        """Carry out one command, in the order of arrival.
+        """Carry out a command, in the order of arrival.
 
         Args:
             command: What to do.
@@ -670,7 +670,7 @@ class Session:
             raise
 
     def serve(self, call: QueuedCall) -> None:
-        """Carry out `call`, in the order of arrival, and reply to it."""
+        """Carry out `call`, in the order of arrival, and reply."""
         call.arrived_at = _now()
         phase, command = self.phase, call.command
         if type(command) is Step:

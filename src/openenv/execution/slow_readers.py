@@ -1,4 +1,4 @@
-"""Telling a client that does not read from one that was just given much to read."""
+"""Detects clients that do not read, as opposed to clients that were just sent much."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROGRESS_BYTES = 2**16  # who reads as much in that time reads, over however slo
 
 
 class SlowReaderGuard:
-    """What one client has not read, and what is done about it.
+    """Cuts off a client whose unread backlog stays too large without progress.
 
     Args:
         limit: So many bytes are nobody's business.

@@ -1,4 +1,4 @@
-"""What there is to know about an environment class, worked out once.
+"""Facts about an environment class that are worked out once.
 
 Authors write `reset`, `step`, `state` and `close` in many forms: plain or ``async def``, in an
 overridden ``*_async`` method, with or without arguments, returning an Observation or a
@@ -79,7 +79,7 @@ TASK_ARGUMENTS = frozenset({"task", "split", "index"})
 
 @dataclass(frozen=True)
 class Method:
-    """How to call one method of one environment class.
+    """A method of an environment class, with the way to call the method.
 
     Attributes:
         name: The attribute to call, such as ``step`` or ``step_async``.
@@ -100,7 +100,9 @@ class Method:
 
     @property
     def keeps_time(self) -> bool:
-        """The session sees to its `timeout_s`, whether or not the environment takes it."""
+        """Say whether the session enforces `timeout_s`, even if the method does not take the
+        argument.
+        """
         return self.name.startswith("step")
 
     def split(
@@ -129,7 +131,7 @@ class Method:
         return passed, ignored
 
     def check_nothing_is_missing(self, error: TypeError, passed: Mapping[str, Any]) -> None:
-        """Name the argument for whose lack a call has failed, if that is why.
+        """Raise the error of a missing argument, if a missing argument explains the exception.
 
         Decorators may supply arguments, so none is asked for before the call.
 
@@ -142,7 +144,7 @@ class Method:
             raise MissingArgumentError(method, missing, self.accepted) from error
 
     def _with_rest(self, rest: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Put whatever is no argument of its own into the one that takes the rest."""
+        """Move unknown arguments into the argument that takes the rest."""
         own = {*self.accepted, *COURTESY_ARGUMENTS, *TASK_ARGUMENTS}
         found = {name: value for name, value in arguments.items() if name not in own}
         if not found:
@@ -153,7 +155,7 @@ class Method:
 
 @dataclass(frozen=True)
 class CallPlan:
-    """How to call the methods of one environment class."""
+    """The methods of an environment class, with the way to call each."""
 
     reset: Method
     step: Method
@@ -161,7 +163,7 @@ class CallPlan:
 
     @property
     def is_async(self) -> bool:
-        """The environment lives on the event loop: it awaits when it steps."""
+        """Say whether the environment lives on the event loop, since `step` or `reset` awaits."""
         return self.step.is_async or self.reset.is_async
 
 
@@ -248,7 +250,7 @@ def _from_result(result: StepResult[Any], ignored: tuple[str, ...]) -> Transitio
 
 
 def _apart(metadata: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Metadata without what they tell of the reward, and that."""
+    """Split metadata into the rest and the information about the reward."""
     info = metadata[REWARD_INFO]
     if not isinstance(info, dict):  # it means something else
         return metadata, None
@@ -268,7 +270,7 @@ def _number(value: Any) -> bool | int | float:
 
 @dataclass
 class EnvironmentSpec:
-    """An environment to serve: how to make it, and the models it speaks.
+    """An environment to serve: the factory, and the models.
 
     Attributes:
         factory: Makes one instance; a class, or any callable without arguments.
@@ -341,7 +343,7 @@ class EnvironmentSpec:
         )
 
     def adopt(self, environment: Any) -> CallPlan:
-        """Note the class of an instance just made, and return how to call it."""
+        """Note the class of a new instance, and return the call plan."""
         plan = plan_for(type(environment))
         self.environment_class = type(environment)
         return plan
@@ -356,50 +358,50 @@ class EnvironmentSpec:
 
     @property
     def plan(self) -> CallPlan | None:
-        """How to call it; None until the class is known."""
+        """Return the call plan; None until the class is known."""
         return None if self.environment_class is None else plan_for(self.environment_class)
 
     @property
     def supports_concurrency(self) -> bool | None:
-        """What the class declares; None until the class is known."""
+        """Return the class's SUPPORTS_CONCURRENT_SESSIONS; None until the class is known."""
         if self.environment_class is None:
             return None
         return bool(getattr(self.environment_class, "SUPPORTS_CONCURRENT_SESSIONS", False))
 
     @property
     def reward(self) -> RewardSpec | None:
-        """What the class declares of its rewards; None where it does not, or is not known."""
+        """Return the class's declaration of rewards; None without a declaration."""
         declared = getattr(self.environment_class, "REWARD", None)
         return declared if isinstance(declared, RewardSpec) else None
 
     @property
     def has_tools(self) -> bool:
-        """It is an `MCPEnvironment`, or has the methods of one."""
+        """Say whether the class is an `MCPEnvironment`, or has the same methods."""
         return hasattr(self.environment_class, CALL_TOOL)
 
     @property
     def takes_tool_actions(self) -> bool:
-        """Its steps take `ListToolsAction` and `CallToolAction`."""
+        """Say whether `step` takes `ListToolsAction` and `CallToolAction`."""
         return self._chooses_action or CallToolAction in members(self.action_cls)
 
     @property
     def never_blocks(self) -> bool:
-        """Its calls may be made on the event loop."""
+        """Say whether calls may run on the event loop."""
         return bool(getattr(self.environment_class, "NEVER_BLOCKS", False))
 
     @property
     def supports_any_thread(self) -> bool:
-        """The calls of one instance may come from any thread."""
+        """Say whether the calls of an instance may come from any thread."""
         return bool(getattr(self.environment_class, "SUPPORTS_ANY_THREAD", False))
 
     @property
     def needs_one_thread(self) -> bool:
-        """All instances must share one thread."""
+        """Say whether all instances must share a thread."""
         return bool(getattr(self.environment_class, "REQUIRES_SINGLE_THREAD_EXECUTOR", False))
 
     @property
     def action_reader(self) -> Callable[[Any], Any] | None:
-        """Return what validates the fields of every action; None if the action model varies."""
+        """Return the validator of the fields of every action; None if the action model varies."""
         return None if self._chooses_action else self._validate_action
 
     def decode_action(self, data: Any) -> Any:
@@ -432,19 +434,19 @@ class EnvironmentSpec:
 
     @property
     def named_kinds(self) -> list[str]:
-        """The action models whose names clients send, since others take the same fields."""
+        """List the action models that clients must name, since others take the same fields."""
         return kinds_to_name(self.action_cls)
 
 
 def factory_name(factory: Any) -> str:
-    """Name a factory in messages: its class's or function's own name."""
+    """Return the name of a factory for messages: the name of the class or function."""
     while isinstance(factory, functools.partial):
         factory = factory.func
     return str(getattr(factory, "__name__", type(factory).__name__))
 
 
 def class_made_by(factory: Any) -> type | None:
-    """Find the class that `factory` makes, without calling it; None if it does not say."""
+    """Return the class of a factory's instances, without calling the factory; None if unknown."""
     while isinstance(factory, functools.partial):
         factory = factory.func
     if isinstance(factory, type):

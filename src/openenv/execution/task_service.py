@@ -1,4 +1,4 @@
-"""What a server tells of its tasks.
+"""Answers to requests about the tasks of a server.
 
 It never holds a private field (`openenv.types.Private`), such as a task's criteria, whoever asks.
 """
@@ -31,7 +31,7 @@ TYPES = frozenset({"train", "validation", "test"})
 
 
 def told_split(split: Any) -> Any:
-    """What is told of a split: its name and its type."""
+    """Return the public data of a split: name and type."""
     if isinstance(split, Mapping | BaseModel):
         return to_public_data(split)
     name = str(split)
@@ -44,7 +44,7 @@ def _json(value: Any) -> bytes:
 
 
 def written(value: Any, method: str, limit: int) -> bytes:
-    """What a `TaskProvider` has answered, as JSON, as far as `limit` bytes allow.
+    """Write the answer of a `TaskProvider` as JSON, within `limit` bytes.
 
     Raises:
         TooLargeError: It is larger.

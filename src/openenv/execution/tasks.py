@@ -1,4 +1,4 @@
-"""Which task an episode is begun with, and what the environment is given of it."""
+"""Tasks at the beginning of an episode: choosing a task, and passing it on."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LOAD_TASK = "load_task"
 
 
 class Ready(Reset):
-    """A `Reset` whose arguments name no task any more, but what the environment is to be given.
+    """A `Reset` whose task is resolved: the arguments are those for the environment.
 
     Attributes:
         task: The task of the episode, for who scores it; None where there is none.
@@ -50,13 +50,13 @@ class Ready(Reset):
 
 
 def names_task(spec: EnvironmentSpec, arguments: Mapping[str, Any]) -> bool:
-    """Whether a `Reset` with these arguments may be about a task, and is to be made `ready`."""
+    """Say whether the arguments of a `Reset` may name a task, which must be resolved."""
     return spec.tasks is not None or "task" in arguments or "index" in arguments
 
 
 @dataclass(frozen=True)
 class Taker:
-    """What an environment does with tasks.
+    """The forms in which an environment class takes tasks.
 
     Attributes:
         name: Its class, for messages.
@@ -76,7 +76,7 @@ class Taker:
 
 
 def taker_of(environment: Any, reset: Method) -> Taker:
-    """What an environment does with tasks."""
+    """Return the forms in which an environment class takes tasks."""
     cls = type(environment)
     takes_task = "task" in reset.accepted
     takes_index = "index" in reset.accepted or reset.takes_any
@@ -97,7 +97,7 @@ def _has(environment: Any, name: str) -> bool:
 
 @once_per_class
 def _takes_model(cls: type) -> bool:
-    """Whether the argument `task` of the class's `reset` may be a `Task`."""
+    """Say whether the argument `task` of the class's `reset` may be a `Task`."""
     for name in ("reset_async", "reset"):
         hint = _hint_of_task(getattr(cls, name, None))
         if hint is Task or Task in get_args(hint):
@@ -113,8 +113,9 @@ def _hint_of_task(reset: Any) -> Any:
 
 
 def ready(arguments: Mapping[str, Any], taker: Taker) -> Ready:
-    """What becomes of the arguments of a `Reset` on a server that has no tasks of its own: a task
-    that the caller has made is given to an environment that knows what one is.
+    """Resolve the arguments of a `Reset` on a server without tasks.
+
+    A task that the client sends is passed to an environment that takes tasks.
 
     Raises:
         Refused: The task is none, or as of `begun`.
@@ -134,7 +135,7 @@ def _task_of(given: Mapping[str, Any]) -> Task:
 
 
 def begun(task: Task | None, others: Mapping[str, Any], taker: Taker) -> Ready:
-    """What an environment is given for a task, beside the other arguments of a `Reset`.
+    """Return the `Reset` that passes a chosen task to the environment, beside the other arguments.
 
     Raises:
         Refused: The arguments contradict the task, or there is something in it that the environment
@@ -166,13 +167,13 @@ def _takes(taker: Taker, name: str) -> bool:
 
 
 def asks_for(arguments: Mapping[str, Any], taker: Taker) -> bool:
-    """Whether an environment that has tasks by itself is asked for one by its index."""
+    """Say whether a `Reset` names a task of the environment's own by index."""
     is_named = all(arguments.get(name) is not None for name in ("split", "index"))
     return taker.lists and is_named and arguments.get("task") is None
 
 
 def named_by(arguments: Mapping[str, Any], said: Any) -> Ready:
-    """The arguments by which an environment is given a task of its own, that it was asked for."""
+    """Return the `Reset` that passes a task of the environment's own back to the environment."""
     others = {name: value for name, value in arguments.items() if name not in ("split", "index")}
     named = said
     if isinstance(said, BaseModel):
@@ -186,7 +187,7 @@ def named_by(arguments: Mapping[str, Any], said: Any) -> Ready:
 
 
 class NoSuchTask(Refused, IndexError):
-    """An environment has no task at the index that it was asked for."""
+    """An index for which the environment has no task."""
 
 
 @dataclass(slots=True)
@@ -195,7 +196,7 @@ class Ask(CallMethod):
 
 
 def asked(method: Callable[..., Any] | None, command: Ask) -> Any:
-    """What an environment answers; or, of a coroutine method, an awaitable of it.
+    """Call a task method of the environment; return the result, or an awaitable of the result.
 
     Raises:
         NotSupported: There is no such method, or it says that it is not supported.

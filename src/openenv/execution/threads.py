@@ -53,7 +53,7 @@ IDLE_THREADS_KEPT = 4
 
 
 class CallOwner(Protocol):
-    """Takes its calls back on the event loop; a session, for most calls."""
+    """Takes calls back on the event loop; a session, for most calls."""
 
     def finish(self, call: Any) -> None:
         """Take back a call that was run."""
@@ -74,7 +74,7 @@ class CallOwner(Protocol):
 
 
 class ThreadCall(Protocol):
-    """A call that is run on a thread and given back to its owner on the event loop.
+    """A call that runs on a thread and is given back to the owner on the event loop.
 
     Attributes:
         is_light: The call takes microseconds: a coroutine that begins, or a state that is read.
@@ -92,11 +92,11 @@ class ThreadCall(Protocol):
         ...
 
     def run(self) -> None:
-        """Run the call on this thread. It raises nothing."""
+        """Run the call on this thread, without raising anything."""
 
 
 def contain(error: BaseException) -> Exception:
-    """Make what user code raised safe to pass on: it must not end the server.
+    """Make an exception of user code safe to pass on, so that the server does not end.
 
     `SystemExit` and the like would end the event loop, and `StopIteration` cannot be set on a
     future.
@@ -109,7 +109,7 @@ def contain(error: BaseException) -> Exception:
 
 
 class LoopDispatcher:
-    """Carries the calls of one event loop to threads, and their results back, in batches.
+    """Carries the calls of an event loop to threads, and the results back, in batches.
 
     Attributes:
         loop: The event loop.
@@ -175,7 +175,7 @@ class LoopDispatcher:
         self._is_flushing = False
 
     def _wake_and_wait(self, workers: list[WorkerThread]) -> None:
-        """Let the threads have their turns, and take what they have run."""
+        """Let the threads run the batch, and take back the calls."""
         self._is_due = True  # so that they do not wake the loop
         is_quick = True
         for worker in workers:
@@ -229,7 +229,7 @@ def _run_all(calls: list[ThreadCall]) -> None:
 
 
 class WorkerThread:
-    """A daemon thread that runs calls one after the other.
+    """A daemon thread that runs submitted calls in order.
 
     Attributes:
         waiting: The calls that it has not begun. The loop appends, the thread takes.
@@ -264,7 +264,7 @@ class WorkerThread:
         self.bell.put(None)
 
     def wake_and_wait(self, timeout_s: float) -> bool:
-        """Wake the thread; return whether it has run all its calls within this time."""
+        """Wake the thread; return whether all calls were run within this time."""
         self.is_rung = False
         is_done = threading.Lock()
         is_done.acquire()
@@ -272,13 +272,13 @@ class WorkerThread:
         return is_done.acquire(timeout=timeout_s)
 
     def stop(self) -> None:
-        """End the thread once it has run what was submitted; does not wait."""
+        """End the thread once the submitted calls are run; does not wait."""
         self.is_ending = True
         self.bell.put(None)
 
     @property
     def busy_s(self) -> float:
-        """Return the seconds for which the thread has been running its current call."""
+        """Return the seconds for which the thread has been running the current call."""
         since = self.busy_since
         return 0.0 if since is None else time.perf_counter() - since
 
@@ -299,7 +299,7 @@ class WorkerThread:
         return self.busy_s > (HELD_S if self.is_held else LONG_CALL_S)
 
     def withdraw(self, call: ThreadCall) -> bool:
-        """Take back a call; return whether it had not begun."""
+        """Take back a call; return whether the call had not begun."""
         try:
             self.waiting.remove(call)
         except ValueError:
@@ -312,7 +312,7 @@ class WorkerThread:
         self.wake()  # it may have looked meanwhile, and have found nothing
 
     def hand_over(self) -> deque[ThreadCall]:
-        """Return the calls that have not begun, and forget them."""
+        """Return the calls that have not begun, and empty the queue."""
         left: deque[ThreadCall] = deque()
         with contextlib.suppress(IndexError):  # the thread may take some meanwhile
             while True:
@@ -382,7 +382,7 @@ class ThreadPool:
             self._watch = dispatcher.loop.call_later(STUCK_S, self._look, dispatcher)
 
     def withdraw(self, call: ThreadCall) -> bool:
-        """Take back a call; return whether it had not begun. Called on the loop."""
+        """Take back a call; return whether the call had not begun. Called on the loop."""
         return self._front is not None and self._front.withdraw(call)
 
     def _next_front(self) -> WorkerThread:
@@ -411,7 +411,7 @@ class ThreadPool:
             self._watch = dispatcher.loop.call_later(STUCK_S, self._look, dispatcher)
 
     def _retire(self, worker: WorkerThread) -> None:
-        """Keep a thread that has nothing to do, or end it; called on that thread."""
+        """Keep an idle thread, or end the thread; called on that thread."""
         with self._lock:
             if worker.is_ending:  # also where its event loop has closed
                 self._front = None if worker is self._front else self._front
@@ -425,7 +425,7 @@ class ThreadPool:
                 self._idle.append(worker)
 
     def stop(self) -> None:
-        """End the threads, each once it has run what was submitted."""
+        """End the threads, each after the submitted calls."""
         if self._watch is not None:
             self._watch.cancel()
         with self._lock:

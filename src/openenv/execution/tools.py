@@ -1,4 +1,4 @@
-"""What an agent can do in a session, as tools: the same whichever way it comes.
+"""The tools of a session for an agent, alike for every transport.
 
 An environment offers its tools in one of three ways:
 
@@ -66,7 +66,7 @@ TRAINERS = frozenset({"reward", "metadata"})  # fields of an observation that no
 
 
 class Doors(Enum):
-    """How an environment offers its tools."""
+    """The ways in which environments offer tools."""
 
     TOOLS = auto()
     TOOL_ACTIONS = auto()
@@ -74,7 +74,7 @@ class Doors(Enum):
 
 
 def doors_of(spec: EnvironmentSpec) -> Doors:
-    """How an environment offers its tools, once its class is known."""
+    """Return the way in which an environment of a known class offers tools."""
     if spec.has_tools:
         return Doors.TOOLS
     return Doors.TOOL_ACTIONS if spec.takes_tool_actions else Doors.ACTIONS
@@ -82,7 +82,7 @@ def doors_of(spec: EnvironmentSpec) -> Doors:
 
 @dataclass(slots=True)
 class Reply:
-    """What the call of a tool came to.
+    """The outcome of a tool call.
 
     Attributes:
         result: What the agent gets, in the wire's form.
@@ -103,7 +103,7 @@ class Reply:
 
 
 def to_list(spec: EnvironmentSpec) -> Command | None:
-    """What to ask a session for its tools; None where they are known without asking."""
+    """Return the command that lists the tools; None if the tools are known without a call."""
     doors = doors_of(spec)
     if doors is Doors.TOOLS:
         return CallMethod(LIST_TOOLS)
@@ -117,7 +117,7 @@ def to_call(
     timeout_s: float | None = None,
     on_progress: Any = None,
 ) -> Command:
-    """What to ask a session for, to have a tool called.
+    """Return the command that calls a tool.
 
     Raises:
         LookupError: There is no tool of that name, as far as that is known without asking.
@@ -162,7 +162,7 @@ def read_list(value: Any) -> list[dict[str, Any]]:
 
 
 def read_call(value: Any) -> Reply:
-    """What the call of a tool came to, of what a session answered."""
+    """Return the outcome of a tool call, from the session's reply."""
     if isinstance(value, CallToolObservation):
         return _of_observation(value, Reply({}, None, value.reward, value.done, value.truncated))
     assert isinstance(value, Transition)
@@ -183,7 +183,7 @@ def _of_observation(observation: CallToolObservation, reply: Reply) -> Reply:
 
 
 def seen(transition: Transition) -> dict[str, Any]:
-    """What an agent sees of a transition, as a result in the wire's form."""
+    """Return the agent's view of a transition, as a result in the form of the wire."""
     observation = transition.observation
     if isinstance(observation, CallToolObservation):
         return read_call(observation).result
@@ -277,7 +277,7 @@ class ActionTool:
 
 
 def action_tools(spec: EnvironmentSpec) -> dict[str, ActionTool]:
-    """The tools that an environment's actions are, by their names."""
+    """Return the tools that stand for an environment's actions, by name."""
     return _action_tools(spec.action_cls, spec.observation_cls)
 
 
@@ -334,7 +334,7 @@ def _action_tool(
 
 
 def _key(name: str, info: Any) -> str:
-    """The key of a field among the arguments: its alias, where it has one."""
+    """Return the key of a field among the arguments: the alias if there is an alias."""
     alias = info.validation_alias
     return alias if isinstance(alias, str) else name
 
@@ -344,8 +344,8 @@ def _is_literal(annotation: Any) -> bool:
 
 
 def tool_name(model: type) -> str:
-    """The name of an action model as a tool: ``play_move`` of ``PlayMoveAction``; or what its class
-    attribute `TOOL_NAME` says.
+    """Return the tool name of an action model: ``play_move`` for ``PlayMoveAction``, unless the
+    class attribute `TOOL_NAME` names another.
     """
     chosen = getattr(model, "TOOL_NAME", None)
     name = chosen if isinstance(chosen, str) else _snake(model.__name__.removesuffix("Action"))

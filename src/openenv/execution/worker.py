@@ -1,4 +1,11 @@
-"""A worker process: it holds environments of a server, which has everything else.
+"""A worker process, which holds environments of a server.
+
+It has a session for each session that the server has given to it, with the same order of calls and
+the same executors, so that an environment may rely on the same as in the server's process. Commands
+arrive as pickled frames (`openenv.execution.link`), encoded replies go back as they are, and the
+server keeps the deadlines (`HeldSession`). The process ends when the server does: its end of the
+socket, which is standard input at first, then reads as closed, and a timer of C ends it even if an
+environment never gives back the interpreter.
 
 It has a session for each session of the server that it was given, with the same order of calls
 and the same executors, so that what an environment may rely on is the same. It ends when the server
@@ -27,7 +34,7 @@ from openenv._internal.loops import new_event_loop
 from openenv._internal.shadowing import keep_libraries
 from openenv.execution.commands import Encode
 from openenv.execution.executors import Executors
-from openenv.execution.link import HEAD, PICKLE_PROTOCOL, Kind, Link, dump_error
+from openenv.execution.link import HEAD, PICKLE_PROTOCOL, FrameKind, Link, dump_error
 from openenv.execution.session import QueuedCall, Session
 from openenv.execution.spec import EnvironmentSpec
 from openenv.execution.threads import contain
@@ -63,7 +70,7 @@ class ServerCall(QueuedCall, kw_only=True):
 
 
 class Worker:
-    """The sessions of one worker process.
+    """The sessions of a worker process.
 
     Args:
         spec: What they run.
@@ -84,7 +91,7 @@ class Worker:
         """Serve until the server is gone, then close what is open."""
         loop = asyncio.get_running_loop()
         await loop.create_unix_connection(lambda: self.link, sock=end)
-        self.link.send(Kind.READY, 0)
+        self.link.send(FrameKind.READY, 0)
         await self._over.wait()
         closing = [session.stop() for session in self._sessions.values()]
         if closing:
@@ -92,17 +99,17 @@ class Worker:
         self._executors.stop()
 
     def _received(self, kind: int, key: int, data: bytes, _: float) -> None:
-        if kind == Kind.SERVE:
+        if kind == FrameKind.SERVE:
             self._serve(key, data)
-        elif kind == Kind.ENCODE:
+        elif kind == FrameKind.ENCODE:
             self._encodes[key] = _encode_of(data)
-        elif kind == Kind.OPEN:
+        elif kind == FrameKind.OPEN:
             self._open(key, data.decode())
-        elif kind == Kind.CANCEL and key in self._sessions:
+        elif kind == FrameKind.CANCEL and key in self._sessions:
             self._sessions[key].abort()
-        elif kind == Kind.READY:  # the server asks whether there is anybody
-            self.link.send(Kind.READY, 0)
-        elif kind == Kind.CLOSE and key in self._sessions:
+        elif kind == FrameKind.READY:  # the server asks whether there is anybody
+            self.link.send(FrameKind.READY, 0)
+        elif kind == FrameKind.CLOSE and key in self._sessions:
             session = self._sessions[key]
             session.stop().add_done_callback(lambda _: self._closed(key, session))
 
@@ -158,15 +165,15 @@ class Worker:
         self, key: int, result: Any, error: BaseException | None, seconds: float = 0.0
     ) -> None:
         if error is not None:
-            self.link.send(Kind.ERROR, key, dump_error(error), seconds)
+            self.link.send(FrameKind.ERROR, key, dump_error(error), seconds)
         elif type(result) is bytes:
-            self.link.send(Kind.BYTES, key, result, seconds)
+            self.link.send(FrameKind.BYTES, key, result, seconds)
         else:
             try:
-                self.link.send(Kind.VALUE, key, pickle.dumps(result, PICKLE_PROTOCOL), seconds)
+                self.link.send(FrameKind.VALUE, key, pickle.dumps(result, PICKLE_PROTOCOL), seconds)
             except Exception as unfit:
                 why = f"a {type(result).__name__} cannot leave the environment's process: {unfit}"
-                self.link.send(Kind.ERROR, key, dump_error(TypeError(why)))
+                self.link.send(FrameKind.ERROR, key, dump_error(TypeError(why)))
 
 
 def _encode_of(data: bytes) -> Encode | None:
@@ -201,7 +208,7 @@ def main() -> None:
     except BaseException as error:
         with contextlib.suppress(OSError):
             data = dump_error(contain(error))
-            end.sendall(HEAD.pack(len(data), 0, Kind.UNFIT, 0.0) + data)
+            end.sendall(HEAD.pack(len(data), 0, FrameKind.UNFIT, 0.0) + data)
         raise
     calm_garbage_collector()
     keep_freed_memory()
@@ -212,7 +219,7 @@ STDERR = 2
 
 
 def _end_with(server: int, grace_s: float) -> None:
-    """Have the process end soon after the server has, whatever still runs in it then.
+    """End the process soon after the server, whatever still runs in the process.
 
     It is a timer of C that ends it, since an environment may never give back the interpreter.
     """

@@ -41,7 +41,7 @@ Factory = Callable[[], Any]
 
 
 class HTTPEnvServer:
-    """Serves one environment on routes of a FastAPI application.
+    """Serves an environment on routes of a FastAPI application.
 
     The arguments are those of `create_app`, less the mode and those of the web page; so is what
     it raises.
@@ -117,7 +117,7 @@ class HTTPEnvServer:
 
     @property
     def is_concurrency_safe(self) -> bool:
-        """The class declares that its instances may live side by side."""
+        """Say whether the class declares that instances may live side by side."""
         return bool(self.spec.supports_concurrency)
 
     @property
@@ -133,7 +133,7 @@ class HTTPEnvServer:
         return self.manager.capacity()
 
     def get_session_info(self, session_id: str) -> SessionInfo | None:
-        """Describe one session; None if there is none of this id."""
+        """Describe a session; None for an unknown id."""
         return self.manager.info(session_id)
 
     def register_routes(self, app: FastAPI, mode: ServerMode | str = ServerMode.SIMULATION) -> None:

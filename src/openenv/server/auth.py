@@ -1,4 +1,4 @@
-"""Letting in: who may reach which route, and how much of it.
+"""Authentication: keys, and the routes that each role may reach.
 
 Where a server has keys, a request carries one as ``Authorization: Bearer KEY`` or as
 ``X-API-Key: KEY``; the second is there for servers behind a gateway that uses the first. A page's
@@ -49,12 +49,12 @@ KEY_SUBPROTOCOL = "openenv.key."
 
 
 def may_reach(role: Role, path: str) -> bool:
-    """Whether a role may reach a path of the application."""
+    """Say whether a role may reach a path of the application."""
     return role is Role.ORCHESTRATOR or is_public(path) or path in REACHABLE[role]
 
 
 def is_public(path: str) -> bool:
-    """Whether everybody may reach a path, without a key."""
+    """Say whether a path needs no key."""
     return path in FOR_EVERYBODY or path.startswith(ASSETS)
 
 
@@ -89,7 +89,7 @@ def _principal_of(tenant: Tenant) -> Principal:
 
 
 class KeyGuard:
-    """ASGI middleware that lets in who has a key, to where the key's role may go.
+    """ASGI middleware that admits requests with a key to the routes of the key's role.
 
     Args:
         app: What it guards.
@@ -132,7 +132,7 @@ class KeyGuard:
         await self._app(scope, receive, send)
 
     def _asked_for(self, scope: Scope, principal: Principal | None) -> Principal | None:
-        """For whom a gateway asks; whoever asks for themselves otherwise."""
+        """Return the principal for which a gateway asks, or the principal of the key."""
         name = TENANT_HEADER.lower().encode()
         said = next((value for key, value in scope["headers"] if key == name), None)
         if said is None or (principal is None) is not (self._keys is None):
@@ -182,7 +182,7 @@ def _path(scope: Scope) -> str:
 
 
 def keys_in(headers: list[tuple[bytes, bytes]]) -> list[str]:
-    """The keys that a request carries; a gateway's own token may be one of them."""
+    """Return the keys that a request carries; a gateway's token may be among the keys."""
     found = []
     for name, value in headers:
         if name == b"x-api-key":
@@ -197,7 +197,7 @@ def keys_in(headers: list[tuple[bytes, bytes]]) -> list[str]:
 
 
 def without_keys(subprotocols: str) -> str:
-    """The subprotocols that a handshake offers, without the keys among them."""
+    """Return the subprotocols that a handshake offers, without the keys."""
     offered = [name.strip() for name in subprotocols.split(",")]
     return ", ".join(name for name in offered if not name.startswith(KEY_SUBPROTOCOL))
 
@@ -215,7 +215,7 @@ def _keys_offered(subprotocols: str) -> list[str]:
 
 
 def _counted(principal: Principal, receive: Receive, send: Send) -> tuple[Receive, Send]:
-    """Count the bytes of a request and of its answer."""
+    """Count the bytes of a request and of the answer."""
 
     async def counted_receive() -> Message:
         message = await receive()

@@ -1,4 +1,4 @@
-"""GET routes from a table, for applications that add pages of their own."""
+"""GET routes from a table, for applications that add pages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["GetEndpointConfig", "register_get_endpoints"]
 
 @dataclass
 class GetEndpointConfig:
-    """One GET route.
+    """The configuration of a GET route.
 
     Attributes:
         path: Where it is.

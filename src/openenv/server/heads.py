@@ -1,4 +1,4 @@
-"""What a request may cost before anybody knows what it is: uvicorn's protocol, bounded.
+"""Bounds on the head of a request, for uvicorn's HTTP protocol.
 
 uvicorn by httptools keeps whatever comes: a head without end, requests that are sent before others
 are answered, connections that say nothing. None of these needs a key.
@@ -136,6 +136,6 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def use_at(config: Any) -> None:
-    """Have a uvicorn server use it, unless another class was chosen for it."""
+    """Use the bounded protocol in a uvicorn server, unless another class was chosen."""
     if config.http_protocol_class is HttpToolsProtocol:
         config.http_protocol_class = BoundedProtocol

@@ -55,7 +55,7 @@ _on_threads: weakref.WeakSet[HomeLoop] = weakref.WeakSet()
 
 
 class HomeLoop:
-    """Finds, and where need be runs, the event loop of one application's sessions.
+    """Finds, and if necessary runs, the event loop of an application's sessions.
 
     Args:
         manager: The sessions.
@@ -70,7 +70,7 @@ class HomeLoop:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The loop, if there is one and it runs."""
+        """Return the loop if it exists and runs; otherwise None."""
         loop, thread = self.manager.home_loop, self._thread
         is_alive = loop is not None and (thread.is_alive() if thread else loop.is_running())
         return loop if is_alive else None
@@ -84,7 +84,7 @@ class HomeLoop:
     # ------------------------------------------------------------------ the lifespan
 
     def enter(self) -> None:
-        """The lifespan begins on the running loop, which becomes the home unless there is one."""
+        """Begin the lifespan: the running loop becomes the home unless there is a home already."""
         with self._lock:
             if self.loop is None:
                 self._move_to(asyncio.get_running_loop())
@@ -92,7 +92,7 @@ class HomeLoop:
             self.manager.start()
 
     async def leave(self) -> None:
-        """The lifespan ends: close every session, unless the home is that of another server."""
+        """End the lifespan: close every session, unless another server's loop is the home."""
         loop = self.loop
         if loop is asyncio.get_running_loop():
             await self._close()
@@ -108,7 +108,7 @@ class HomeLoop:
     # ------------------------------------------------------------------ requests
 
     def of(self, scope: Scope, receive: Receive) -> asyncio.AbstractEventLoop | None:
-        """Find the loop that answers a request; None is the one that it has come on.
+        """Return the loop that must answer a request; None for the running loop.
 
         Args:
             scope: Of the request.
@@ -145,7 +145,7 @@ class HomeLoop:
     # ------------------------------------------------------------------ the thread of its own
 
     def end(self) -> threading.Thread | None:
-        """Close every session and end the thread, if there is one, without waiting for it."""
+        """Close every session and end the thread, if there is a thread, without waiting."""
         loop, thread = self.loop, self._thread
         if loop is None or thread is None:
             return None
@@ -162,7 +162,7 @@ class HomeLoop:
 
 @atexit.register
 def _end_all() -> None:
-    """At exit, close the environments of applications that nobody shuts down."""
+    """Close, at exit, the environments of applications without a shutdown."""
     threads = [home.end() for home in list(_on_threads)]
     for thread in threads:
         if thread is not None:
@@ -170,7 +170,7 @@ def _end_all() -> None:
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
-    """Run a loop until it is stopped, and end what libraries have left running on it."""
+    """Run a loop until the loop is stopped, and end the tasks that libraries have left."""
     loop.run_forever()
     loop.run_until_complete(_end_tasks())
     loop.run_until_complete(loop.shutdown_asyncgens())
@@ -185,8 +185,9 @@ async def _end_tasks() -> None:
 
 
 def _is_of_server(receive: Any, wrappings: int = WRAPPINGS) -> bool:
-    """Whether a web server that is known calls the application; middleware may have wrapped what
-    it passes in functions, or in a request of Starlette's.
+    """Say whether a known web server calls the application.
+
+    Middleware may have wrapped `receive` in functions, or in a request of Starlette's.
     """
     owner = getattr(receive, "__self__", None)
     if type(owner).__module__.startswith(SERVERS):
@@ -231,7 +232,8 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 async def _call_on(
     home: asyncio.AbstractEventLoop, app: ASGIApp, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Call an application on another loop; what it receives and sends passes by the running one.
+    """Call an application on another loop, and carry messages between that loop and the running
+    loop.
 
     Raises:
         Exception: Whatever it raised.

@@ -101,7 +101,7 @@ class BodyRoute(APIRoute):
 
 
 async def _body(request: Request) -> bytes:
-    """Read a request's body, and leave it for whoever reads it next."""
+    """Read a request's body, and keep the body for later readers."""
     (manager, *_) = request.app.state.openenv_managers
     body = await read_body(request, manager.limits.max_message_bytes)
     request._body = body  # where Starlette keeps it for whoever reads it next
@@ -134,7 +134,7 @@ def _has_lone_surrogates(body: bytes) -> bool:
 
 
 def control_routes(manager: SessionManager) -> APIRouter:
-    """Build the routes that drive an episode; production mode leaves them out."""
+    """Build the routes that drive an episode. Production mode leaves these out."""
     router = APIRouter(route_class=BodyRoute)
     state_schema: dict[int | str, dict[str, Any]] = {
         200: {"content": {JSON: {"schema": manager.spec.state_cls.model_json_schema()}}}
@@ -203,7 +203,7 @@ def control_routes(manager: SessionManager) -> APIRouter:
 
 
 def _session_id(request: Request) -> tuple[str | None, bool]:
-    """The id that a request carries, and whether it came by the header."""
+    """Return the session id of a request, and whether a header carried the id."""
     by_header = request.headers.get(SESSION_HEADER)
     return (by_header, True) if by_header else (request.cookies.get(SESSION_COOKIE), False)
 
@@ -229,7 +229,7 @@ async def _session_to_reset(manager: SessionManager, request: Request) -> AsyncI
 async def _new_session(
     manager: SessionManager, principal: Principal | None, *, is_named: bool
 ) -> AsyncIterator[Session]:
-    """Open a session to reset; it stays, unless that fails.
+    """Open a session to reset, and close the session again if that fails.
 
     Where no slot is free it is a throwaway, as of old; but a caller who named a session means to
     play on, and is refused.
@@ -314,7 +314,10 @@ def _named(response: Response, session: Session, request: Request) -> Response:
 
 
 def _cookie_path(request: Request) -> str:
-    """Where the application is mounted: several on one host must not take each other's cookie."""
+    """Return the path at which the application is mounted, which the session cookie is limited to.
+
+    Several applications on a host must not take each other's cookie.
+    """
     return request.scope.get("root_path") or "/"
 
 

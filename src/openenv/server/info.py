@@ -19,7 +19,7 @@ __all__ = ["info_routes"]
 
 
 def info_routes(manager: SessionManager) -> APIRouter:
-    """Build the routes that describe the server; both modes have them."""
+    """Build the routes that describe the server, in both modes."""
     router = APIRouter()
     described: list[EnvironmentMetadata] = []
     tools: list[list[dict[str, Any]] | None] = []

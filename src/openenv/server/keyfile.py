@@ -42,7 +42,7 @@ __all__ = ["keyring_of", "read_key_file"]
 OPEN_TO_OTHERS = 0o027  # anything for others, writing for the group
 
 
-class _Entry(BaseModel):
+class _KeyFileEntry(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     key: str = Field(min_length=16)
@@ -63,7 +63,7 @@ class _Entry(BaseModel):
         return Key(self.key, self.role, self.name, self.session, limits)
 
 
-_ENTRIES = TypeAdapter(list[_Entry])
+_ENTRIES = TypeAdapter(list[_KeyFileEntry])
 
 
 def keyring_of(keys: Iterable[Key] | None) -> Keyring | None:

@@ -77,7 +77,7 @@ class RunsElsewhere(TargetError):
 
 
 def load_target(target: str = ".") -> Any:
-    """Import what `target` names and return it as an ASGI application.
+    """Import the target and return the ASGI application.
 
     Raises:
         RunsElsewhere: It names a server, an image or a repository of the Hub.
@@ -132,7 +132,8 @@ def _from_path(target: Target) -> Any:
 
 
 def load_recorded(target: str) -> Any:
-    """Import what a file names, and return it as an ASGI application: nothing but an environment.
+    """Import the target named in a file, and return an ASGI application that serves the environment
+    only.
 
     Whoever calls it has seen that it is known, or that somebody agreed to it.
 
@@ -173,7 +174,7 @@ def _adapted(named: LibraryTarget) -> Any:
 
 
 def _attribute(name: str) -> Any:
-    """What ``module:attribute``, or ``file.py:attribute``, is."""
+    """Return the object that ``module:attribute`` or ``file.py:attribute`` names."""
     if not name.partition(":")[2]:
         raise TargetError(f"{name!r} says no class; expected {PYTHON}:module:Class")
     try:
@@ -216,7 +217,7 @@ def _from_directory(path: Path, attribute: str) -> Any:
 
 
 def _own_module(directory: EnvironmentDirectory, module: str) -> str | None:
-    """The module of a directory that holds its application; None if it has none.
+    """Return the module of a directory's application; None if there is no application.
 
     The name in its manifest may begin with that of the package.
     """
@@ -228,7 +229,7 @@ def _own_module(directory: EnvironmentDirectory, module: str) -> str | None:
 
 
 def _environment_classes(directory: EnvironmentDirectory) -> list[type[Environment[Any, Any, Any]]]:
-    """The classes of a directory that may be served, if it has no application."""
+    """List the environment classes of a directory without an application."""
     found = [
         cls for name in environment_modules(directory.path) for cls in _own(directory.load(name))
     ]
@@ -251,7 +252,7 @@ def _nothing_in(path: Path, is_environment: bool, classes: list[type[Any]]) -> s
 
 @contextlib.contextmanager
 def _working_in(path: Path) -> Iterator[None]:
-    """Import in the directory: its modules may read files beside them, as under uvicorn."""
+    """Import in the directory, since modules may read files beside them, as under uvicorn."""
     before = Path.cwd()
     os.chdir(path)
     try:

@@ -1,4 +1,4 @@
-"""`/metrics`: what a server counts, for Prometheus and whatever else reads its format.
+"""`/metrics`: the counters of a server, in the Prometheus format.
 
 The numbers are those of `openenv.execution.metrics`, and what follows from the sessions themselves;
 they are put into form when somebody asks.
@@ -64,14 +64,14 @@ def _registry(manager: SessionManager) -> CollectorRegistry:
 
 
 class Metrics:
-    """A collector, in the words of `prometheus_client`, of what one manager counts."""
+    """A collector for `prometheus_client` of the counters of a manager."""
 
     def __init__(self, manager: SessionManager) -> None:
         self._manager = manager
         self._labels = {"environment": manager.spec.name}
 
     def describe(self) -> list[Metric]:
-        """Nothing beforehand: `collect` says it all."""
+        """Describe nothing in advance, since `collect` does."""
         return []
 
     def collect(self) -> Iterator[Metric]:

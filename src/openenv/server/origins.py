@@ -128,7 +128,7 @@ def _is_loopback(server: tuple[str, int | None] | None) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _is_own(name: str) -> bool:
-    """Whether a name is this machine's for sure. An address is: nobody can rebind one."""
+    """Say whether a host name surely belongs to this machine. No DNS can rebind an address."""
     if name == "localhost" or name.endswith(".localhost") or name in OF_CONTAINERS:
         return True
     try:

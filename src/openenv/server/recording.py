@@ -1,4 +1,4 @@
-"""Which sessions of an application are recorded, and where."""
+"""The recording options of an application."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Record = str | os.PathLike[str] | RecordingOptions
 def recording_options(
     record: Record | None, *, every_session: bool = True
 ) -> RecordingOptions | None:
-    """How to record, where options, or a directory, or OPENENV_RECORD say that; else None.
+    """Return how to record, by options, a directory or OPENENV_RECORD; None for no recording.
 
     Raises:
         ValueError: The limits that the environment variables set are no numbers.

@@ -1,4 +1,4 @@
-"""Errors as HTTP responses, and requests that are refused before the application sees them."""
+"""Errors as HTTP responses, and refusals before the application is called."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_REASON_BYTES = 123  # of a close frame
 
 
 def error_response(error: Exception, manager: SessionManager | None = None) -> Response:
-    """Return the response to an error, and count the error if it reached `manager`."""
+    """Return the response to an error, and count the error in `manager`."""
     if manager is None:
         return responses.error_response(error)
     manager.counters.failed(error)

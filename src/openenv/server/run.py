@@ -129,14 +129,14 @@ def serve(
     _raise_open_files(app)
     calm_garbage_collector()
     keep_freed_memory()
-    server = _Server(uvicorn.Config(app, **options), managers_of(app))
+    server = _OpenEnvServer(uvicorn.Config(app, **options), managers_of(app))
     server.run(sockets=None if bound is None else [bound])
     if not server.started or server.is_hopeless:
         raise SystemExit(1)
 
 
 def has_keys(app: Any) -> bool:
-    """Whether all that an application serves is for those with a key only."""
+    """Say whether every environment that an application serves needs a key."""
     managers = managers_of(app)
     return bool(managers) and all(manager.keys is not None for manager in managers)
 
@@ -172,7 +172,7 @@ def _options() -> dict[str, Any]:
 
 
 class _Nothing(Environment[Action, Observation, State]):
-    """An environment to warm up with; nobody makes one."""
+    """An environment for warming up, of which no instance is made."""
 
 
 def warm_up() -> None:
@@ -208,7 +208,7 @@ def _raise_open_files(app: Any) -> None:
         )
 
 
-class _Server(uvicorn.Server):
+class _OpenEnvServer(uvicorn.Server):
     """Stops at once, and in order even where a client says goodbye in the same moment.
 
     Args:
@@ -280,7 +280,7 @@ class _AccessFormatter(uvicorn.logging.AccessFormatter):
 
 
 def serve_from_command_line(app: Any, *, host: str = "0.0.0.0", port: int = 8000) -> None:
-    """Serve `app`, taking ``--host`` and ``--port`` from the command line where they stand.
+    """Serve `app`, with ``--host`` and ``--port`` from the command line.
 
     It is what an environment's ``main`` calls, so that ``uv run server --port 9000`` works.
     """
@@ -384,7 +384,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def tls_options(
     certfile: str | None, keyfile: str | None, password_file: str | None
 ) -> dict[str, Any]:
-    """The arguments of `serve` for TLS, once they are seen to fit; none without a certificate.
+    """Return the arguments of `serve` for TLS, after a check; empty without a certificate.
 
     Raises:
         TargetError: The files are not there, or do not belong together.
@@ -416,7 +416,7 @@ def _count(text: str) -> int:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Listen on a port before anything is served on it: who comes early, waits.
+    """Listen on a port before the application is ready, so that early clients wait.
 
     Args:
         host: The address to listen on.

@@ -66,8 +66,9 @@ logging.getLogger("openenv.server.picows").setLevel(logging.WARNING)
 
 
 def _is_of_server(record: logging.LogRecord) -> bool:
-    """What a peer does wrong is told to it, and is no error of the server: a peer that likes to
-    fills no log.
+    """Say whether a log record reports an error of the server, not of a peer.
+
+    A peer is told of its own errors, and must not be able to fill the log.
     """
     return not str(record.msg).startswith(("WS parser error", "on_ws_frame raised WSProtocolError"))
 
@@ -165,7 +166,7 @@ class SocketChannel(WSListener):
             self._answer_ping(transport, frame.get_payload_as_bytes())
 
     def _fragment(self, kind: WSMsgType, payload: bytes, is_last: bool) -> str | bytes | None:
-        """Add a fragment, and return the message if it is whole."""
+        """Add a fragment, and return the message once all fragments have come."""
         if self._fragments is None:
             self._fragments = Fragments(self._limits.max_message_bytes)
         message = self._fragments.add(kind, payload, is_last)
@@ -320,7 +321,7 @@ _ANSWERS = {
 
 
 class Keepalive:
-    """Pings the clients of one server that have been silent, and cuts those that stay so.
+    """Pings silent clients of a server, and cuts off clients that stay silent.
 
     Args:
         loop: The server's event loop.
@@ -366,7 +367,7 @@ class Keepalive:
 
 
 class SocketProtocol(asyncio.Protocol):
-    """What uvicorn hands a connection that asks for a WebSocket.
+    """The protocol of a connection that asks for a WebSocket, under uvicorn.
 
     It calls the application. If that takes the socket over, picows goes on with it. If it answers
     in the ordinary way, by ASGI messages, uvicorn's own protocol does.
@@ -470,7 +471,7 @@ class SocketProtocol(asyncio.Protocol):
     # ------------------------------------------------------------------ one way or the other
 
     async def _use_ordinary(self) -> tuple[Any, Any]:
-        """Let uvicorn's protocol go on; it gives what receives and sends ASGI messages.
+        """Hand the connection over to uvicorn's protocol; return its ASGI `receive` and `send`.
 
         Where nobody is there any more, or the protocol refuses the handshake, nothing will ever
         be received: the call of the application ends.
@@ -529,13 +530,13 @@ class SocketProtocol(asyncio.Protocol):
 
 
 def _is_local(transport: Any) -> bool:
-    """Whether it is a socket of this machine's file system: picows takes those of TCP only."""
+    """Say whether a socket is a Unix socket; picows takes TCP sockets only."""
     connection = transport.get_extra_info("socket")
     return connection is not None and connection.family == getattr(socket, "AF_UNIX", None)
 
 
 def _asks_for_it(headers: list[tuple[bytes, bytes]]) -> bool:
-    """Whether a client asks for compressed messages: picows has none, uvicorn's protocol does."""
+    """Say whether a client asks for compressed messages, which only uvicorn's protocol supports."""
     return any(n == b"sec-websocket-extensions" and b"permessage-deflate" in v for n, v in headers)
 
 
@@ -543,8 +544,10 @@ _SECRET = (b"authorization", b"x-api-key")
 
 
 def _passed_on(head: bytes) -> bytes:
-    """The request for a protocol that may log it, without its keys, and that compresses whatever
-    is asked for; the application has seen it as it was.
+    """Return the request for uvicorn's protocol, without keys, which that protocol may log.
+
+    Without OPENENV_COMPRESS the request for compression is removed too. The application has seen
+    the request unchanged.
     """
     hidden = _SECRET if compresses() else (*_SECRET, b"sec-websocket-extensions")
     first, *lines = head.split(b"\r\n")
@@ -553,8 +556,8 @@ def _passed_on(head: bytes) -> bytes:
 
 
 class _Ordinary(WebSocketsSansIOProtocol):
-    """uvicorn's protocol, but for pings of who does not read: of those, as picows's channel does,
-    it answers the last one once they do (RFC 6455, section 5.5.3). uvicorn keeps all answers.
+    """uvicorn's protocol, with bounded pongs: a client that does not read gets the last pong only,
+    as from picows's channel (RFC 6455, section 5.5.3). uvicorn keeps all pongs.
     """
 
     _pong = b""
@@ -573,9 +576,10 @@ class _Ordinary(WebSocketsSansIOProtocol):
 
 
 def _handshake(headers: list[tuple[bytes, bytes]]) -> bytes:
-    """The handshake as picows wants it, which takes one form of what browsers and others send, and
-    keeps it as long as the connection lasts; empty where it is wrong (RFC 6455, section 4.2.1),
-    as uvicorn's protocol then says.
+    """Return the handshake in the form that picows takes; empty for an invalid handshake.
+
+    Browsers and others send many forms, and picows keeps the handshake as long as the connection
+    lasts. If the handshake is invalid (RFC 6455, section 4.2.1), uvicorn's protocol answers.
     """
     versions = [value for name, value in headers if name == b"sec-websocket-version"]
     keys = [value for name, value in headers if name == b"sec-websocket-key"]
@@ -635,6 +639,6 @@ def _keepalive_of(config: Any, loop: asyncio.AbstractEventLoop) -> Keepalive:
 
 
 def use_at(config: Any) -> None:
-    """Have a uvicorn server use `SocketProtocol`, unless another class was chosen for it."""
+    """Use `SocketProtocol` in a uvicorn server, unless another class was chosen."""
     if config.ws_protocol_class is WebSocketsSansIOProtocol:
         config.ws_protocol_class = SocketProtocol

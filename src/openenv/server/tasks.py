@@ -37,8 +37,7 @@ TAG = "Task API"
 
 
 class TaskRoute(BodyRoute):
-    """A route below a name that any application may have a path of its own under; that one then is
-    served, wherever it was added.
+    """A route below the environment's name, which yields to a route of the application.
 
     Attributes:
         environment_name: The name.
@@ -47,14 +46,14 @@ class TaskRoute(BodyRoute):
     environment_name = ""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Match what this route is for, unless another route of the application matches it."""
+        """Match the request, unless another route of the application does."""
         match, child = super().matches(scope)
         if match is Match.NONE or not _is_elsewhere(scope, self._is_own(child)):
             return match, child
         return Match.NONE, {}
 
     def _is_own(self, child: Scope) -> bool:
-        """Whether a path is below this environment's name."""
+        """Say whether a path lies below this environment's name."""
         name: str = child.get("path_params", {}).get("env_name", "")
         return name.lower() == self.environment_name.lower()
 
@@ -75,7 +74,7 @@ def _is_elsewhere(scope: Scope, is_own: bool) -> bool:
 
 
 def task_routes(manager: SessionManager) -> APIRouter:
-    """Build the routes; production mode leaves them out."""
+    """Build the routes of tasks. Production mode leaves these out."""
     router = APIRouter(route_class=TaskRoute)
     own, desk = manager.spec.name, TaskService(manager)
 

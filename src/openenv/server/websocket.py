@@ -114,7 +114,9 @@ class WebSocketChannel:
         await self._cut.wait()
 
     async def read(self) -> None:
-        """Hand every frame to the connection, as fast as it serves them and the client reads."""
+        """Hand every frame to the connection, as fast as the connection serves and the client
+        reads.
+        """
         while True:
             await self._may_read.wait()
             if self.connection is not None and not self.connection.hears_while_clogged:
@@ -128,7 +130,7 @@ class WebSocketChannel:
                 self.connection.receive(message["bytes"] if text is None else text)
 
     async def write(self) -> None:
-        """Send what is to be sent, until it is closed."""
+        """Send queued frames until the channel is closed."""
         while True:
             frame = await self._unsent.get()
             if isinstance(frame, int):
@@ -177,7 +179,7 @@ async def _serve(
 
 
 class WebSocketEndpoint:
-    """An ASGI application of one WebSocket path.
+    """An ASGI application of a WebSocket path.
 
     Args:
         manager: Where sessions come from.
@@ -263,7 +265,7 @@ def harness_route(manager: SessionManager) -> WebSocketRoute:
 
 
 class AdoptsUvicorn:
-    """ASGI middleware: when uvicorn starts the application, have it offer its sockets.
+    """ASGI middleware that makes uvicorn offer sockets to the application.
 
     ``uvicorn module:app`` is how most servers are started, so it must be no slower than ours.
     """

@@ -1,4 +1,4 @@
-"""Where worker processes find the environments of an application."""
+"""The way in which worker processes find the environments of an application."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["managers_of", "note_manager", "serve_from_workers", "spec_source"]
 
 
 def note_manager(app: Any, manager: SessionManager) -> None:
-    """Note on an application that it serves the environments of `manager`."""
+    """Note on an application that `manager`'s environments are served."""
     managers: list[SessionManager] = getattr(app.state, "openenv_managers", [])
     app.state.openenv_managers = [*managers, manager]
 
 
 def managers_of(app: Any) -> list[SessionManager]:
-    """Find what an application serves, itself or by what is mounted in it or wrapped by it."""
+    """Return the managers of an application and of the applications mounted in or wrapped by it."""
     return list(dict.fromkeys(_walk(app, set())))
 
 

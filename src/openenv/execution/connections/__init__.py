@@ -1,4 +1,10 @@
-"""A connection's side of sessions: one session in version 0, many in version 1, or an agent's.
+"""Connections of clients to sessions: frames in, calls of sessions, frames out.
+
+``v0`` serves protocol version 0 and ``v1`` version 1; ``connection.py`` has the same role in both.
+``base.py`` holds the code that both share, ``json_rpc.py`` the JSON-RPC of the public package,
+``harness.py`` the connection to an agent in an environment, and ``channel.py`` the interface of
+what carries the frames. None of these knows a web framework, so that the client's in-process
+transport uses the same code as a socket.
 
 `conversation` speaks version 0 and `multiplex` version 1; neither knows a web framework, so that
 the in-process transport of the client speaks to the same code as a socket.

@@ -1,4 +1,4 @@
-"""What the connections of both protocol versions share."""
+"""Base class of the connections of both protocol versions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ COMMANDS: dict[str, Callable[[Request], Command]] = {
 
 
 class ServedConnection:
-    """A client's connection: frames come in, sessions serve them, and frames go out.
+    """The connection of a client: frames come in, sessions serve requests, and frames go out.
 
     A connection is driven by calls of its channel, not by a task of its own, so that a step costs
     no more than what it does, and a waiting client costs next to nothing. It listens while a
@@ -97,7 +97,7 @@ class ServedConnection:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def note_cut_off(self) -> None:
-        """Count that the client is cut off, since it does not read."""
+        """Count a client that is cut off because of unread answers."""
         self._counters.slow_readers_cut += 1
 
     def _command_of(self, request: Request) -> Command | None:
@@ -111,7 +111,7 @@ class ServedConnection:
     def _json_rpc_command(
         self, session: Session, data: dict[str, Any]
     ) -> JsonRpcCommand | JsonRpcResponse:
-        """Return what a JSON-RPC request asks of a session, or the response to it."""
+        """Return the command of a JSON-RPC request, or the response if no session is needed."""
         request = parse_request(data)
         if isinstance(request, JsonRpcResponse):
             return request
@@ -133,7 +133,8 @@ def too_large(what: str, size: int, limit: int, cure: str) -> TooLargeError:
 
 
 async def close_or_leave(manager: SessionManager, session: Session) -> None:
-    """Close the session of a client that has gone, or leave it to the manager after `LINGER_S`.
+    """Close the session of a client that has gone, or leave the session to the manager after
+    `LINGER_S`.
 
     A web server that shuts down waits for every client that is served, so a slow `close` of an
     environment must not keep a connection alive.

@@ -25,7 +25,7 @@ SERVICE_RESTART = 1012
 
 
 class Channel(Protocol):
-    """Carries frames to one client. Once the client has gone, its methods do nothing.
+    """Carries frames to a client. Once the client has gone, every method does nothing.
 
     Attributes:
         connection: Receives the client's frames (`receive`), and is told when the client has gone
@@ -40,7 +40,7 @@ class Channel(Protocol):
         ...
 
     def send(self, frame: bytes) -> None:
-        """Send a frame, or keep it until it can be sent."""
+        """Send a frame, or keep the frame until the socket takes more."""
         ...
 
     def close(self, code: int) -> None:
@@ -61,7 +61,7 @@ class Channel(Protocol):
 
 
 class ChargedChannel:
-    """A channel to a client with limits, which is charged for the bytes that it is sent."""
+    """A channel to a client with limits, which counts the bytes sent against the limits."""
 
     connection: Any = None  # only the inner channel uses it
 
@@ -80,7 +80,7 @@ class ChargedChannel:
 
 
 def charge(channel: Channel, limited: Principal | None) -> Channel:
-    """Return the channel, or one that charges `limited` for what is sent."""
+    """Return the channel, wrapped in a `ChargedChannel` if the client has limits."""
     return channel if limited is None else ChargedChannel(channel, limited)
 
 

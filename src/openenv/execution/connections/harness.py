@@ -1,4 +1,4 @@
-"""`WS /harness`: a client talks to the agent in an environment, and hears of what it does.
+"""`WS /harness`: a client talks to the agent in an environment, and follows the agent's work.
 
 The episode begins as the client comes, and is over when it leaves. Frames are those of RFC 005:
 
@@ -38,17 +38,17 @@ EXAMPLE = '{"type": "message", "content": "..."}'
 
 
 def may_be_harness(spec: EnvironmentSpec) -> bool:
-    """Whether an agent may run in the environment; it may where its class is not known yet."""
+    """Say whether an agent may run in the environment; True if the class is not known yet."""
     return spec.environment_class is None or is_harness(spec)
 
 
 def is_harness(spec: EnvironmentSpec) -> bool:
-    """Whether an agent runs in the environment, which takes turns."""
+    """Say whether an agent runs in the environment, which takes turns."""
     return hasattr(spec.environment_class, HARNESS_TURN)
 
 
 class HarnessMessage(BaseModel):
-    """What a client sends."""
+    """A message of the client to the agent."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -159,7 +159,7 @@ def _metadata(transition: Transition | None) -> dict[str, Any]:
 
 
 class HarnessTurnCall(QueuedCall, kw_only=True):
-    """A turn on its way through its session."""
+    """A queued turn of the agent."""
 
     connection: HarnessConnection
 

@@ -1,4 +1,4 @@
-"""The JSON-RPC of clients of the public package, and the WebSocket connection that carries it.
+"""The JSON-RPC of clients of the public package.
 
 The methods are ``tools/list`` and ``tools/call``, and ``openenv/session/create`` and ``close``;
 there is no handshake and there are no notifications. Requests come by POST `/mcp`, by WebSocket
@@ -57,7 +57,7 @@ RequestId = str | int | None
 
 
 def read_json_rpc(frame: str | bytes) -> Any:
-    """Read the JSON of a frame; return an error response if it is not one JSON value."""
+    """Read the JSON of a frame; return an error response for anything but a single request."""
     try:
         data = parse_json(frame)
     except InvalidJSONError as error:
@@ -76,7 +76,7 @@ def encode_json_rpc(reply: MCPReply | JsonRpcResponse) -> bytes:
 
 
 def parse_request(data: Any) -> JsonRpcRequest | JsonRpcResponse:
-    """Read a request; return an error response if it is not valid."""
+    """Read a request; return an error response for an invalid request."""
     try:
         return JsonRpcRequest.model_validate(data)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""An agent's seat: which session its requests act on, and what it may do there.
+"""An MCP client's binding to a session, with the client's permissions.
 
 Sessions are ours; a session of MCP is none. An agent acts on
 
@@ -56,7 +56,7 @@ from openenv.protocol.messages import Transition
 from openenv.settings import ServerMode
 from openenv.tools.results import build_failure
 
-__all__ = ["Reporter", "Seat", "SessionEnded", "digest_of", "readme_of"]
+__all__ = ["Reporter", "AgentBinding", "SessionEnded", "digest_of", "readme_of"]
 
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 MAX_SUBSCRIBED = 1000  # resources, of one agent
@@ -64,7 +64,7 @@ REWARD, DONE, TRUNCATED = "openenv/reward", "openenv/done", "openenv/truncated"
 
 
 class SessionEnded(Refused):
-    """The session that was opened for the agent has ended; the next call opens another one."""
+    """The session that was opened for the agent has ended; the next call opens another."""
 
 
 class Reporter:
@@ -89,8 +89,8 @@ class Reporter:
         return Reporter, ()
 
 
-class Seat:
-    """What one agent may do.
+class AgentBinding:
+    """An MCP client's binding to a session, with permissions.
 
     Args:
         manager: Where sessions come from.
@@ -122,7 +122,7 @@ class Seat:
 
     @property
     def current(self) -> Session | None:
-        """The session that it acts on, if it is open."""
+        """Return the bound session if the session is open."""
         session = self._session
         if self._named is not None:
             with contextlib.suppress(OpenEnvError):
@@ -131,18 +131,18 @@ class Seat:
 
     @property
     def is_vacant(self) -> bool:
-        """No session is open for it."""
+        """Say whether no session is open for the agent."""
         return self.current is None
 
     @property
     def may_see_rewards(self) -> bool:
-        """It is no agent by its key: rewards are for those who drive environments."""
+        """Say whether the client may see rewards: an agent's key may not."""
         return self._principal is None or self._principal.role is not Role.AGENT
 
     # ------------------------------------------------------------------ the session
 
     async def session(self) -> Session:
-        """The session that it acts on.
+        """Return the bound session, and open a session if necessary.
 
         Raises:
             SessionNotFoundError: The one that is named is not there.
@@ -175,7 +175,7 @@ class Seat:
         return session
 
     async def _begin(self, session: Session) -> dict[str, Any]:
-        """Begin an episode; what the agent sees of it."""
+        """Begin an episode; return the agent's view of the first observation."""
         self._is_over = False
         if self._manager.spec.mode is ServerMode.PRODUCTION:
             return {"content": []}
@@ -250,7 +250,7 @@ class Seat:
         return reply.result
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Ask the environment's own MCP server; None where it has none.
+        """Ask the environment's MCP server; return None for an environment without a server.
 
         Raises:
             ServerRefused: That server answered with an error.
@@ -278,13 +278,13 @@ class Seat:
         self.subscribed.add(uri)
 
     async def look(self) -> dict[str, Any] | None:
-        """What the last step or reset has shown, as a result; None before the first."""
+        """Return the last transition as a result; None before the first."""
         session = await self.session()
         shown: dict[str, Any] | None = await session.handle(GetTransition(), encode=_seen_if_any)
         return shown
 
     async def described(self) -> dict[str, Any]:
-        """How the environment describes itself: name, description and the like."""
+        """Return the environment's description: name, text and the like."""
         session = await self.session()
         command = CallMethod("get_metadata")
         described: dict[str, Any] = await session.handle(command, encode=_as_dict)
@@ -345,12 +345,15 @@ def _as_dict(described: Any) -> dict[str, Any]:
 
 
 def digest_of(listed: list[dict[str, Any]]) -> bytes:
-    """What tells one list of tools, resources or prompts from another."""
+    """Return a digest of a list of tools, resources or prompts, to notice changes."""
     return hashlib.blake2b(to_json(listed), digest_size=16).digest()
 
 
 def readme_of(spec: EnvironmentSpec) -> str | None:
-    """The README of an environment's package: beside its manifest, at most two folders up."""
+    """Return the README of an environment's package.
+
+    The README lies beside the manifest, at most two folders up.
+    """
     cls = class_made_by(spec.factory) or spec.environment_class or spec.factory
     try:
         folder = Path(inspect.getfile(cls)).parent
@@ -364,7 +367,7 @@ def readme_of(spec: EnvironmentSpec) -> str | None:
 
 
 def _without_front_matter(text: str) -> str:
-    """A README of a Hugging Face Space begins with its settings."""
+    """Return a README without the settings of a Hugging Face Space at the top."""
     if not text.startswith("---\n"):
         return text
     _, _, rest = text[4:].partition("\n---\n")

@@ -1,4 +1,4 @@
-"""Environments as MCP servers: the official SDK speaks the protocol, seats act on sessions.
+"""Environments as MCP servers: the official SDK speaks the protocol, bindings act on sessions.
 
 Tools are the environment's, and so are the resources, prompts and completions of the MCP server
 that it may have been made of. Beside them there are two resources, ``openenv://observation`` (what
@@ -26,7 +26,7 @@ from openenv._internal.incidents import describe_error
 from openenv.errors import OpenEnvError, SessionNotFoundError
 from openenv.execution.manager import SessionManager
 from openenv.execution.principal import Principal
-from openenv.server.mcp.bindings import Reporter, Seat, digest_of, readme_of
+from openenv.server.mcp.bindings import AgentBinding, Reporter, digest_of, readme_of
 from openenv.tools.connections import ServerRefused, sdk_version
 from openenv.tools.results import extract_text
 
@@ -37,8 +37,8 @@ __all__ = [
     "REVISION",
     "TRACE",
     "Bridge",
-    "Place",
-    "Speech",
+    "RequestOrigin",
+    "SDKAdapter",
     "header",
 ]
 
@@ -58,15 +58,15 @@ TASK_FIELDS = ("task", "instruction", "instructions", "prompt", "question", "goa
 
 
 @dataclass(frozen=True)
-class Place:
-    """Who asks, and for which session."""
+class RequestOrigin:
+    """The client and the session of a request."""
 
     principal: Principal | None = None
     named: str | None = None
 
 
-class Speech(Protocol):
-    """One version of the SDK, speaking for a bridge."""
+class SDKAdapter(Protocol):
+    """The adapter of a bridge to a version of the SDK."""
 
     def http(self) -> contextlib.AbstractAsyncContextManager[Callable[..., Any]]:
         """Serve HTTP, by the ASGI application that is given."""
@@ -86,12 +86,12 @@ class Bridge:
 
     def __init__(self, manager: SessionManager) -> None:
         self.manager = manager
-        self._lists: dict[str, Callable[[Seat], Awaitable[list[dict[str, Any]]]]] = {
-            "tools": Seat.tools,
+        self._lists: dict[str, Callable[[AgentBinding], Awaitable[list[dict[str, Any]]]]] = {
+            "tools": AgentBinding.tools,
             "prompts": self._prompts,
             "resources": self._resources,
         }
-        self._seats: dict[tuple[Principal | None, str | None, str | None], Seat] = {}
+        self._bindings: dict[tuple[Principal | None, str | None, str | None], AgentBinding] = {}
         self._owners: OrderedDict[str, Principal | None] = OrderedDict()  # of sessions of MCP
         self._owner: asyncio.Task[None] | None = None
         self._app: asyncio.Future[Callable[..., Any]] | None = None
@@ -109,7 +109,7 @@ class Bridge:
     ) -> None:
         """Serve a request to `/mcp`."""
         app = await self._started()
-        scope[PLACE] = Place(principal, named)
+        scope[PLACE] = RequestOrigin(principal, named)
         # Servers leave the blanks around a value there, which are no part of it (RFC 9110, 5.5).
         scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
         mcp_session = header(scope, MCP_SESSION)
@@ -126,7 +126,7 @@ class Bridge:
 
         async def send_of_stream(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] == 200:
-                self.seat(scope[PLACE], mcp_session).hears = True
+                self.binding(scope[PLACE], mcp_session).hears = True
             await send(message)
 
         await app(scope, receive, send_of_stream if scope["method"] == "GET" else send)
@@ -140,21 +140,21 @@ class Bridge:
             self._owners.popitem(last=False)
 
     def _owns(self, principal: Principal | None, mcp_session: str) -> bool:
-        """Whether a session of MCP was opened by whoever asks."""
+        """Say whether the principal of a request has opened the MCP session."""
         if mcp_session not in self._owners:
             return False
         self._owners.move_to_end(mcp_session)
         return self._owners[mcp_session] is principal
 
     async def serve_stdio(self) -> None:
-        """Serve one agent over standard input and output; its session stays open."""
+        """Serve an agent over standard input and output; the session stays open."""
         speech = await asyncio.to_thread(_speech_of, self)
         await speech.stdio()
 
     async def _started(self) -> Callable[..., Any]:
         loop = asyncio.get_running_loop()
         if self._app is None or self._app.get_loop() is not loop:
-            self._app, self._over, self._seats = loop.create_future(), asyncio.Event(), {}
+            self._app, self._over, self._bindings = loop.create_future(), asyncio.Event(), {}
             self._owners.clear()
             self._owner = asyncio.ensure_future(self._own(self._app, self._over))
         return await asyncio.shield(self._app)
@@ -180,41 +180,45 @@ class Bridge:
             with contextlib.suppress(Exception):
                 await asyncio.wait([owner], timeout=5.0)
             owner.cancel()
-        seats, self._seats = list(self._seats.values()), {}
-        for seat in seats:
-            await seat.close()
+        bindings, self._bindings = list(self._bindings.values()), {}
+        for binding in bindings:
+            await binding.close()
 
-    # ------------------------------------------------------------------ seats
+    # ------------------------------------------------------------------ bindings
 
-    def seat(self, place: Place, mcp_session: str | None) -> Seat:
-        """The seat of whoever asks.
+    def binding(self, place: RequestOrigin, mcp_session: str | None) -> AgentBinding:
+        """Return the binding of the client.
 
         Args:
             place: Who asks, and for which session.
             mcp_session: Of a revision that has sessions, the id of it.
         """
         if mcp_session is None and place.named is not None:
-            return Seat(self.manager, place.principal, place.named)
+            return AgentBinding(self.manager, place.principal, place.named)
         key = (place.principal, place.named, mcp_session)
-        seat = self._seats.get(key)
-        if seat is None:
+        binding = self._bindings.get(key)
+        if binding is None:
             self._forget_the_idle()
-            seat = self._seats[key] = Seat(self.manager, place.principal, place.named)
-        return seat
+            binding = self._bindings[key] = AgentBinding(self.manager, place.principal, place.named)
+        return binding
 
     def _forget_the_idle(self) -> None:
         idle_s = self.manager.idle_timeout_s
         if idle_s is None:
             return
         then = time.monotonic() - idle_s
-        gone = [k for k, seat in self._seats.items() if seat.is_vacant and seat.used_at < then]
+        gone = [
+            k
+            for k, binding in self._bindings.items()
+            if binding.is_vacant and binding.used_at < then
+        ]
         for key in gone:
-            del self._seats[key]
+            del self._bindings[key]
 
     async def _end_of(self, principal: Principal | None, mcp_session: str) -> None:
-        ended = [key for key in self._seats if key[0] is principal and key[2] == mcp_session]
+        ended = [key for key in self._bindings if key[0] is principal and key[2] == mcp_session]
         for key in ended:
-            await self._seats.pop(key).close()
+            await self._bindings.pop(key).close()
 
     # ------------------------------------------------------------------ what is said of it
 
@@ -225,7 +229,7 @@ class Bridge:
 
     @property
     def instructions(self) -> str:
-        """What a client may tell its model of the server."""
+        """Return the description of the server for the client's model."""
         cls = self.manager.spec.environment_class
         text = inspect.getdoc(cls) if isinstance(cls, type) else None
         return (
@@ -248,32 +252,32 @@ class Bridge:
 
     # ------------------------------------------------------------------ what agents ask for
 
-    async def listing(self, seat: Seat, kind: str) -> dict[str, Any]:
-        """Answer ``tools/list``, ``resources/list`` or ``prompts/list``, and note what it was."""
-        found = await self._lists[kind](seat)
-        seat.listed[kind] = digest_of(found)
+    async def listing(self, binding: AgentBinding, kind: str) -> dict[str, Any]:
+        """Answer ``tools/list``, ``resources/list`` or ``prompts/list``, and note the digest."""
+        found = await self._lists[kind](binding)
+        binding.listed[kind] = digest_of(found)
         return {kind: found}
 
-    async def digest(self, seat: Seat, kind: str) -> bytes:
-        """What tells such a list, as it is, from another one."""
-        return digest_of(await self._lists[kind](seat))
+    async def digest(self, binding: AgentBinding, kind: str) -> bytes:
+        """Return the digest of the current list."""
+        return digest_of(await self._lists[kind](binding))
 
-    async def changed(self, seat: Seat, listed: dict[str, bytes]) -> list[str]:
+    async def changed(self, binding: AgentBinding, listed: dict[str, bytes]) -> list[str]:
         """The kinds of which the list is no longer what `listed` has, which is brought up to date.
 
-        Nothing has changed for a seat whose session is not open.
+        Nothing has changed for a binding whose session is not open.
         """
         changed = []
         with contextlib.suppress(OpenEnvError):  # the session may be ending just now
-            for kind, before in list(listed.items()) if seat.current is not None else ():
-                listed[kind] = await self.digest(seat, kind)
+            for kind, before in list(listed.items()) if binding.current is not None else ():
+                listed[kind] = await self.digest(binding, kind)
                 if listed[kind] != before:
                     changed.append(kind)
         return changed
 
     async def call_tool(
         self,
-        seat: Seat,
+        binding: AgentBinding,
         name: str,
         arguments: dict[str, Any],
         meta: dict[str, Any],
@@ -282,7 +286,7 @@ class Bridge:
         """Answer `tools/call`.
 
         Args:
-            seat: Who asks.
+            binding: Who asks.
             name: The tool.
             arguments: Its arguments.
             meta: The `_meta` of the request; `traceparent` in it may be a header's.
@@ -295,15 +299,15 @@ class Bridge:
         timeout_s, trace = meta.get(TIMEOUT), meta.get(TRACE)
         trace = trace if isinstance(trace, str) else None
         if report is None:
-            return await seat.call(name, arguments, timeout_s, trace=trace)
+            return await binding.call(name, arguments, timeout_s, trace=trace)
         reporter = Reporter(report)
         ticking = asyncio.ensure_future(_tick(reporter, report, timeout_s))
         try:
-            return await seat.call(name, arguments, timeout_s, reporter, trace)
+            return await binding.call(name, arguments, timeout_s, reporter, trace)
         finally:
             ticking.cancel()
 
-    async def _resources(self, seat: Seat) -> list[dict[str, Any]]:
+    async def _resources(self, binding: AgentBinding) -> list[dict[str, Any]]:
         found = [
             {
                 "uri": OBSERVATION,
@@ -323,15 +327,15 @@ class Bridge:
                     "mimeType": "text/markdown",
                 }
             )
-        return [*await _listed(seat, "resources"), *found]
+        return [*await _listed(binding, "resources"), *found]
 
-    async def list_resource_templates(self, seat: Seat) -> dict[str, Any]:
+    async def list_resource_templates(self, binding: AgentBinding) -> dict[str, Any]:
         """Answer `resources/templates/list`."""
         return {
-            "resourceTemplates": await _listed(seat, "resourceTemplates", "resources/templates")
+            "resourceTemplates": await _listed(binding, "resourceTemplates", "resources/templates")
         }
 
-    async def read_resource(self, seat: Seat, uri: str) -> dict[str, Any]:
+    async def read_resource(self, binding: AgentBinding, uri: str) -> dict[str, Any]:
         """Answer `resources/read`.
 
         Raises:
@@ -344,8 +348,8 @@ class Bridge:
             unknown = LookupError(f"Unknown resource: {uri}", {"uri": uri})
             if uri.startswith(OURS):
                 raise unknown
-            return await _asked(seat, "resources/read", {"uri": uri}, unknown)
-        shown = await seat.look()
+            return await _asked(binding, "resources/read", {"uri": uri}, unknown)
+        shown = await binding.look()
         if shown is None:
             return {"contents": [{"uri": uri, "mimeType": "application/json", "text": "null"}]}
         contents = []
@@ -357,15 +361,15 @@ class Bridge:
             contents.append(content)
         return {"contents": contents}
 
-    async def _prompts(self, seat: Seat) -> list[dict[str, Any]]:
-        found = await _listed(seat, "prompts")
+    async def _prompts(self, binding: AgentBinding) -> list[dict[str, Any]]:
+        found = await _listed(binding, "prompts")
         if not any(one["name"] == TASK for one in found):
             described = "What is to be done in this environment, and where it stands."
             found.append({"name": TASK, "title": "Task", "description": described})
         return found
 
     async def get_prompt(
-        self, seat: Seat, name: str, arguments: dict[str, str] | None = None
+        self, binding: AgentBinding, name: str, arguments: dict[str, str] | None = None
     ) -> dict[str, Any]:
         """Answer `prompts/get`.
 
@@ -374,12 +378,12 @@ class Bridge:
             ServerRefused: The environment's own server refuses it.
         """
         unknown = LookupError(f"Unknown prompt: {name}")
-        if any(one["name"] == name for one in await _listed(seat, "prompts")):
+        if any(one["name"] == name for one in await _listed(binding, "prompts")):
             params = {"name": name, **({"arguments": arguments} if arguments else {})}
-            return await _asked(seat, "prompts/get", params, unknown)
+            return await _asked(binding, "prompts/get", params, unknown)
         if name != TASK:
             raise unknown
-        described, shown = await seat.described(), await seat.look()
+        described, shown = await binding.described(), await binding.look()
         parts = [str(described.get("description") or self.name)]
         structured = (shown or {}).get("structuredContent") or {}
         parts += [
@@ -392,14 +396,14 @@ class Bridge:
         messages = [{"role": "user", "content": block} for block in blocks]
         return {"description": "What is to be done.", "messages": messages}
 
-    async def complete(self, seat: Seat, params: dict[str, Any]) -> dict[str, Any]:
+    async def complete(self, binding: AgentBinding, params: dict[str, Any]) -> dict[str, Any]:
         """Answer `completion/complete`: none of our own prompts and resources has arguments.
 
         Raises:
             ServerRefused: The environment's own server knows no such prompt or template.
         """
         try:
-            answer = await seat.ask("completion/complete", params)
+            answer = await binding.ask("completion/complete", params)
         except ServerRefused as error:
             if error.code != METHOD_NOT_FOUND:
                 raise
@@ -407,10 +411,12 @@ class Bridge:
         return answer or {"completion": {"values": [], "total": 0, "hasMore": False}}
 
 
-async def _listed(seat: Seat, kind: str, path: str = "") -> list[dict[str, Any]]:
-    """What the environment's own server has of a kind; nothing where it knows no such kind."""
+async def _listed(binding: AgentBinding, kind: str, path: str = "") -> list[dict[str, Any]]:
+    """List the tools, resources or prompts of the environment's MCP server; empty for an unknown
+    kind.
+    """
     try:
-        answer = await seat.ask(f"{path or kind}/list", {})
+        answer = await binding.ask(f"{path or kind}/list", {})
     except ServerRefused as error:
         if error.code != METHOD_NOT_FOUND:
             raise
@@ -419,16 +425,16 @@ async def _listed(seat: Seat, kind: str, path: str = "") -> list[dict[str, Any]]
 
 
 async def _asked(
-    seat: Seat, method: str, params: dict[str, Any], unknown: LookupError
+    binding: AgentBinding, method: str, params: dict[str, Any], unknown: LookupError
 ) -> dict[str, Any]:
-    """What the environment's own server answers.
+    """Return the answer of the environment's MCP server.
 
     Raises:
         LookupError: It has none, or knows no such method; that is `unknown`.
         ServerRefused: It answers with any other error.
     """
     try:
-        answer = await seat.ask(method, params)
+        answer = await binding.ask(method, params)
     except ServerRefused as error:
         if error.code != METHOD_NOT_FOUND:
             raise
@@ -441,7 +447,7 @@ async def _asked(
 async def _tick(
     reporter: Reporter, report: Callable[[float, float | None, str | None], Any], total: Any
 ) -> None:
-    """Say how long a call has been running, until its tool says better."""
+    """Report how long a call has been running, until the tool reports progress."""
     began = time.monotonic()
     while True:
         await asyncio.sleep(TICK_S)
@@ -453,7 +459,7 @@ async def _tick(
 
 
 class _Opening:
-    """The answer to a request that names no session of MCP, and so may open one.
+    """The answer to a request without an MCP session id, which may open a session.
 
     Args:
         send: Sends it.
@@ -483,7 +489,7 @@ class _Opening:
 
 
 async def _end_session(app: Callable[..., Any], opened_by: Scope, mcp_session: str) -> None:
-    """End a session that nobody knows of: the SDK would keep it until it has idled for long."""
+    """End an unknown session, which the SDK would keep until a long idle timeout."""
     headers = [(MCP_SESSION.encode(), mcp_session.encode()), (b"accept", b"application/json")]
     scope = {**opened_by, "method": "DELETE", "headers": headers}
 
@@ -497,13 +503,13 @@ async def _end_session(app: Callable[..., Any], opened_by: Scope, mcp_session: s
 
 
 def _as_unknown(scope: Scope) -> Scope:
-    """A request to another's session of MCP, as one to a session that does not exist."""
+    """Turn a request to another principal's session into a request to an unknown session."""
     named = MCP_SESSION.encode()
     headers = [(name, b"0" if name == named else value) for name, value in scope["headers"]]
     return {**scope, "headers": headers}
 
 
-def _speech_of(bridge: Bridge) -> Speech:
+def _speech_of(bridge: Bridge) -> SDKAdapter:
     if sdk_version() >= 2:
         from openenv.server.mcp.sdk_v2 import SdkV2
 
@@ -514,6 +520,6 @@ def _speech_of(bridge: Bridge) -> Speech:
 
 
 def header(scope: Scope | Message, name: str) -> str | None:
-    """The value of a header of a request or an answer, by its name in small letters."""
+    """Return the value of a header of a request or an answer, by lower-case name."""
     key = name.encode()
     return next((value.decode("latin-1") for one, value in scope["headers"] if one == key), None)

@@ -165,7 +165,7 @@ class MCPEndpoint:
 
 
 def speaks_mcp(scope: Scope) -> bool:
-    """Whether a request comes from a client of the Model Context Protocol."""
+    """Say whether a client of the Model Context Protocol has sent the request."""
     for name, value in scope["headers"]:
         if name in (b"mcp-protocol-version", b"mcp-session-id"):
             return True
@@ -175,8 +175,9 @@ def speaks_mcp(scope: Scope) -> bool:
 
 
 def session_named(scope: Scope, principal: Principal | None) -> str | None:
-    """The session of ours that a request is for: an agent's key is for one; otherwise the URL, or
-    a header, may name one.
+    """Return the id of the session that a request names.
+
+    An agent's key is bound to a session; otherwise the URL, or the header, names the session.
     """
     if principal is not None and principal.session_id is not None:
         return principal.session_id

@@ -1,4 +1,4 @@
-"""What `openenv.server.mcp.bridge` says, spoken by version 1 of the official SDK.
+"""The adapter of `openenv.server.mcp.bridge` to version 1 of the official SDK.
 
 That is the one which environments written for FastMCP 2 and 3 bring along. It knows the revisions
 up to 2025-11-25, those that begin by a handshake.
@@ -25,7 +25,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from openenv._internal.version import version
-from openenv.server.mcp.bindings import Seat
+from openenv.server.mcp.bindings import AgentBinding
 from openenv.server.mcp.bridge import (
     MAX_SESSIONS,
     MCP_SESSION,
@@ -33,7 +33,7 @@ from openenv.server.mcp.bridge import (
     REVISION,
     TRACE,
     Bridge,
-    Place,
+    RequestOrigin,
     header,
 )
 
@@ -48,7 +48,7 @@ UNSUPPORTED_REVISION = -32022  # by revision 2026-07-28; clients of it then begi
 
 
 class SdkV1:
-    """See `openenv.server.mcp.bridge.Speech`."""
+    """See `openenv.server.mcp.bridge.SDKAdapter`."""
 
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge
@@ -130,20 +130,20 @@ class SdkV1:
         self._server.request_handlers[asked] = handle
         self._methods.add(asked.model_fields["method"].default)
 
-    def _seat(self, context: Any) -> Seat:
+    def _binding(self, context: Any) -> AgentBinding:
         request = context.request
         if request is None:  # over standard input and output, where a client always listens
-            seat = self._bridge.seat(Place(), None)
-            seat.hears = True
-            return seat
-        place: Place = request.scope[PLACE]
-        return self._bridge.seat(place, request.headers.get(MCP_SESSION))
+            binding = self._bridge.binding(RequestOrigin(), None)
+            binding.hears = True
+            return binding
+        place: RequestOrigin = request.scope[PLACE]
+        return self._bridge.binding(place, request.headers.get(MCP_SESSION))
 
     async def _list_tools(self, context: Any, params: Any) -> dict[str, Any]:
-        return await self._bridge.listing(self._seat(context), "tools")
+        return await self._bridge.listing(self._binding(context), "tools")
 
     async def _call_tool(self, context: Any, params: Any) -> dict[str, Any]:
-        seat = self._seat(context)
+        binding = self._binding(context)
         meta = {} if context.meta is None else context.meta.model_dump(exclude_none=True)
         if context.request is not None:
             meta = {TRACE: context.request.headers.get(TRACE), **meta}
@@ -153,42 +153,42 @@ class SdkV1:
             told = functools.partial(context.session.send_progress_notification, token)
             report = functools.partial(told, related_request_id=str(context.request_id))
         result = await self._bridge.call_tool(
-            seat, params.name, params.arguments or {}, meta, report
+            binding, params.name, params.arguments or {}, meta, report
         )
-        if seat.hears:
-            for uri in list(seat.subscribed):
+        if binding.hears:
+            for uri in list(binding.subscribed):
                 await context.session.send_resource_updated(AnyUrl(uri))
-            for kind in await self._bridge.changed(seat, seat.listed):
+            for kind in await self._bridge.changed(binding, binding.listed):
                 await getattr(context.session, f"send_{kind.removesuffix('s')}_list_changed")()
         return result
 
     async def _list_resources(self, context: Any, params: Any) -> dict[str, Any]:
-        return await self._bridge.listing(self._seat(context), "resources")
+        return await self._bridge.listing(self._binding(context), "resources")
 
     async def _list_templates(self, context: Any, params: Any) -> dict[str, Any]:
-        return await self._bridge.list_resource_templates(self._seat(context))
+        return await self._bridge.list_resource_templates(self._binding(context))
 
     async def _read_resource(self, context: Any, params: Any) -> dict[str, Any]:
-        return await self._bridge.read_resource(self._seat(context), str(params.uri))
+        return await self._bridge.read_resource(self._binding(context), str(params.uri))
 
     async def _subscribe(self, context: Any, params: Any) -> dict[str, Any]:
-        self._seat(context).subscribe(str(params.uri))
+        self._binding(context).subscribe(str(params.uri))
         return {}
 
     async def _unsubscribe(self, context: Any, params: Any) -> dict[str, Any]:
-        self._seat(context).subscribed.discard(str(params.uri))
+        self._binding(context).subscribed.discard(str(params.uri))
         return {}
 
     async def _list_prompts(self, context: Any, params: Any) -> dict[str, Any]:
-        return await self._bridge.listing(self._seat(context), "prompts")
+        return await self._bridge.listing(self._binding(context), "prompts")
 
     async def _get_prompt(self, context: Any, params: Any) -> dict[str, Any]:
-        seat = self._seat(context)
-        return await self._bridge.get_prompt(seat, params.name, params.arguments)
+        binding = self._binding(context)
+        return await self._bridge.get_prompt(binding, params.name, params.arguments)
 
     async def _complete(self, context: Any, params: Any) -> dict[str, Any]:
         asked = params.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"meta"})
-        return await self._bridge.complete(self._seat(context), asked)
+        return await self._bridge.complete(self._binding(context), asked)
 
 
 async def _run(run: Any, methods: set[str], read: Any, write: Any, *args: Any, **kw: Any) -> None:
@@ -223,7 +223,7 @@ class _Known:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Whether a log record is about anything but a client that listened, and has left."""
+    """Say whether a log record reports more than a listening client that has left."""
     error = record.exc_info[1] if record.exc_info else None
     return type(error).__name__ != "ClosedResourceError"
 

@@ -1,4 +1,4 @@
-"""What `openenv.server.mcp.bridge` says, spoken by the official SDK from version 2 on."""
+"""The adapter of `openenv.server.mcp.bridge` to version 2 of the official SDK, and later."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from pydantic_core import to_json
 
 from openenv._internal.version import version
 from openenv.errors import Refused
-from openenv.server.mcp.bindings import Seat
-from openenv.server.mcp.bridge import MAX_SESSIONS, MCP_SESSION, PLACE, TRACE, Bridge, Place
+from openenv.server.mcp.bindings import AgentBinding
+from openenv.server.mcp.bridge import MAX_SESSIONS, MCP_SESSION, PLACE, TRACE, Bridge, RequestOrigin
 
 __all__ = ["SdkV2"]
 
@@ -48,7 +48,7 @@ IN_HEADERS = b'"x-mcp-header"'  # in a schema: a client repeats the argument in 
 
 
 class OurServer(Server[Any]):
-    """A server of the SDK that says that its lists may change."""
+    """A server of the SDK that announces changing lists."""
 
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *args: Any, **kwargs: Any
@@ -66,7 +66,7 @@ LISTS: dict[str, tuple[type[Any], str]] = {
 
 @dataclasses.dataclass
 class Listeners:
-    """Those who listen for what happens in one session.
+    """The clients that listen to the events of a session.
 
     Attributes:
         listed: Digests of those lists of which a change is listened for, as they are.
@@ -80,7 +80,7 @@ class Listeners:
 
 
 class SdkV2:
-    """See `openenv.server.mcp.bridge.Speech`."""
+    """See `openenv.server.mcp.bridge.SDKAdapter`."""
 
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge
@@ -130,21 +130,21 @@ class SdkV2:
 
     # ------------------------------------------------------------------ requests
 
-    def _seat(self, context: Context) -> Seat:
+    def _binding(self, context: Context) -> AgentBinding:
         request = context.request
         if request is None:
-            seat = self._bridge.seat(Place(), None)
+            binding = self._bridge.binding(RequestOrigin(), None)
             # Over standard output; later revisions have clients ask for what they want to hear.
-            seat.hears = context.protocol_version not in MODERN_PROTOCOL_VERSIONS
-            return seat
-        place: Place = request.scope[PLACE]
-        return self._bridge.seat(place, request.headers.get(MCP_SESSION))
+            binding.hears = context.protocol_version not in MODERN_PROTOCOL_VERSIONS
+            return binding
+        place: RequestOrigin = request.scope[PLACE]
+        return self._bridge.binding(place, request.headers.get(MCP_SESSION))
 
     async def _list_tools(self, context: Context, params: Any) -> dict[str, Any]:
         return await self._list(context, "tools")
 
     async def _list(self, context: Context, kind: str) -> dict[str, Any]:
-        answer = await self._served(self._bridge.listing(self._seat(context), kind))
+        answer = await self._served(self._bridge.listing(self._binding(context), kind))
         if kind == "tools":
             self._note_headers(answer[kind])
         return _whole(answer)
@@ -156,32 +156,32 @@ class SdkV2:
                 self._headed[tool["name"]] = tool["inputSchema"]
 
     async def _call_tool(self, context: Context, params: CallToolRequestParams) -> dict[str, Any]:
-        seat = self._seat(context)
+        binding = self._binding(context)
         headers = context.request.headers if context.request is not None else {}
         meta: dict[str, Any] = {TRACE: headers.get(TRACE), **(context.meta or {})}
         wants_progress = meta.get("progress_token", meta.get("progressToken")) is not None
         report = context.session.report_progress if wants_progress else None
-        called = self._bridge.call_tool(seat, params.name, params.arguments or {}, meta, report)
+        called = self._bridge.call_tool(binding, params.name, params.arguments or {}, meta, report)
         result = _whole(await self._served(called))
-        await self._tell(context, seat)
+        await self._tell(context, binding)
         return result
 
     async def _list_resources(self, context: Context, params: Any) -> dict[str, Any]:
         return await self._list(context, "resources")
 
     async def _list_templates(self, context: Context, params: Any) -> dict[str, Any]:
-        found = self._bridge.list_resource_templates(self._seat(context))
+        found = self._bridge.list_resource_templates(self._binding(context))
         return _whole(await self._served(found))
 
     async def _read_resource(
         self, context: Context, params: ReadResourceRequestParams
     ) -> dict[str, Any]:
-        read = self._bridge.read_resource(self._seat(context), str(params.uri))
+        read = self._bridge.read_resource(self._binding(context), str(params.uri))
         return _whole(await self._served(read))
 
     async def _subscribe(self, context: Context, params: SubscribeRequestParams) -> dict[str, Any]:
         try:
-            self._seat(context).subscribe(str(params.uri))
+            self._binding(context).subscribe(str(params.uri))
         except Refused as error:
             raise MCPError(*self._bridge.refusal(error)) from None
         return {}
@@ -189,21 +189,21 @@ class SdkV2:
     async def _unsubscribe(
         self, context: Context, params: UnsubscribeRequestParams
     ) -> dict[str, Any]:
-        self._seat(context).subscribed.discard(str(params.uri))
+        self._binding(context).subscribed.discard(str(params.uri))
         return {}
 
     async def _list_prompts(self, context: Context, params: Any) -> dict[str, Any]:
         return await self._list(context, "prompts")
 
     async def _get_prompt(self, context: Context, params: GetPromptRequestParams) -> dict[str, Any]:
-        prompt = self._bridge.get_prompt(self._seat(context), params.name, params.arguments)
+        prompt = self._bridge.get_prompt(self._binding(context), params.name, params.arguments)
         return _whole(await self._served(prompt))
 
     async def _complete(self, context: Context, params: CompleteRequestParams) -> dict[str, Any]:
         asked = params.model_dump(
             mode="json", by_alias=True, exclude_none=True, include={"ref", "argument", "context"}
         )
-        return _whole(await self._served(self._bridge.complete(self._seat(context), asked)))
+        return _whole(await self._served(self._bridge.complete(self._binding(context), asked)))
 
     async def _served(self, work: Awaitable[T]) -> T:
         """What a request came to; errors as JSON-RPC has them."""
@@ -217,8 +217,8 @@ class SdkV2:
     async def _listen(
         self, context: Context, params: SubscriptionsListenRequestParams
     ) -> SubscriptionsListenResult:
-        seat = self._seat(context)
-        session = await self._served(seat.session())
+        binding = self._binding(context)
+        session = await self._served(binding.session())
         known = self._listeners.get(session.id)
         if known is None:
             bus = InMemorySubscriptionBus()
@@ -229,26 +229,26 @@ class SdkV2:
         try:
             for kind in LISTS:
                 if getattr(wanted, f"{kind}_list_changed") and kind not in known.listed:
-                    known.listed[kind] = await self._served(self._bridge.digest(seat, kind))
+                    known.listed[kind] = await self._served(self._bridge.digest(binding, kind))
             return await known.handler(context, params)
         finally:
             known.uris.remove(uris)
             if not known.uris:
                 self._listeners.pop(session.id, None)
 
-    async def _tell(self, context: Context, seat: Seat) -> None:
+    async def _tell(self, context: Context, binding: AgentBinding) -> None:
         """After a call, tell those who listen what may have changed by it."""
-        session = seat.current
+        session = binding.current
         listeners = None if session is None else self._listeners.get(session.id)
         if listeners is not None:
             for uri in set().union(*listeners.uris):
                 await listeners.bus.publish(ResourceUpdated(uri=uri))
-            for kind in await self._bridge.changed(seat, listeners.listed):
+            for kind in await self._bridge.changed(binding, listeners.listed):
                 await listeners.bus.publish(LISTS[kind][0]())
-        if seat.hears:
-            for uri in list(seat.subscribed):
+        if binding.hears:
+            for uri in list(binding.subscribed):
                 await context.session.send_resource_updated(uri)
-            for kind in await self._bridge.changed(seat, seat.listed):
+            for kind in await self._bridge.changed(binding, binding.listed):
                 await getattr(context.session, LISTS[kind][1])()
 
 

@@ -1,1 +1,1 @@
-"""Connections of protocol version 0: one session each."""
+"""Connections of protocol version 0, with a single session each."""

@@ -1,4 +1,4 @@
-"""A connection of protocol version 0: one client, one session, answers in the order of requests."""
+"""The connection of protocol version 0: a single session, with answers in the order of requests."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ QUEUED_FRAMES = 64
 
 
 class RequestCallV0(QueuedCall, kw_only=True):
-    """A request on its way through its session."""
+    """A queued request of a client."""
 
     connection: ServedConnectionV0
 
@@ -75,7 +75,7 @@ class RequestCallV0(QueuedCall, kw_only=True):
 
 
 class JsonRpcCallV0(RequestCallV0, kw_only=True):
-    """A JSON-RPC request on its way through its session; its errors are responses too."""
+    """A queued JSON-RPC request of a client, whose errors are responses too."""
 
     json_rpc: JsonRpcCommand
     write: Encode
@@ -87,7 +87,7 @@ class JsonRpcCallV0(RequestCallV0, kw_only=True):
 
 
 class ServedConnectionV0(ServedConnection):
-    """A client's connection to one session, served until the client leaves.
+    """The connection of a client to a single session, served until the client leaves.
 
     The client gets a session of its own, which is closed when the client leaves; or, with
     `session_id`, it joins a session that exists, which stays. A client that says goodbye is
@@ -171,7 +171,7 @@ class ServedConnectionV0(ServedConnection):
         return session
 
     def drain(self) -> None:
-        """Take no more requests, answer the running one, then close the connection."""
+        """Take no more requests, answer the running request, then close the connection."""
         self._manager.refuse_new()
         if self._is_over or self._is_draining:
             return
@@ -193,7 +193,7 @@ class ServedConnectionV0(ServedConnection):
         """Do nothing: what has come is served, and no more is listened to."""
 
     def lose(self, *, is_goodbye: bool = True) -> bool:
-        """Note that the client has gone. Its waiting requests are not begun any more.
+        """Note that the client has gone, and cancel the running request.
 
         Returns:
             False: in version 0 a client cannot come back.
@@ -328,7 +328,7 @@ class ServedConnectionV0(ServedConnection):
     def json_rpc_failure(
         self, command: JsonRpcCommand, encode: Encode, error: BaseException
     ) -> bytes:
-        """Count an error of a JSON-RPC request, and return the frame that answers it."""
+        """Count an error of a JSON-RPC request, and return the frame of the answer."""
         self._counters.failed(error)
         response = json_rpc_error(error, command.respond.id, debug=self._manager.debug)
         return encode(MCPReply(response))  # type: ignore[no-any-return]
@@ -345,7 +345,7 @@ class ServedConnectionV0(ServedConnection):
 
 
 class JsonRpcConnection(ServedConnectionV0):
-    """A connection whose frames are JSON-RPC, without a frame of ours around them."""
+    """A connection whose frames are bare JSON-RPC."""
 
     __slots__ = ()
 

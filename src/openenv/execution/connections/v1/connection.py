@@ -1,4 +1,4 @@
-"""A connection of protocol version 1: one client, many sessions, and a socket that may break.
+"""The connection of protocol version 1: many sessions over a socket that may break.
 
 Design notes
 ------------
@@ -109,7 +109,7 @@ Answer = tuple[str, int | None, int | None, bytes]
 
 
 class SessionSlot:
-    """One session of the connection: opening, or open."""
+    """A session of the connection, opening or open."""
 
     __slots__ = ("early", "is_queued", "opening", "session")
 
@@ -121,7 +121,7 @@ class SessionSlot:
 
 
 class RequestCallV1(QueuedCall, kw_only=True):
-    """A request on its way through its session."""
+    """A queued request of a client."""
 
     connection: ServedConnectionV1
     request: Request
@@ -163,7 +163,7 @@ class RequestCallV1(QueuedCall, kw_only=True):
 
 
 class JsonRpcCallV1(RequestCallV1, kw_only=True):
-    """A JSON-RPC request on its way through its session; its errors are responses too."""
+    """A queued JSON-RPC request of a client, whose errors are responses too."""
 
     json_rpc: JsonRpcCommand
 
@@ -316,7 +316,7 @@ class ServedConnectionV1(ServedConnection):
         self.go_on()
 
     def go_on(self) -> None:
-        """Take the requests that were held back, as far as there is room for them.
+        """Take the requests that were held back, as far as there is room.
 
         That happens in a moment, since the caller may be in the middle of something.
         """
@@ -500,13 +500,13 @@ class ServedConnectionV1(ServedConnection):
         )
 
     def json_rpc_failure(self, command: JsonRpcCommand, error: BaseException) -> bytes:
-        """Count an error of a JSON-RPC request, and return the data of its answer."""
+        """Count an error of a JSON-RPC request, and return the data of the answer."""
         self._counters.failed(error)
         response = json_rpc_error(error, command.respond.id, debug=self._manager.debug)
         return self._encode_data(MCPReply(response))
 
     def end_session(self, number: int, session: Session) -> None:
-        """Close a session that is over, as its client was told, and free its number."""
+        """Close a session that has ended, as the client was told, and free the number."""
         slot = self._slots.get(number)
         if slot is not None and slot.session is session:
             del self._slots[number]
@@ -532,7 +532,7 @@ class ServedConnectionV1(ServedConnection):
         self._send((kind, session, None, self._encode_data(data)))
 
     def _send(self, answer: Answer) -> None:
-        """Send an answer with the frame of this tick, which is sent before it grows too large."""
+        """Send an answer with the frame of this tick, or earlier if the frame grows too large."""
         if self._is_over:
             return
         unsent, size = self._unsent, len(answer[3]) + HEAD_BYTES
@@ -578,7 +578,7 @@ class ServedConnectionV1(ServedConnection):
     # ------------------------------------------------------------------ on another channel
 
     def _hand_over(self, request: Request) -> None:
-        """Hand the channel over to an earlier connection of the client, and end this one."""
+        """Hand the channel over to an earlier connection of the client, and end this connection."""
         data, mine = request.data, self._bare_channel
         earlier: Any = self._manager.connections.get(str(data.get("connection")))
         token, received = data.get("token"), data.get("received")
@@ -647,7 +647,7 @@ class ServedConnectionV1(ServedConnection):
         return not self._is_over
 
     def _wait_unheard(self) -> None:
-        """Keep a connection whose client's first request may have been on its way.
+        """Keep a connection that broke before the first request.
 
         There may be any number of connections that never had a client of ours, so only the latest
         are kept.
@@ -691,7 +691,7 @@ class ServedConnectionV1(ServedConnection):
             self.end()
 
     def end(self) -> None:
-        """End the connection: close its sessions, since nobody will come back for them."""
+        """End the connection for good: cancel the running requests and close all sessions."""
         if self._is_over:
             return
         self._is_over = True
