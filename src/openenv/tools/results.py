@@ -2,7 +2,7 @@
 
 A *result* is a dict in the form of MCP's `tools/call`: ``content``, ``structuredContent``,
 ``isError`` and ``_meta``. Observations and the private dialect (see
-`openenv.execution.connections.dialect`) carry the same data in an older form, here called *dump*:
+`openenv.execution.connections.json_rpc`) carry the same data in an older form, here called *dump*:
 ``structured_content``, ``is_error``, ``meta``, and ``data``, the plain value.
 
 https://modelcontextprotocol.io/specification/2026-07-28/server/tools#tool-result
