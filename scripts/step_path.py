@@ -26,6 +26,7 @@ from typing import Any, ClassVar, NamedTuple
 import uvicorn
 
 from openenv import Action, EnvClient, Environment, Observation, State, VectorEnv, create_app
+from openenv.client.background import background_loop
 from openenv.server.run import bind
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -150,13 +151,27 @@ class Tracer:
         self._names: dict[Any, Call | None] = {}
 
     def install(self) -> None:
-        """Trace this thread and those that start from now on."""
+        """Trace this thread, the clients' shared loop, and threads that start from now on."""
         threading.setprofile(self._hook)
         sys.setprofile(self._hook)
+        self._on_shared_loop(self._hook)
 
     def remove(self) -> None:
         threading.setprofile(None)
         sys.setprofile(None)
+        self._on_shared_loop(None)
+
+    @staticmethod
+    def _on_shared_loop(hook: Any) -> None:
+        """Set the hook on the thread of the clients' loop, which may have started long ago."""
+        done = threading.Event()
+
+        def set_hook() -> None:
+            sys.setprofile(hook)
+            done.set()
+
+        background_loop().call_soon_threadsafe(set_hook)
+        done.wait()
 
     def note_server(self) -> None:
         """Note that the calling thread is the server's event loop."""

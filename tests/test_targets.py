@@ -9,7 +9,7 @@ import pytest
 from openenv import AutoEnv
 from openenv._internal.targets import LIBRARY_SCHEMES, TargetKind, parse_target
 from openenv.auto.auto_env import ServerUnreachableError
-from openenv.cli._info import address_of
+from openenv.cli._info import server_address
 from openenv.errors import OpenEnvError
 from openenv.hub.names import parse_space_reference
 from openenv.integrations import _sources
@@ -97,7 +97,7 @@ def test_all_who_read_a_target_agree(
     if isinstance(text, Path):
         return
     monkeypatch.setattr("sys.path", [])
-    assert (address_of(text) is not None) is (by_form is K.SERVER)
+    assert (server_address(text) is not None) is (by_form is K.SERVER)
     assert _sources._is_server(text) is (by_form is K.SERVER)
     if by_files in (K.SERVER, K.IMAGE, K.HUB):
         with pytest.raises(RunsElsewhere):

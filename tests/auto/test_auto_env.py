@@ -581,7 +581,7 @@ def test_a_space_is_named_with_a_revision_in_every_way() -> None:
         assert parse_space_reference(name) == ("owner/parrot-env", "v1/x")
     with pytest.raises(ValueError, match="names a revision, and so does"):
         AutoEnv.from_env("owner/parrot-env@v1", revision="v2")
-    with pytest.raises(ValueError, match="of the Hub"):
+    with pytest.raises(ValueError, match="is not on the Hub"):
         AutoEnv.from_env("parrot", revision="v2")
 
 

@@ -281,7 +281,7 @@ def test_a_source_without_environments_says_what_was_looked_for(tmp_path: Path) 
 
 
 def test_a_source_that_is_not_there_is_named(tmp_path: Path) -> None:
-    assert "no directory, no file, and no package" in refused(
+    assert "neither a directory, a file nor an installed package" in refused(
         tmp_path, "nowhere", "-n", "my_env", "-o", "."
     )
 

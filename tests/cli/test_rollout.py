@@ -187,7 +187,7 @@ def test_more_failures_than_may_be_exit_with_1_and_name_the_cause(tmp_path: Path
         (["no_such_env"], "no_such_env"),
         (["2048", "--tasks", "no/such.jsonl"], "no such file"),
         (["2048", "--resume"], "--output"),
-        (["2048", "--error-budget", "some"], "no number"),
+        (["2048", "--error-budget", "some"], "is not a number"),
         (["2048", "--credit", "unifrom"], "uniform"),
         (["2048", "--trajectory-scorer", "rollouts.player:nothing"], "nothing"),
         (["2048", "--max-seconds", "-1"], "seconds"),

@@ -320,7 +320,7 @@ def test_a_server_that_comes_back_gets_sessions_again(
         (b"GET / HTTP/1.1\r\nX: " + b"y" * 100_000, 431),
         (
             b"GET /ws HTTP/1.1\r\nHost: ::1\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n",
-            400,
+            421,
         ),
     ],
 )

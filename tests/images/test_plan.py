@@ -108,7 +108,10 @@ def test_labels_say_what_it_is_and_where_it_came_from(
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (lambda e: (e / "openenv.yaml").unlink(), "has no openenv.yaml, so it is not an environment"),
+        (
+            lambda e: (e / "openenv.yaml").unlink(),
+            "has no openenv.yaml, so it is not an environment",
+        ),
         (lambda e: (e / "openenv.yaml").write_text("- a"), "must hold a mapping"),
         (lambda e: (e / "pyproject.toml").write_text("[a"), "pyproject.toml cannot be read"),
     ],

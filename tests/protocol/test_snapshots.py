@@ -10,8 +10,8 @@ from openenv.protocol.messages import Request
 from openenv.protocol.snapshots import (
     JOURNAL,
     MAX_STEPS,
-    JournalEntry,
     Journal,
+    JournalEntry,
     frame_of,
     read_journal,
     unwrap,

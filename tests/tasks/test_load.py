@@ -355,7 +355,9 @@ def test_rows_that_say_their_split_are_of_it(kind: str, tmp_path: Path) -> None:
         "test": 3,
         "train": 4,
     }
-    with pytest.raises(TasksetError, match="has no split 'tests'; expected one of test, train; did you mean"):
+    with pytest.raises(
+        TasksetError, match="has no split 'tests'; expected one of test, train; did you mean"
+    ):
         load_tasks(source, split="tests")
     every = pickle.loads(pickle.dumps(load_tasks(source)))
     assert repr(every).endswith("test (3), train (4)>")

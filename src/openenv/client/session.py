@@ -31,6 +31,7 @@ from openenv.client import background
 from openenv.client.connection import (
     ASK_AGAIN_HINT,
     BEGINNINGS,
+    CONNECTION_LOST,
     READINGS,
     RESET_HINT,
     ConnectionEndpoint,
@@ -242,6 +243,9 @@ class ClientSession:
                     sent = self._find(request)
                 if sent is None:
                     connection = remote.connection or await self._connected(began)
+                    if connection.is_closed:  # the server refused the session at once
+                        self._find(request)  # raises what the server said
+                        raise SessionLost(f"{remote.lost or CONNECTION_LOST}; {RESET_HINT}")
                     sent = connection.send(remote, request, waiter.wake)
                 if sent.outcome is None:
                     limit_s = self._timeout_s
