@@ -311,7 +311,7 @@ class QueuedConstruction:
         except EnvironmentFactoryError as error:
             self.error = error
 
-    def finish(self, _: QueuedConstruction) -> None:
+    def finish(self, call: QueuedConstruction) -> None:
         """Go on with the session, or await the factory."""
         if self.coroutine is None:
             self._done(self)
@@ -323,7 +323,7 @@ class QueuedConstruction:
         self.error = asyncio.CancelledError() if task.cancelled() else task.exception()
         self._done(self)
 
-    def end_wait(self, _: QueuedConstruction, since: float) -> bool:
+    def end_wait(self, call: QueuedConstruction, since: float) -> bool:
         """Construct the environment on another thread, if there is one."""
         return self._move(self)
 

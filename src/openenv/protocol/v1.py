@@ -306,10 +306,12 @@ class Codec:
             try:
                 observation = reply.observation
                 write, exclude = _observation_writer(type(observation))
-                try:
-                    fields = write and write(observation, mode="json", exclude=exclude)
-                except PydanticSerializationError:
-                    write = None  # it may hold arrays all the same
+                fields: Any = None
+                if write is not None:
+                    try:
+                        fields = write(observation, mode="json", exclude=exclude)
+                    except PydanticSerializationError:
+                        write = None  # it may hold arrays all the same
                 if write is None:
                     fields = plain(observation, exclude)
                 value = {"observation": fields, "reward": reply.reward, "done": reply.done}

@@ -191,16 +191,16 @@ class Sessions(EpisodeSource):
             await client.__aenter__()
             self._homed.add(id(client))
 
-    async def close(self, client: Client) -> None:
+    async def close(self, session: Client) -> None:
         """Close a session that `open` gave."""
-        self._opened.pop(id(client), None)
-        if id(client) in self._homed:
-            self._homed.discard(id(client))
-            await client.__aexit__(None, None, None)
+        self._opened.pop(id(session), None)
+        if id(session) in self._homed:
+            self._homed.discard(id(session))
+            await session.__aexit__(None, None, None)
         else:
-            await client.close()
+            await session.close()
 
-    async def interface(self, client: Client) -> Interface:
+    async def interface(self, session: Client) -> Interface:
         """Find out how an agent acts in the environment.
 
         Raises:
@@ -209,10 +209,10 @@ class Sessions(EpisodeSource):
         """
         if self._source is not None and _is_asgi(self._source):
             return await ask_application(self._source)
-        url = client.base_url
-        if self._source is None and url is not None and internals(client).open_transport is None:
-            return await fetch_interface(client)
-        return await derive_interface(self._source, client)
+        url = session.base_url
+        if self._source is None and url is not None and internals(session).open_transport is None:
+            return await fetch_interface(session)
+        return await derive_interface(self._source, session)
 
     async def play(
         self, session: Client, job: RolloutJob, config: EpisodeConfig, press: Callable[[str], None]
