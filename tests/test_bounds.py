@@ -29,7 +29,7 @@ from openenv.client.transports.websocket import (
 from openenv.errors import ConnectError
 from openenv.rollouts import formats
 from openenv.validation.oracle import OracleError, OracleProgram
-from openenv.validation.probes import View
+from openenv.validation.probes import ProbeView
 
 
 def test_a_message_may_come_in_so_many_fragments_only() -> None:
@@ -157,11 +157,11 @@ def test_an_oracle_answers_with_so_much_and_no_more(
     path.write_text("def oracle(view):\n    return {'say': 'x' * view.observation['count']}\n")
     program, neighbour = OracleProgram(path, tmp_path), OracleProgram(path, tmp_path)
     try:
-        assert program.call("oracle", View({"count": 3}, 0)) == {"say": "xxx"}
+        assert program.call("oracle", ProbeView({"count": 3}, 0)) == {"say": "xxx"}
         with kept_below(32 * MIB), pytest.raises(OracleError, match=f"more than {MIB} bytes"):
-            program.call("oracle", View({"count": 64 * MIB}, 0))
+            program.call("oracle", ProbeView({"count": 64 * MIB}, 0))
         assert program._process.poll() is not None, "it was ended"
-        assert neighbour.call("oracle", View({"count": 2}, 0)) == {"say": "xx"}
+        assert neighbour.call("oracle", ProbeView({"count": 2}, 0)) == {"say": "xx"}
     finally:
         program.close()
         neighbour.close()

@@ -139,11 +139,11 @@ async def test_what_may_unpack_to_any_size_is_not_unpacked() -> None:
 @pytest.mark.parametrize(
     ("limit", "value", "told"),
     [
-        ("MAX_PAGES", 20, "no end after 20 pages, .*; at most 20 pages and 67108864 bytes"),
+        ("MAX_PAGES", 20, "does not end after 20 pages, .*; at most 20 pages and 67108864 bytes"),
         (
             "MAX_LISTED_BYTES",
             10_000,
-            r"no end after \d\d? pages, .* at most 1000 pages and 10000 bytes",
+            r"does not end after \d\d? pages, .* at most 1000 pages and 10000 bytes",
         ),
     ],
     ids=["pages", "bytes"],
@@ -172,6 +172,6 @@ async def test_a_list_of_a_thousand_pages_is_given_up() -> None:
     connection = MCPConnection(
         lambda: connect_process(MCPServerProcess(Program((*BARE, "--pages")), "bare"))
     )
-    with pytest.raises(Refused, match="no end after 1000 pages"):
+    with pytest.raises(Refused, match="does not end after 1000 pages"):
         await connection.ask("resources/list", {})
     await connection.aclose()

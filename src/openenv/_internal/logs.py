@@ -7,9 +7,11 @@ step which logs nothing pays nothing.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import sys
+from collections.abc import Iterator
 from contextvars import ContextVar
 from datetime import datetime, timezone
 from typing import Any, Protocol
@@ -17,7 +19,7 @@ from typing import Any, Protocol
 from openenv._internal.redaction import redact, redacted
 from openenv.settings import log_format, log_level
 
-__all__ = ["CALLER", "Caller", "JSONFormatter", "RedactingFormatter", "set_up_logs"]
+__all__ = ["CALLER", "Caller", "JSONFormatter", "RedactingFormatter", "set_up_logs", "silence"]
 
 # What an entry may carry beside its words, by ``extra``.
 FIELDS = ("session_id", "environment", "request", "request_id", "incident")
@@ -89,3 +91,15 @@ def set_up_logs() -> None:
         handler.setFormatter(RedactingFormatter())
         handler.setLevel(logging.WARNING)
         root.addHandler(handler)
+
+
+@contextlib.contextmanager
+def silence(name: str) -> Iterator[None]:
+    """Write no log of a logger and those below, because the errors in it are provoked."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

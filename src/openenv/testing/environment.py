@@ -13,9 +13,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any, Union
@@ -23,6 +22,7 @@ from typing import Any, Union
 from pydantic import BaseModel
 from pydantic_core import from_json, to_json
 
+from openenv._internal.logs import silence
 from openenv._internal.models import ACTION_TYPE, like_fields, named_kinds, reader_of
 from openenv.client.background import run
 from openenv.errors import NotSupported, Refused
@@ -254,7 +254,7 @@ def check_environment(
     spec = EnvironmentSpec.of(factory, action_cls, observation_cls)
     listed = actions if actions is None or callable(actions) else list(actions)
     subject = _EnvironmentSubject(spec, listed, reset_arguments or {}, max_steps)
-    with without_logging():
+    with silence("openenv.execution"):  # checks provoke errors
         return run(_check_in_workers(subject, frozenset(skip), workers))
 
 
@@ -269,18 +269,6 @@ async def _check_in_workers(
         return await _check(subject, skip)
     finally:
         await subject.manager.aclose()
-
-
-@contextlib.contextmanager
-def without_logging() -> Iterator[None]:
-    """Silence the server's log, since the checks provoke errors on purpose."""
-    sessions = logging.getLogger("openenv.execution")
-    level = sessions.level
-    sessions.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        sessions.setLevel(level)
 
 
 async def _check(subject: _EnvironmentSubject, skip: frozenset[str]) -> CheckReport:

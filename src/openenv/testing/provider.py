@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import socket
 import threading
@@ -18,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from openenv._internal.logs import silence
 from openenv._internal.net.keys import key_for
 from openenv.client.generic import GenericEnvClient
 from openenv.client.launch import ServerLaunch
@@ -208,14 +208,11 @@ def check_provider(
         raise ValueError(
             f"unknown promise {unknown[0]!r}; expected a constant of openenv.testing.provider"
         )
-    logger = logging.getLogger("openenv")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
     try:
-        for promise, check in _CHECKS.items():
-            subject.findings.append(_check_promise(promise, check, subject, known, skipped))
+        with silence("openenv"):
+            for promise, check in _CHECKS.items():
+                subject.findings.append(_check_promise(promise, check, subject, known, skipped))
     finally:
-        logger.setLevel(level)
         provider.close()
     report = CheckReport(type(provider).__name__, subject.findings)
     if report.broken:

@@ -35,13 +35,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import uvicorn
 
+from openenv._internal.logs import silence
 from openenv.arrays import Blob
 from openenv.environment import Environment, scored
 from openenv.errors import Refused
 from openenv.reward import RewardSpec, Score
 from openenv.server.app import create_app
 from openenv.server.run import bind
-from openenv.testing.environment import without_logging
 from openenv.types import Action, Observation, State
 
 __all__ = [
@@ -685,7 +685,7 @@ def _check_reasons(left_out: Mapping[str, str]) -> None:
 
 def _play_cases(play: Play, cases: Sequence[TrainerCase], max_turns: int) -> Iterator[CaseFinding]:
     sessions = 1 if cases[0].expected == "room" else 64
-    with without_logging(), _serving(sessions) as (address, episodes):
+    with silence("openenv.execution"), _serving(sessions) as (address, episodes):
         try:
             played = play(TrainerRun(address, tuple(cases), max_turns))
         except Exception as error:

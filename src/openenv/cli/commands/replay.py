@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -84,13 +83,13 @@ def replay(
 
 
 def _replay(file: Path, target: str | None, url: str | None, *rest: Any) -> ReplayReport:
+    from openenv._internal.logs import silence
     from openenv.cli._progress import display
     from openenv.rollouts.replays import count_events, replay
 
     episode, tolerance, trust = rest
     # Recorded errors occur again and need no log lines.
-    logging.getLogger("openenv.execution").setLevel(logging.CRITICAL)
-    with display() as shown:
+    with silence("openenv.execution"), display() as shown:
         shown.begin("replaying", count_events(file))
         report = replay(
             file,
