@@ -79,6 +79,9 @@ LAYERS = {
     "openenv.cli": "cli",
     "openenv.core": "mirrors",
     "openenv.models": "mirrors",
+    "openenv.adapters": "mirrors",
+    "openenv.mcp": "mirrors",
+    "openenv.recording": "mirrors",
     "openenv_core": "mirrors",
 }
 
@@ -159,8 +162,10 @@ ARROWS = {
         "language models",
         "rollouts",
         "sandbox",
+        "replays",
         "tools",
         "web",
+        "wrappers",
     },
 }
 
@@ -491,7 +496,17 @@ def test_nothing_imports_the_old_paths() -> None:
     wrong = [
         str(one)
         for one in imports()
-        if _longest(one.target, {"openenv.core", "openenv.models", "openenv_core"})
+        if _longest(
+            one.target,
+            {
+                "openenv.adapters",
+                "openenv.core",
+                "openenv.mcp",
+                "openenv.models",
+                "openenv.recording",
+                "openenv_core",
+            },
+        )
         and layer_of(one.importer) != "mirrors"
         and one.importer != "openenv"
     ]

@@ -1,0 +1,5 @@
+"""The old path `openenv.adapters`; written by scripts/mirrors.py."""
+
+from openenv.wrappers.gymnasium import from_gymnasium as from_gymnasium
+
+__all__ = ["from_gymnasium"]

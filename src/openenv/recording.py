@@ -1,0 +1,6 @@
+"""The old path `openenv.recording`; written by scripts/mirrors.py."""
+
+from openenv.rollouts.replays.reading import read as read
+from openenv.rollouts.replays.replaying import replay as replay
+
+__all__ = ["read", "replay"]
