@@ -51,7 +51,7 @@ def main() -> None:
 
 def imports() -> tuple[int, dict[str, str]]:
     """How many modules there are, and what those lack that need a package of some extra."""
-    for name in openenv.__all__:
+    for name in vars(openenv)["__all__"]:
         getattr(openenv, name)
     missing: dict[str, str] = {}
     names = [module.name for module in pkgutil.walk_packages(openenv.__path__, "openenv.", print)]

@@ -24,6 +24,7 @@ from openenv.providers._hosted import (
     LOG_BYTES,
     Gone,
     HostedProvider,
+    HostedServer,
     Refused,
     Sandbox,
     https_only,
@@ -438,6 +439,7 @@ def test_so_much_of_a_log_is_read_and_no_more(monkeypatch: pytest.MonkeyPatch) -
     """Its end is; also where the image's own `tail` gives more."""
     pour = f"head -c {3 * LOG_BYTES} /dev/zero | tr '\\0' x; echo; echo the end; sleep 60"
     with OfHere(pour).launch() as server:
+        assert isinstance(server, HostedServer)
         wait_until(lambda: server.logs(1) == "the end")
         log = server.logs()
         assert len(log.encode()) == LOG_BYTES and log.endswith("x\nthe end\n")
