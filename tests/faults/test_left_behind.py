@@ -10,6 +10,7 @@ import random
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -198,6 +199,20 @@ def held(url: str, pid: int) -> dict[str, float]:
     }
 
 
+def settled(url: str, pid: int) -> dict[str, float]:
+    """Return what a server holds once that has not grown for a second: a worker may be starting."""
+    seen: list[dict[str, float]] = []
+
+    def is_settled() -> bool:
+        seen.append(held(url, pid))
+        last = seen[-10:]
+        time.sleep(0.1)
+        return len(last) == 10 and not any(excess(one, last[-1]) for one in last)
+
+    wait_until(is_settled, 30, lambda: seen[-10:])
+    return seen[-1]
+
+
 @pytest.mark.slow("opens and gives up dozens of sessions")
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts as Linux does")
@@ -221,7 +236,7 @@ def test_many_that_are_given_up_leave_nothing_behind(
         # Warmed up: what a server keeps once, it keeps. Workers are there once there are sessions.
         give_up(AT_ONCE, _overstay)
         give_up(AT_ONCE)
-        before, here = held(url, pid), held_here()
+        before, here = settled(url, pid), held_here()
         give_up(COUNT)
 
         def left() -> tuple[dict[str, float], dict[str, float]]:
