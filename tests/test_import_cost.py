@@ -10,7 +10,7 @@ import pytest
 # Of an interpreter started with -I -S and nothing else, so that a machine's own start-up files
 # do not count; its own modules do.
 # Before 3.11 a client also loads asyncio, for its TimeoutError.
-CLIENT = 264 if sys.version_info >= (3, 11) else 324
+CLIENT = 262 if sys.version_info >= (3, 11) else 320
 LIMITS = {"import openenv": 120, "from openenv import EnvClient": CLIENT}
 
 FORBIDDEN = {

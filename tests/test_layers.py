@@ -314,7 +314,7 @@ HOMES = {
     },
     "transformers": {"openenv.integrations.trl.costs", "openenv.rollouts.policies.local"},
     "typer": {"openenv.cli"},
-    "uvloop": {"openenv._internal.loops"},
+    "uvloop": {"openenv._internal.timing"},
     "uvicorn": {
         "openenv.wrappers.ors",
         "openenv.capture",

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from openenv._internal.timeouts import Expired, within
+from openenv._internal.timing import Expired, within
 
 pytestmark = pytest.mark.anyio
 

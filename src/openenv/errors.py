@@ -77,7 +77,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
-from openenv._internal.timeouts import TimeoutBase
+from openenv._internal.timing import TimeoutBase
 
 __all__ = [
     "AuthenticationError",

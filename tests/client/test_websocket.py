@@ -18,7 +18,7 @@ from support.servers import serving
 from support.ws import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT
 
 from openenv import ConnectError, SessionLost, create_app
-from openenv._internal.loops import new_event_loop
+from openenv._internal.timing import new_event_loop
 from openenv.client.connection import CallWaiter
 from openenv.client.transports.base import TransportClosed
 from openenv.client.transports.websocket import WebSocketOptions, WebSocketTransport

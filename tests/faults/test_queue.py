@@ -17,7 +17,7 @@ from support.servers import serving
 from support.waiting import wait_until
 
 from openenv import CapacityError, EnvironmentsFailed, create_app
-from openenv._internal.loops import new_event_loop
+from openenv._internal.timing import new_event_loop
 from openenv.client.vector import VectorEnv
 from openenv.execution.limits import Limits
 from openenv.execution.queue import FairQueue

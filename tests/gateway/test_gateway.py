@@ -319,6 +319,10 @@ def test_a_server_that_comes_back_gets_sessions_again(
         (b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nX: " + b"y" * 100_000, 431),
         (
+            b"GET /ws HTTP/1.1\r\nHost: [::1]\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n",
+            400,
+        ),
+        (
             b"GET /ws HTTP/1.1\r\nHost: ::1\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n",
             421,
         ),

@@ -107,13 +107,17 @@ def test_instances_and_processes_agree_to_the_last_bit() -> None:
     assert there.stdout == act(env, 0, 0, 0, 0).model_dump_json()
 
 
-def test_the_clients_side_loads_no_numpy_and_no_server() -> None:
+def test_the_package_loads_nothing_before_a_name_is_used() -> None:
     code = (
-        "import sys, finrl_env; assert finrl_env.FinRLEnv and finrl_env.FinRLAction; "
-        "assert not {'numpy', 'fastapi', 'finrl_env.server'} & sys.modules.keys()"
+        "import sys, finrl_env; assert not any(m.startswith(('pydantic', 'finrl_env.', "
+        "'openenv.client', 'openenv.types')) for m in sys.modules), sys.modules.keys(); "
+        "finrl_env.FinRLEnv; assert 'numpy' not in sys.modules; "
+        "assert 'FinRLAction' in dir(finrl_env)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
     assert all(getattr(finrl_env, name) for name in finrl_env.__all__)
+    with pytest.raises(AttributeError, match="Did you mean 'FinRLEnv'"):
+        finrl_env.FinrlEnv  # noqa: B018
 
 
 def test_trading_loads_no_pandas_and_no_matplotlib() -> None:

@@ -24,8 +24,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from openenv._internal.backoff import backoff_s
 from openenv._internal.forkserver import CODE, ForkRequest, receive, send
+from openenv._internal.timing import backoff_s
 from openenv.settings import without_keys
 
 __all__ = [

@@ -23,7 +23,7 @@ from pydantic import PrivateAttr
 
 from openenv._internal.incidents import log_incident
 from openenv._internal.redaction import redact, register_secrets_of
-from openenv._internal.timeouts import Expired, within
+from openenv._internal.timing import Expired, within
 from openenv.agents.adapter import AgenticHarnessAdapter, build_response
 from openenv.agents.bridge import HarnessMCPBridge, RenamedTools
 from openenv.agents.errors import (

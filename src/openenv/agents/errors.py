@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from openenv._internal.timeouts import TimeoutBase
+from openenv._internal.timing import TimeoutBase
 from openenv.errors import Refused
 
 __all__ = [

@@ -18,7 +18,7 @@ import socket
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-from openenv._internal.timeouts import Expired, within
+from openenv._internal.timing import Expired, within
 from openenv.agents.config import HarnessConfig, HarnessTransport, build_environment
 from openenv.agents.errors import (
     HarnessCrashedError,

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from openenv._internal.pipes import CHUNK_BYTES, LATE_S, PipedProcess, read_pipe, write_all
 from openenv._internal.redaction import redact
-from openenv._internal.timeouts import Expired, within
+from openenv._internal.timing import Expired, within
 from openenv.agents.errors import (
     HarnessCrashedError,
     HarnessNotRunningError,

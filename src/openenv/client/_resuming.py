@@ -6,9 +6,8 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from openenv._internal.backoff import backoff_s
 from openenv._internal.lazy import lazy_module
-from openenv._internal.timeouts import Expired, within
+from openenv._internal.timing import Expired, backoff_s, within
 from openenv.client.transports.base import Transport, TransportClosed
 from openenv.errors import (
     AuthenticationError,

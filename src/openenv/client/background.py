@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from typing_extensions import ParamSpec
 
 from openenv._internal.lazy import lazy_module
-from openenv._internal.loops import new_event_loop
+from openenv._internal.timing import new_event_loop
 
 if TYPE_CHECKING:
     import asyncio

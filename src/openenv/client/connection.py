@@ -48,7 +48,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from openenv._internal.lazy import lazy_module
-from openenv._internal.timeouts import within
+from openenv._internal.timing import within
 from openenv.client._resuming import CannotResume, greeted, is_worth_resuming, resume
 from openenv.client.transports.base import Transport, TransportClosed
 from openenv.errors import (

@@ -40,8 +40,8 @@ import threading
 import time
 from typing import Any, ClassVar
 
-from openenv._internal.backoff import backoff_s
 from openenv._internal.children import ChildProcess, run_module, wait_for_all
+from openenv._internal.timing import backoff_s
 from openenv.errors import EnvironmentCrashed, EnvironmentFactoryError, how_it_ended, words
 from openenv.execution.commands import CloseEnvironment, Encode, OpenEnvironment
 from openenv.execution.executors import Executor, ExecutorCall, Executors

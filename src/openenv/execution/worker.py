@@ -30,8 +30,8 @@ from typing import Any
 from openenv._internal.children import calm_garbage_collector, keep_freed_memory
 from openenv._internal.forkserver import read_exactly
 from openenv._internal.logs import set_up_logs
-from openenv._internal.loops import new_event_loop
 from openenv._internal.shadowing import keep_libraries
+from openenv._internal.timing import new_event_loop
 from openenv.execution.commands import Encode
 from openenv.execution.executors import Executors
 from openenv.execution.link import HEAD, PICKLE_PROTOCOL, FrameKind, Link, dump_error

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from openenv._internal.loops import new_event_loop
+from openenv._internal.timing import new_event_loop
 from openenv.gateway.gateway import Gateway
 from openenv.gateway.servers import Server, Servers
 

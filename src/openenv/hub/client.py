@@ -14,9 +14,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from openenv._internal.backoff import backoff_s
 from openenv._internal.packages import needs
 from openenv._internal.redaction import register_secret
+from openenv._internal.timing import backoff_s
 from openenv.hub.errors import (
     AccessError,
     HubError,

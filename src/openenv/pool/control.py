@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from openenv._internal.backoff import backoff_s
+from openenv._internal.timing import backoff_s
 
 __all__ = ["LONGEST_RETRY_S", "RETRY_S", "Load", "Scaler", "Starts", "Window"]
 

@@ -29,8 +29,8 @@ from typing import Any, Generic, Literal, TypeVar, cast
 
 from typing_extensions import Self
 
-from openenv._internal.backoff import backoff_s
 from openenv._internal.bars import bar
+from openenv._internal.timing import backoff_s
 from openenv.client import background
 from openenv.client.client import EnvClient
 from openenv.client.connection import connect_transport

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from openenv._internal.backoff import backoff_s
 from openenv._internal.json import read_json
 from openenv._internal.net.proxies import is_from_environment, proxy_for
 from openenv._internal.packages import needs
 from openenv._internal.redaction import redact
+from openenv._internal.timing import backoff_s
 from openenv.errors import ProviderError
 from openenv.providers.servers import Executed
 

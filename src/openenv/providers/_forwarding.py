@@ -17,9 +17,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from openenv._internal.loops import new_event_loop
 from openenv._internal.net.proxies import proxy_for
 from openenv._internal.redaction import redact
+from openenv._internal.timing import new_event_loop
 from openenv.errors import ProviderError
 from openenv.providers._clusters import Door
 

@@ -20,9 +20,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from openenv._internal.backoff import backoff_s
 from openenv._internal.net.keys import forget_key, note_key
 from openenv._internal.redaction import redact, register_secrets_of
+from openenv._internal.timing import backoff_s
 from openenv._internal.yaml import UnreadableYAML, read_yaml
 from openenv.errors import ProviderError, ProviderExited
 from openenv.providers._asked import image_of, key_of

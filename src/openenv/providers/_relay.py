@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from openenv._internal.loops import new_event_loop
+from openenv._internal.timing import new_event_loop
 from openenv.errors import ProviderError
 from openenv.providers._inside import BACKLOG, NEEDED, REACHED, REFUSED
 

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol
 
-from openenv._internal.backoff import backoff_s
 from openenv._internal.json import read_json
+from openenv._internal.timing import backoff_s
 from openenv.errors import Unscored
 from openenv.rewards.llm._per_loop import PerLoop
 from openenv.rewards.llm.client import LLMError

@@ -43,7 +43,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Literal
 
 from openenv._internal.redaction import redact
-from openenv._internal.timeouts import Expired, within
+from openenv._internal.timing import Expired, within
 from openenv.client import background
 from openenv.rollouts.episode_sessions import (
     EpisodeSession,

@@ -37,7 +37,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from openenv._internal.timeouts import within
+from openenv._internal.timing import within
 from openenv.client.client import EnvClient
 from openenv.errors import RateLimited
 from openenv.protocol.messages import IGNORED_ARGUMENTS

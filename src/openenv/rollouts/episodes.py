@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from openenv._internal.timeouts import within
+from openenv._internal.timing import within
 from openenv.arrays import as_base64
 from openenv.client.client import EnvClient
 from openenv.errors import refusal, words

@@ -9,8 +9,8 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from openenv._internal.backoff import backoff_s
 from openenv._internal.redaction import redact
+from openenv._internal.timing import backoff_s
 from openenv.errors import (
     CapacityError,
     FactoryFailed,

@@ -36,7 +36,7 @@ from typing import Any
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from openenv._internal.loops import new_event_loop
+from openenv._internal.timing import new_event_loop
 from openenv.execution.manager import SessionManager
 from openenv.protocol.http import IN_PROCESS_EXTENSION
 from openenv.server.mcp.endpoint import MCPEndpoint

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from typing_extensions import TypeVar as TypeVarWithDefault
 
 from openenv._internal.redaction import redact
-from openenv._internal.timeouts import Expired, within
+from openenv._internal.timing import Expired, within
 from openenv.environment import Environment, Transform
 from openenv.errors import NotSupported, OpenEnvError, Refused, SandboxUnavailable, words
 from openenv.settings import ServerMode, parse_mode

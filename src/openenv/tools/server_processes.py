@@ -20,7 +20,7 @@ from pydantic_core import to_json
 
 from openenv._internal.quoting import printable
 from openenv._internal.redaction import redact
-from openenv._internal.timeouts import Expired, within
+from openenv._internal.timing import Expired, within
 from openenv.errors import InvalidArgumentError, Refused, words
 from openenv.tools.connections import (
     ConnectionBroken,

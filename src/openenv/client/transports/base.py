@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from openenv._internal.lazy import lazy_module
-from openenv._internal.timeouts import within
+from openenv._internal.timing import within
 from openenv.errors import REFUSALS, ConnectError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from openenv._internal.addresses import server_root
 from openenv._internal.lazy import lazy_module
 from openenv._internal.net.keys import key_for, key_headers
 from openenv._internal.net.proxies import OutgoingProxy, proxy_for
-from openenv._internal.timeouts import within
+from openenv._internal.timing import within
 from openenv.client.transports.base import Receiver, TransportClosed, refused
 from openenv.errors import ConnectError
 from openenv.protocol.codecs import NON_FINITE_HEADER

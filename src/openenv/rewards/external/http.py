@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from openenv._internal.net.http import HTTPClient
 from openenv._internal.net.tls import client_context
-from openenv._internal.timeouts import within
+from openenv._internal.timing import within
 from openenv.errors import Unscored
 from openenv.reward import Score
 from openenv.rewards.delayed import Trajectory, TrajectoryScorer

@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from openenv._internal.backoff import backoff_s
+from openenv._internal.timing import backoff_s
 from openenv.errors import OpenEnvError, Unscored
 from openenv.reward import Score
 from openenv.rewards.delayed import Trajectory, TrajectoryScorer, score_of_failure
