@@ -807,7 +807,8 @@ def test_its_types_and_its_form_are_right() -> None:
 def test_the_package_holds_what_it_says() -> None:
     (packed,) = json.loads(run(built(), "npm", "pack", "--dry-run", "--json", "--ignore-scripts"))
     files = {file["path"] for file in packed["files"]}
-    sources = {file.stem for file in (PACKAGE / "src").iterdir()}
+    source = PACKAGE / "src"
+    sources = {file.relative_to(source).with_suffix("") for file in source.rglob("*.ts")}
     expected = {f"dist/{name}{end}" for name in sources for end in (".js", ".d.ts")}
     assert files == {"package.json", "README.md", "LICENSE", *expected}
 
@@ -815,7 +816,6 @@ def test_the_package_holds_what_it_says() -> None:
 def test_it_takes_no_other_package() -> None:
     described = json.loads((PACKAGE / "package.json").read_text(encoding="utf-8"))
     assert "dependencies" not in described
-    importing = [
-        file.name for file in (PACKAGE / "src").iterdir() if "@msgpack" in file.read_text("utf-8")
-    ]
+    sources = (PACKAGE / "src").rglob("*.ts")
+    importing = [file.name for file in sources if "@msgpack" in file.read_text("utf-8")]
     assert importing == ["msgpack.ts"]

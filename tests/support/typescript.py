@@ -55,7 +55,7 @@ def built() -> Path:
     installed()
     with exclusive(ROOT / ".npm" / ".lock-build"):
         compiled = PACKAGE / "dist" / "index.js"
-        newest = max(file.stat().st_mtime for file in (PACKAGE / "src").iterdir())
+        newest = max(file.stat().st_mtime for file in (PACKAGE / "src").rglob("*.ts"))
         if not compiled.exists() or compiled.stat().st_mtime < newest:
             run(PACKAGE, "npm", "run", "build")
     return PACKAGE

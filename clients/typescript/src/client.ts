@@ -4,7 +4,7 @@
  * @module
  */
 
-import { Connection, type ConnectOptions } from "./connection.ts";
+import { SessionGroup, type ConnectOptions } from "./session_group.ts";
 import {
   NotSupported,
   ProtocolError,
@@ -19,7 +19,9 @@ import {
 import { isObject, isSameFrame, type Frame } from "./codec.ts";
 import { fromBase64 } from "./json.ts";
 import { NDArray } from "./arrays.ts";
-import type { Ask, Call, Place, Reply, Seat, Tenant } from "./seat.ts";
+import type { Queued, Reply, SessionRequest } from "./messages.ts";
+import type { PendingCall, Session, SessionListener } from "./session.ts";
+import { within } from "./timing.ts";
 
 /** The fields of an action, an observation or a state, where nothing more is known of them. */
 export type Fields = Record<string, unknown>;
@@ -84,20 +86,20 @@ const BEGINNINGS: ReadonlySet<string> = new Set(["reset", "restore"]);
 const READINGS: ReadonlySet<string> = new Set(["state", "snapshot", "render"]);
 
 /** A request that was sent. */
-interface Asked {
-  readonly ask: Ask;
-  readonly call: Call;
-  readonly seat: Seat;
+interface SentRequest {
+  readonly request: SessionRequest;
+  readonly call: PendingCall;
+  readonly session: Session;
   /** Why there was no episode before it, where there was none. */
   readonly before: string | undefined;
   /** What was asked for, noted when its caller gave up: the caller may reuse what it passed. */
-  written: Frame | undefined;
+  frame: Frame | undefined;
 }
 
 /** What a request came to, and where. */
 interface Answered {
   readonly reply: Reply;
-  readonly seat: Seat;
+  readonly session: Session;
 }
 
 /**
@@ -126,24 +128,24 @@ export class EnvClient<
   Observation = Fields,
   State = Fields,
 > implements AsyncDisposable {
-  readonly #connection: Connection;
-  #seat: Promise<Seat> | undefined;
-  #current: Seat | undefined;
+  readonly #group: SessionGroup;
+  #session: Promise<Session> | undefined;
+  #current: Session | undefined;
   #lost: string | undefined;
   /** What was sent in version 1, in order, of which no caller has the answer; without readings. */
-  #asked: Asked[] = [];
+  #sent: SentRequest[] = [];
   #closes = 0;
-  /** Told when a place in the server's queue has come. */
+  /** Called when the place in the server's queue has changed. */
   readonly #waiting = new Set<() => void>();
 
   /**
-   * Begin a session of a connection; its first request opens it.
+   * Begin a session of a group; its first request opens it.
    *
    * @internal
    */
-  constructor(connection: Connection) {
-    this.#connection = connection;
-    connection.enter(this);
+  constructor(group: SessionGroup) {
+    this.#group = group;
+    group.enter(this);
   }
 
   /**
@@ -156,12 +158,12 @@ export class EnvClient<
     url: string,
     options: ConnectOptions = {},
   ): Promise<EnvClient<Action, Observation, State>> {
-    const connection = new Connection(url, options);
-    const client = new EnvClient<Action, Observation, State>(connection);
+    const group = new SessionGroup(url, options);
+    const client = new EnvClient<Action, Observation, State>(group);
     try {
-      await client.#seated();
+      await client.#opened();
     } catch (error) {
-      connection.leave(client);
+      group.leave(client);
       throw error;
     }
     return client;
@@ -169,7 +171,7 @@ export class EnvClient<
 
   /** Another session with the same server, by the same connection where that can have many. */
   newSession(): EnvClient<Action, Observation, State> {
-    return new EnvClient(this.#connection);
+    return new EnvClient(this.#group);
   }
 
   /** The version of the protocol that is spoken; undefined without a connection. */
@@ -188,15 +190,15 @@ export class EnvClient<
    * @param args - Arguments of the environment's `reset`, such as `seed` and `episode_id`.
    */
   async reset(args: Fields = {}, options: CallOptions = {}): Promise<StepResult<Observation>> {
-    const ask = { type: "reset", data: args };
+    const request = { type: "reset", data: args };
     const closes = this.#closes;
     let answered: Answered;
     try {
-      answered = await this.#exchange(ask, options);
+      answered = await this.#exchange(request, options);
     } catch (error) {
       // A connection may have broken while nothing was asked. A reset loses nothing by it.
       if (!(error instanceof SessionLost) || closes !== this.#closes) throw error;
-      answered = await this.#exchange(ask, options);
+      answered = await this.#exchange(request, options);
     }
     return resultOf(answered.reply);
   }
@@ -213,10 +215,10 @@ export class EnvClient<
   async step(action: Action, options: StepOptions = {}): Promise<StepResult<Observation>> {
     const { timeoutS, arguments: given = {} } = options;
     const passed = timeoutS === undefined ? given : { ...given, timeout_s: timeoutS };
-    const ask = { type: "step", data: { ...action } as Fields, arguments: passed };
-    const { reply, seat } = await this.#exchange(ask, options, timeoutS);
+    const request = { type: "step", data: { ...action } as Fields, arguments: passed };
+    const { reply, session } = await this.#exchange(request, options, timeoutS);
     const result = resultOf<Observation>(reply);
-    if (seat.version === 1) return result;
+    if (session.version === 1) return result;
     return { ...result, ignoredArguments: [...result.ignoredArguments, ...Object.keys(given)] };
   }
 
@@ -270,18 +272,18 @@ export class EnvClient<
   /** End the session, and the connection with its last one. Safe to repeat. */
   async close(): Promise<void> {
     this.#closes += 1;
-    const seat = this.#seat;
-    this.#seat = this.#current = undefined;
-    this.#asked = [];
-    this.#lost ??= seat === undefined ? undefined : "the client was closed";
-    this.#connection.leave(this);
-    if (seat === undefined) return;
+    const session = this.#session;
+    this.#session = this.#current = undefined;
+    this.#sent = [];
+    this.#lost ??= session === undefined ? undefined : "the client was closed";
+    this.#group.leave(this);
+    if (session === undefined) return;
     try {
-      await within(CLOSE_LIMIT_S, (await seat).close());
+      await within(CLOSE_LIMIT_S, (await session).close());
     } catch {
       // it is over, or was never there
     } finally {
-      this.#connection.closeIfEmpty();
+      this.#group.closeIfEmpty();
     }
   }
 
@@ -291,43 +293,55 @@ export class EnvClient<
 
   // ---------------------------------------------------------------- one request
 
-  /** Ask, and wait for the answer. Until the request is sent, its caller can leave at once. */
-  #exchange(ask: Ask, { signal }: CallOptions, timeoutS?: number): Promise<Answered> {
-    if (signal === undefined) return this.#answered(ask, () => {}, undefined, timeoutS);
+  /** Send a request, and wait for the answer. Until it is sent, its caller can leave at once. */
+  #exchange(
+    request: SessionRequest,
+    { signal }: CallOptions,
+    timeoutS?: number,
+  ): Promise<Answered> {
+    if (signal === undefined) return this.#answered(request, () => {}, undefined, timeoutS);
     return new Promise<Answered>((resolve, reject) => {
       const abort = (): void => reject(signal.reason);
       const noteSent = (): void => signal.removeEventListener("abort", abort);
       signal.addEventListener("abort", abort);
-      void this.#answered(ask, noteSent, signal, timeoutS).then(resolve, reject).finally(noteSent);
+      void this.#answered(request, noteSent, signal, timeoutS)
+        .then(resolve, reject)
+        .finally(noteSent);
     });
   }
 
   /** All calls await the same promise before they are sent, and so are sent in order. */
   async #answered(
-    ask: Ask,
+    request: SessionRequest,
     noteSent: () => void,
     signal: AbortSignal | undefined,
     timeoutS: number | undefined,
   ): Promise<Answered> {
     signal?.throwIfAborted();
     const closes = this.#closes;
-    this.#askedBefore(ask);
-    const seat = await this.#seated();
+    this.#findSent(request);
+    const session = await this.#opened();
     signal?.throwIfAborted();
     if (closes !== this.#closes) throw new SessionLost(`the client was closed; ${RESET_HINT}`);
-    if (ask.type === "render" && !seat.capabilities.has("render")) {
+    if (request.type === "render" && !session.capabilities.has("render")) {
       throw new NotSupported("the server is too old to render, or speaks version 0");
     }
-    const asked = this.#askedBefore(ask) ?? this.#send(ask, seat);
+    const sent = this.#findSent(request) ?? this.#send(request, session);
     noteSent();
-    return { reply: await this.#settled(asked, signal, timeoutS), seat };
+    return { reply: await this.#settled(sent, signal, timeoutS), session };
   }
 
-  #send(ask: Ask, seat: Seat): Asked {
-    const asked = { ask, call: seat.ask(ask), seat, before: this.#lost, written: undefined };
-    if (seat.version === 1 && !READINGS.has(ask.type)) this.#asked.push(asked);
-    if (BEGINNINGS.has(ask.type)) this.#lost = undefined; // what follows it in order may be sent
-    return asked;
+  #send(request: SessionRequest, session: Session): SentRequest {
+    const sent = {
+      request,
+      call: session.send(request),
+      session,
+      before: this.#lost,
+      frame: undefined,
+    };
+    if (session.version === 1 && !READINGS.has(request.type)) this.#sent.push(sent);
+    if (BEGINNINGS.has(request.type)) this.#lost = undefined; // what follows it in order may be sent
+    return sent;
   }
 
   /**
@@ -335,44 +349,45 @@ export class EnvClient<
    *
    * @throws SessionLost - There is none, and this one cannot be sent now.
    */
-  #askedBefore(ask: Ask): Asked | undefined {
-    const givenUp = this.#asked.length === 0 ? [] : this.#givenUp();
-    const again = givenUp.find((asked) => isSame(asked, ask));
+  #findSent(request: SessionRequest): SentRequest | undefined {
+    const givenUp = this.#sent.length === 0 ? [] : this.#givenUp();
+    const again = givenUp.find((sent) => isSame(sent, request));
     if (again !== undefined) return again;
-    if (this.#lost !== undefined && !BEGINNINGS.has(ask.type)) {
+    if (this.#lost !== undefined && !BEGINNINGS.has(request.type)) {
       const isOver = this.#current === undefined || this.#current.over !== undefined;
-      if (isOver || !READINGS.has(ask.type)) throw new SessionLost(`${this.#lost}; ${RESET_HINT}`);
+      if (isOver || !READINGS.has(request.type))
+        throw new SessionLost(`${this.#lost}; ${RESET_HINT}`);
     }
-    if (ask.type === "step" && givenUp[0] !== undefined) {
-      const why = `${unansweredWords(givenUp[0].ask)}, so the state of the episode is unknown`;
+    if (request.type === "step" && givenUp[0] !== undefined) {
+      const why = `${unansweredWords(givenUp[0].request)}, so the state of the episode is unknown`;
       throw new SessionLost(`${why}; ${ASK_AGAIN_HINT}`);
     }
     return undefined;
   }
 
   /** Requests that were given up, from the latest on that begins an episode. */
-  #givenUp(): Asked[] {
-    const from = this.#asked.findLastIndex(({ ask }) => BEGINNINGS.has(ask.type));
-    return this.#asked.slice(Math.max(from, 0)).filter(({ call }) => call.isGivenUp);
+  #givenUp(): SentRequest[] {
+    const from = this.#sent.findLastIndex(({ request }) => BEGINNINGS.has(request.type));
+    return this.#sent.slice(Math.max(from, 0)).filter(({ call }) => call.isGivenUp);
   }
 
   /** Note that a caller has an answer. */
-  #noteTaken({ ask, call }: Asked): void {
-    const place = this.#asked.findIndex((asked) => asked.call === call);
+  #noteTaken({ request, call }: SentRequest): void {
+    const place = this.#sent.findIndex((sent) => sent.call === call);
     if (place === -1) return; // the session is over, or another episode has begun
-    if (BEGINNINGS.has(ask.type)) {
-      this.#asked.splice(0, place + 1); // what was asked of the episode before is over
+    if (BEGINNINGS.has(request.type)) {
+      this.#sent.splice(0, place + 1); // what was asked of the episode before is over
       this.#lost = undefined;
     } else {
-      this.#asked.splice(place, 1);
+      this.#sent.splice(place, 1);
     }
   }
 
   /** Note that a caller has an error instead. */
-  #noteFailed({ ask, call, before }: Asked, error: unknown): void {
-    this.#asked = this.#asked.filter((asked) => asked.call !== call);
-    if (BEGINNINGS.has(ask.type)) {
-      this.#lost ??= error instanceof ServerError ? before : `a ${ask.type} was not answered`;
+  #noteFailed({ request, call, before }: SentRequest, error: unknown): void {
+    this.#sent = this.#sent.filter((sent) => sent.call !== call);
+    if (BEGINNINGS.has(request.type)) {
+      this.#lost ??= error instanceof ServerError ? before : `a ${request.type} was not answered`;
     }
   }
 
@@ -385,16 +400,16 @@ export class EnvClient<
 
   /** Wait for the answer, as long as its caller does. */
   #settled(
-    asked: Asked,
+    sent: SentRequest,
     signal: AbortSignal | undefined,
     timeoutS: number | undefined,
   ): Promise<Reply> {
-    const { ask, call, seat } = asked;
+    const { request, call, session } = sent;
     const isAgain = call.isGivenUp;
     call.isGivenUp = false;
     return new Promise<Reply>((resolve, reject) => {
-      const { messageTimeoutS } = this.#connection.options;
-      const slackS = seat.version === 1 && !isAgain ? DEADLINE_SLACK_S : 0;
+      const { messageTimeoutS } = this.#group.options;
+      const slackS = session.version === 1 && !isAgain ? DEADLINE_SLACK_S : 0;
       const limitS = timeoutS === undefined ? messageTimeoutS : timeoutS + slackS;
       let isLeft = false;
       let timer: ReturnType<typeof setTimeout> | undefined;
@@ -403,18 +418,18 @@ export class EnvClient<
         if (seconds < Infinity) timer = setTimeout(giveUp, seconds * 1000);
       };
       const giveUp = (): void => {
-        const hint = seat.version === 1 ? ASK_AGAIN_HINT : RESET_HINT;
+        const hint = session.version === 1 ? ASK_AGAIN_HINT : RESET_HINT;
         const words = `the step took longer than its ${timeoutS} s, and may still be running`;
         const error =
           timeoutS === undefined
-            ? new ResponseTimeout(`no answer to a ${nameOf(ask)} within ${limitS} s`)
+            ? new ResponseTimeout(`no answer to a ${nameOf(request)} within ${limitS} s`)
             : new StepTimeout(`${words}; ${hint}`, timeoutS, true);
-        leave(() => reject(this.#unanswered(asked, error)));
+        leave(() => reject(this.#unanswered(sent, error)));
       };
       const queued = (): void => wait(Math.max(limitS, messageTimeoutS, 2 * QUEUE_HEARTBEAT_S));
       const abort = (): void =>
         leave(() => {
-          this.#unanswered(asked, undefined);
+          this.#unanswered(sent, undefined);
           reject(signal?.reason);
         });
       // An answer that comes as its caller leaves is not taken: it stays, for whoever asks again.
@@ -427,14 +442,14 @@ export class EnvClient<
         settle();
       };
       call.onOverdue = (error) => {
-        if (!isAgain) leave(() => reject(this.#unanswered(asked, error))); // or it is known already
+        if (!isAgain) leave(() => reject(this.#unanswered(sent, error))); // or it is known already
       };
       const take = (reply: Reply): void => {
-        this.#noteTaken(asked);
+        this.#noteTaken(sent);
         resolve(reply);
       };
       const fail = (error: unknown): void => {
-        this.#noteFailed(asked, error);
+        this.#noteFailed(sent, error);
         reject(error instanceof SessionLost ? this.#hinted(error) : error);
       };
       call.reply.then(
@@ -448,22 +463,22 @@ export class EnvClient<
   }
 
   /** Note that nobody waits for an answer any more, unless its caller asks for it. */
-  #unanswered<E extends OpenEnvError | undefined>(asked: Asked, error: E): E {
-    const { ask, call, seat } = asked;
+  #unanswered<E extends OpenEnvError | undefined>(sent: SentRequest, error: E): E {
+    const { request, call, session } = sent;
     call.isGivenUp = true;
-    if (READINGS.has(ask.type)) return error;
-    const lost = unansweredWords(ask);
-    if (seat.version === 0) this.#lost = lost;
-    else noteWritten(asked);
+    if (READINGS.has(request.type)) return error;
+    const lost = unansweredWords(request);
+    if (session.version === 0) this.#lost = lost;
+    else noteFrame(sent);
     if (error instanceof StepTimeout) {
       error.late = async () => {
         try {
           const reply = await call.reply;
-          this.#noteTaken(asked);
+          this.#noteTaken(sent);
           if (this.#lost === lost) this.#lost = undefined;
           return resultOf(reply);
         } catch (failure) {
-          this.#noteFailed(asked, failure);
+          this.#noteFailed(sent, failure);
           throw failure;
         }
       };
@@ -482,83 +497,77 @@ export class EnvClient<
     throw new ToolFailed(message, tool, undefined, more);
   }
 
-  // ---------------------------------------------------------------- the seat
+  // ---------------------------------------------------------------- the session
 
   /** The session, opened if need be. */
-  async #seated(): Promise<Seat> {
-    this.#seat ??= this.#open();
-    return this.#seat;
+  async #opened(): Promise<Session> {
+    this.#session ??= this.#open();
+    return this.#session;
   }
 
-  async #open(): Promise<Seat> {
-    this.#connection.enter(this);
-    const tenant: Tenant = {
-      onQueued: (place) => this.#queued(place),
+  async #open(): Promise<Session> {
+    this.#group.enter(this);
+    const listener: SessionListener = {
+      onQueued: (queued) => this.#noteQueue(queued),
       onOver: (why) => {
-        if (this.#current !== seat) return;
-        this.#seat = this.#current = undefined;
-        this.#asked = [];
+        if (this.#current !== session) return;
+        this.#session = this.#current = undefined;
+        this.#sent = [];
         // A server that is full, say, ends no episode: it is asked again by the next call.
         const isRefusal = why instanceof ServerError && why.code !== "SESSION_ERROR";
         if (!isRefusal) this.#lost ??= endOf(why);
       },
     };
-    let seat: Seat | undefined;
+    let session: Session | undefined;
     try {
-      seat = await this.#connection.seat(tenant);
+      session = await this.#group.open(listener);
     } catch (error) {
-      this.#seat = undefined;
+      this.#session = undefined;
       throw error;
     }
-    this.#current = seat;
-    if (seat.over !== undefined) this.#seat = undefined; // whoever waits for it is told why
-    return seat;
+    this.#current = session;
+    if (session.over !== undefined) this.#session = undefined; // whoever waits for it is told why
+    return session;
   }
 
-  #queued(place: Place): void {
+  #noteQueue(queued: Queued): void {
     for (const told of this.#waiting) told();
-    this.#connection.options.onQueue?.(place);
+    this.#group.options.onQueue?.(queued);
   }
 }
 
 const NO_TOOLS = "Environment does not support MCP";
 
 /** What a request is called in messages. */
-function nameOf({ type }: Ask): string {
+function nameOf({ type }: SessionRequest): string {
   return type === "mcp" ? "call of a tool" : type;
 }
 
-function unansweredWords(ask: Ask): string {
-  return `a ${nameOf(ask)} was not answered before its caller stopped waiting`;
+function unansweredWords(request: SessionRequest): string {
+  return `a ${nameOf(request)} was not answered before its caller stopped waiting`;
 }
 
-function noteWritten(asked: Asked): void {
+function noteFrame(sent: SentRequest): void {
   try {
-    asked.written ??= asked.seat.written?.(asked.ask);
+    sent.frame ??= sent.session.encode?.(sent.request);
   } catch {
     // It cannot be written, so it is not sent, and nobody can ask for it again.
   }
 }
 
 /** Whether what was asked before is what is asked now. */
-function isSame({ ask: before, seat, written }: Asked, ask: Ask): boolean {
-  if (before.type !== ask.type || written === undefined) return false;
-  const now = seat.written?.(ask);
-  return now !== undefined && isSameFrame(written, now);
+function isSame(
+  { request: before, session, frame }: SentRequest,
+  request: SessionRequest,
+): boolean {
+  if (before.type !== request.type || frame === undefined) return false;
+  const now = session.encode?.(request);
+  return now !== undefined && isSameFrame(frame, now);
 }
 
 function endOf(why: OpenEnvError): string {
   const isEnded = why instanceof ServerError && closes(why.data);
   return isEnded ? `the server ended the session (${why.message})` : why.message;
-}
-
-/** Wait for a promise, but no longer than so many seconds. */
-async function within(seconds: number, promise: Promise<void>): Promise<void> {
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const over = new Promise<void>((resolve) => {
-    timer = setTimeout(resolve, seconds * 1000);
-  });
-  await Promise.race([promise, over]).finally(() => clearTimeout(timer));
 }
 
 // ------------------------------------------------------------------ answers

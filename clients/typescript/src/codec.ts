@@ -6,6 +6,7 @@
 
 import { ProtocolError } from "./errors.ts";
 import { readJson, writeJson } from "./json.ts";
+import type { Answer, Request } from "./messages.ts";
 
 /** What a frame is in a WebSocket message. */
 export type Frame = string | Uint8Array<ArrayBuffer>;
@@ -14,24 +15,6 @@ export type Frame = string | Uint8Array<ArrayBuffer>;
 export function isSameFrame(one: Frame, other: Frame): boolean {
   if (typeof one === "string" || typeof other === "string") return one === other;
   return one.length === other.length && one.every((byte, place) => byte === other[place]);
-}
-
-/** A request of version 1. Keys that are left out have their defaults. */
-export interface Request {
-  readonly type: string;
-  readonly session?: number;
-  readonly id?: number;
-  readonly data?: Readonly<Record<string, unknown>>;
-  readonly arguments?: Readonly<Record<string, unknown>>;
-  readonly ack?: number;
-}
-
-/** An answer of version 1. */
-export interface Answer {
-  readonly type: string;
-  readonly session: number | null;
-  readonly id: number | null;
-  readonly data: Readonly<Record<string, unknown>> | null;
 }
 
 /** Reads and writes the frames of one subprotocol of version 1. */

@@ -15,7 +15,7 @@ export {
   type Tool,
 } from "./client.ts";
 export { json, type Codec, type Frame } from "./codec.ts";
-export type { ConnectOptions } from "./connection.ts";
+export type { ConnectOptions } from "./session_group.ts";
 export {
   AuthenticationError,
   CapacityError,
@@ -41,4 +41,4 @@ export {
   type ErrorData,
   type FieldError,
 } from "./errors.ts";
-export type { Place } from "./seat.ts";
+export type { Queued } from "./messages.ts";

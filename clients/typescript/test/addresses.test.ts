@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ConnectError } from "../src/errors.ts";
-import { at } from "../src/socket.ts";
+import { routeUrl } from "../src/transports/websocket.ts";
 
 const PASTED = [
   "localhost:8000",
@@ -16,18 +16,18 @@ const PASTED = [
 
 test("an address that people paste is that of its server", () => {
   for (const url of PASTED) {
-    assert.equal(at(url, "ws"), "ws://localhost:8000/ws", url);
-    assert.equal(at(url, "http", "health"), "http://localhost:8000/health", url);
+    assert.equal(routeUrl(url, "ws"), "ws://localhost:8000/ws", url);
+    assert.equal(routeUrl(url, "http", "health"), "http://localhost:8000/health", url);
   }
 });
 
 test("a path before the page stays, and so does TLS", () => {
-  assert.equal(at("https://host/envs/chess/web/", "ws"), "wss://host/envs/chess/ws");
-  assert.equal(at("wss://host/webs", "http"), "https://host/webs/ws");
+  assert.equal(routeUrl("https://host/envs/chess/web/", "ws"), "wss://host/envs/chess/ws");
+  assert.equal(routeUrl("wss://host/webs", "http"), "https://host/webs/ws");
 });
 
 test("what is no address is told", () => {
   for (const url of ["", "http://", "ftp://host", "a b"]) {
-    assert.throws(() => at(url, "ws"), ConnectError, url);
+    assert.throws(() => routeUrl(url, "ws"), ConnectError, url);
   }
 });

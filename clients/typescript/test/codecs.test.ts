@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { NDArray } from "../src/arrays.ts";
-import { json, type Codec, type Request } from "../src/codec.ts";
+import { json, type Codec } from "../src/codec.ts";
 import { readJson, writeJson } from "../src/json.ts";
+import type { Request } from "../src/messages.ts";
 import { msgpack } from "../src/msgpack.ts";
 
 /** Bytes, as docs/protocol/ writes them. */

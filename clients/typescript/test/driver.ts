@@ -61,7 +61,7 @@ function entered(client: EnvClient): unknown {
 async function play(asked: Asked, signal: AbortSignal): Promise<unknown> {
   if (asked.op === "connect") {
     const { url, codec, options } = asked;
-    const onQueue: ConnectOptions["onQueue"] = (place) => tell({ queued: place });
+    const onQueue: ConnectOptions["onQueue"] = (queued) => tell({ queued });
     const codecs = CODECS[codec] ?? [];
     return entered(await EnvClient.connect(url, { ...options, codecs, onQueue }));
   }

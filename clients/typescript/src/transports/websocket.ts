@@ -4,9 +4,8 @@
  * @module
  */
 
-import type { Frame } from "./codec.ts";
-import { ConnectError, refusalOf } from "./errors.ts";
-import { withResolvers } from "./promises.ts";
+import type { Frame } from "../codec.ts";
+import { ConnectError, refusalOf } from "../errors.ts";
 
 /** How to reach a server. */
 export interface Address {
@@ -17,10 +16,10 @@ export interface Address {
 }
 
 /** What a socket tells whoever holds it. */
-export interface Listener {
+export interface Receiver {
   onFrame(frame: Frame): void;
   /** It is closed; `code` is that of RFC 6455. */
-  onClose(code: number, reason: string): void;
+  onClosed(code: number, reason: string): void;
 }
 
 const BROKEN = 1006; // by RFC 6455 the code of a socket that was not closed
@@ -32,10 +31,10 @@ interface Ended {
 }
 
 /** An open WebSocket. What comes before there is a listener is kept, for it or for `next`. */
-export class Socket {
+export class WebSocketTransport {
   readonly protocol: string;
   readonly #socket: WebSocket;
-  #listener: Listener | undefined;
+  #receiver: Receiver | undefined;
   #early: Frame[] = [];
   #ended: Ended | undefined;
   #wake: () => void = () => {};
@@ -45,8 +44,8 @@ export class Socket {
     this.protocol = socket.protocol;
     socket.onmessage = ({ data }) => {
       const frame: Frame = typeof data === "string" ? data : new Uint8Array(data as ArrayBuffer);
-      if (this.#listener === undefined) this.#early.push(frame);
-      else this.#listener.onFrame(frame);
+      if (this.#receiver === undefined) this.#early.push(frame);
+      else this.#receiver.onFrame(frame);
       this.#wake();
     };
     socket.onclose = ({ code, reason }) => this.#end(code, reason);
@@ -57,7 +56,7 @@ export class Socket {
   #end(code: number, reason: string): void {
     if (this.#ended !== undefined) return;
     this.#ended = { code, reason };
-    this.#listener?.onClose(code, reason);
+    this.#receiver?.onClosed(code, reason);
     this.#wake();
   }
 
@@ -66,9 +65,9 @@ export class Socket {
    *
    * @throws ConnectError - None came in time, or at all.
    */
-  async next(timeoutS: number): Promise<Frame> {
+  async receive(timeoutS: number): Promise<Frame> {
     if (this.#early.length === 0 && this.#ended === undefined) {
-      const { promise, resolve } = withResolvers<void>();
+      const { promise, resolve } = Promise.withResolvers<void>();
       this.#wake = resolve;
       const timer = setTimeout(resolve, timeoutS * 1000);
       await promise;
@@ -84,10 +83,10 @@ export class Socket {
   }
 
   /** Have a listener told of what has come, and of what comes. */
-  listen(listener: Listener): void {
-    this.#listener = listener;
-    for (const frame of this.#early.splice(0)) listener.onFrame(frame);
-    if (this.#ended !== undefined) listener.onClose(this.#ended.code, this.#ended.reason);
+  attach(receiver: Receiver): void {
+    this.#receiver = receiver;
+    for (const frame of this.#early.splice(0)) receiver.onFrame(frame);
+    if (this.#ended !== undefined) receiver.onClosed(this.#ended.code, this.#ended.reason);
   }
 
   send(frame: Frame): void {
@@ -107,10 +106,10 @@ export class Socket {
  * is of version 0, and has no `protocol`.
  * @throws ConnectError - It cannot be opened; a subclass where the server says why.
  */
-export async function openSocket(
+export async function openTransport(
   address: Address,
   subprotocols: readonly string[],
-): Promise<Socket> {
+): Promise<WebSocketTransport> {
   try {
     return await opened(address, subprotocols);
   } catch (error) {
@@ -128,7 +127,10 @@ export async function openSocket(
 }
 
 /** Open another socket for a connection of version 1, with the subprotocol that it has. */
-export async function reopenSocket(address: Address, subprotocol: string): Promise<Socket> {
+export async function reopenTransport(
+  address: Address,
+  subprotocol: string,
+): Promise<WebSocketTransport> {
   try {
     return await opened(address, [subprotocol]);
   } catch (error) {
@@ -146,13 +148,13 @@ function socketAt({ url, apiKey }: Address, subprotocols: readonly string[]): We
   const protocols = [...subprotocols];
   if (apiKey !== undefined && TAKES_HEADERS) {
     const init = { protocols, headers: { "X-API-Key": apiKey } };
-    return new WebSocket(at(url, "ws"), init as unknown as string[]);
+    return new WebSocket(routeUrl(url, "ws"), init as unknown as string[]);
   }
   if (apiKey !== undefined) protocols.push(`openenv.key.${base64Url(apiKey)}`);
-  return new WebSocket(at(url, "ws"), protocols);
+  return new WebSocket(routeUrl(url, "ws"), protocols);
 }
 
-function opened(address: Address, subprotocols: readonly string[]): Promise<Socket> {
+function opened(address: Address, subprotocols: readonly string[]): Promise<WebSocketTransport> {
   const { url, timeoutS } = address;
   const socket = socketAt(address, subprotocols);
   socket.binaryType = "arraybuffer";
@@ -164,11 +166,11 @@ function opened(address: Address, subprotocols: readonly string[]): Promise<Sock
     }, timeoutS * 1000);
     socket.onopen = () => {
       clearTimeout(timer);
-      resolve(new Socket(socket));
+      resolve(new WebSocketTransport(socket));
     };
     socket.onerror = socket.onclose = () => {
       clearTimeout(timer);
-      reject(new ConnectError(`no WebSocket could be opened at ${at(url, "ws")}`));
+      reject(new ConnectError(`no WebSocket could be opened at ${routeUrl(url, "ws")}`));
     };
   });
 }
@@ -180,7 +182,7 @@ async function refusalAt(address: Address): Promise<ConnectError | { isThere: bo
   try {
     const headers = apiKey === undefined ? {} : { "X-API-Key": apiKey };
     const signal = AbortSignal.timeout(timeoutS * 1000);
-    response = await fetch(at(url, "http"), { headers, signal, redirect: "manual" });
+    response = await fetch(routeUrl(url, "http"), { headers, signal, redirect: "manual" });
   } catch {
     // Nobody; but to a page a server is nobody, too, that does not let it read its answers.
     return { isThere: !TAKES_HEADERS };
@@ -203,7 +205,7 @@ export async function isHealthy(address: Address, timeoutS: number): Promise<boo
   const options: RequestInit = { mode: "no-cors", cache: "no-store", redirect: "manual" };
   const signal = AbortSignal.timeout(timeoutS * 1000);
   try {
-    const response = await fetch(at(address.url, "http", "health"), { ...options, signal });
+    const response = await fetch(routeUrl(address.url, "http", "health"), { ...options, signal });
     await response.body?.cancel();
     return true;
   } catch {
@@ -215,7 +217,7 @@ export async function isHealthy(address: Address, timeoutS: number): Promise<boo
 const PAGES = /\/(docs|health|mcp|web|ws)$/i;
 
 /** The address of `/ws`, or another route, by a scheme of WebSockets or of HTTP. */
-export function at(url: string, scheme: "ws" | "http", route = "ws"): string {
+export function routeUrl(url: string, scheme: "ws" | "http", route = "ws"): string {
   const target = parsed(url);
   const isSecure = target.protocol === "https:" || target.protocol === "wss:";
   if (!isSecure && target.protocol !== "http:" && target.protocol !== "ws:") {

@@ -1,20 +1,20 @@
 /**
- * Noticing a connection that is silent: packets are dropped without a word, and no close follows.
+ * Detection of silent connections, whose packets are dropped without a close.
  *
- * Pages can send no pings. So what is awaited is watched: after a third of the limit without a
- * frame the server is asked something that it answers at once, and where another two thirds bring
- * nothing either, the connection is given up.
+ * Web pages cannot send pings. Therefore a connection is watched while an answer is awaited: after a
+ * third of the limit without a frame the server is sent a request that it answers at once. If another
+ * two thirds pass without a frame, the connection is given up.
  *
  * @module
  */
 
-/** Who is watched. */
+/** The connection that is watched. */
 export interface Watched {
-  /** An answer is awaited. Silence means nothing otherwise. */
+  /** Return whether an answer is awaited. Silence means nothing otherwise. */
   isAwaiting(): boolean;
-  /** Ask for a sign of life. */
+  /** Send a request that the server answers at once. */
   probe(): void;
-  /** Nothing came. */
+  /** End the connection: nothing came. */
   giveUp(): void;
 }
 
@@ -24,7 +24,7 @@ const LONGEST_TIMER_MS = 2 ** 31 - 1; // a longer one fires at once
 const READ_FIRST_MS = 50;
 
 /** Watches one connection for as long as something is awaited by it. */
-export class SilenceWatch {
+export class Keepalive {
   readonly #watched: Watched;
   readonly #periodMs: number;
   #timer: ReturnType<typeof setTimeout> | undefined;

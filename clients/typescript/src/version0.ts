@@ -1,5 +1,5 @@
 /**
- * Version 0: a socket with one session, whose answers come in the order of the requests.
+ * Version 0: a connection with one session, whose answers come in the order of the requests.
  *
  * @module
  */
@@ -8,23 +8,23 @@ import { isObject, type Frame } from "./codec.ts";
 import { closes, errorOf, NotSupported, ProtocolError, SessionLost } from "./errors.ts";
 import type { OpenEnvError } from "./errors.ts";
 import { readJson, writeJson } from "./json.ts";
-import { withResolvers } from "./promises.ts";
-import { Call, type Ask, type Seat, type Tenant } from "./seat.ts";
-import { SilenceWatch } from "./silence.ts";
-import type { Socket } from "./socket.ts";
+import type { SessionRequest } from "./messages.ts";
+import { PendingCall, type Session, type SessionListener } from "./session.ts";
+import { Keepalive } from "./transports/keepalive.ts";
+import type { WebSocketTransport } from "./transports/websocket.ts";
 
 const TYPES: ReadonlySet<string> = new Set(["reset", "step", "state", "mcp"]);
 
 /** The session of a socket of version 0. */
-export class Single implements Seat {
+export class Version0Session implements Session {
   readonly version = 0;
   readonly capabilities: ReadonlySet<string> = new Set();
   over: OpenEnvError | undefined;
-  readonly #socket: Socket;
-  readonly #tenant: Tenant;
-  readonly #calls: { readonly call: Call; readonly type: string }[] = [];
-  readonly #silence: SilenceWatch;
-  readonly #closed = withResolvers<void>();
+  readonly #transport: WebSocketTransport;
+  readonly #listener: SessionListener;
+  readonly #calls: { readonly call: PendingCall; readonly type: string }[] = [];
+  readonly #keepalive: Keepalive;
+  readonly #closed = Promise.withResolvers<void>();
   #isClosing = false;
 
   /**
@@ -32,28 +32,33 @@ export class Single implements Seat {
    * answered only after those before it.
    * @param silenceS - Seconds of silence, where an answer is awaited, after which it is lost.
    */
-  constructor(socket: Socket, tenant: Tenant, isThere: () => Promise<boolean>, silenceS: number) {
-    this.#socket = socket;
-    this.#tenant = tenant;
-    this.#silence = new SilenceWatch(
+  constructor(
+    transport: WebSocketTransport,
+    listener: SessionListener,
+    isThere: () => Promise<boolean>,
+    silenceS: number,
+  ) {
+    this.#transport = transport;
+    this.#listener = listener;
+    this.#keepalive = new Keepalive(
       {
         isAwaiting: () => this.#calls.length > 0,
         probe: () => {
           void isThere().then((is) => {
-            if (is && !this.#isForsaken) this.#silence.heard();
+            if (is && !this.#isForsaken) this.#keepalive.heard();
           });
         },
         giveUp: () => {
           const why = `the connection to the server was lost (nothing came for ${silenceS} s)`;
           this.#end(new SessionLost(why));
-          this.#socket.close();
+          this.#transport.close();
         },
       },
       silenceS,
     );
-    socket.listen({
+    transport.attach({
       onFrame: (frame) => this.#take(frame),
-      onClose: (code, reason) => {
+      onClosed: (code, reason) => {
         const why = [code, reason].filter(Boolean).join(" ");
         this.#end(new SessionLost(`the connection to the server was lost (${why})`));
         this.#closed.resolve();
@@ -61,8 +66,8 @@ export class Single implements Seat {
     });
   }
 
-  ask({ type, data }: Ask): Call {
-    const call = new Call();
+  send({ type, data }: SessionRequest): PendingCall {
+    const call = new PendingCall();
     if (this.over !== undefined) {
       call.reject(this.over);
     } else if (!TYPES.has(type)) {
@@ -70,9 +75,9 @@ export class Single implements Seat {
     } else {
       try {
         const message = type === "state" ? { type } : { type, data: data ?? {} };
-        this.#socket.send(writeJson(message, { keepNaN: true, asLists: true }));
+        this.#transport.send(writeJson(message, { keepNaN: true, asLists: true }));
         this.#calls.push({ call, type });
-        this.#silence.start();
+        this.#keepalive.start();
       } catch (error) {
         call.reject(error);
       }
@@ -82,14 +87,8 @@ export class Single implements Seat {
 
   async close(): Promise<void> {
     this.#isClosing = true;
-    if (this.over === undefined) this.#socket.send('{"type":"close"}');
+    if (this.over === undefined) this.#transport.send('{"type":"close"}');
     await this.#closed.promise;
-  }
-
-  /** Give the socket up, whatever the server says. */
-  abandon(): void {
-    this.#isClosing = true;
-    this.#socket.close();
   }
 
   /**
@@ -97,13 +96,13 @@ export class Single implements Seat {
    * nothing to lose: a server may be there, and this connection not.
    */
   get #isForsaken(): boolean {
-    const isReset = (one: { type: string; call: Call }): boolean =>
+    const isReset = (one: { type: string; call: PendingCall }): boolean =>
       one.type === "reset" && !one.call.isGivenUp;
     return this.#calls[0]?.call.isGivenUp === true && this.#calls.some(isReset);
   }
 
   #take(frame: Frame): void {
-    this.#silence.heard();
+    this.#keepalive.heard();
     if (this.over !== undefined) return;
     let message: unknown;
     try {
@@ -132,14 +131,14 @@ export class Single implements Seat {
 
   #break(why: string): void {
     this.#end(new ProtocolError(why));
-    this.#socket.close();
+    this.#transport.close();
   }
 
   #end(why: OpenEnvError): void {
     if (this.over !== undefined) return;
     this.over = why;
-    this.#silence.stop();
+    this.#keepalive.stop();
     for (const { call } of this.#calls.splice(0)) call.reject(why);
-    if (!this.#isClosing) this.#tenant.onOver(why);
+    if (!this.#isClosing) this.#listener.onOver(why);
   }
 }
