@@ -399,15 +399,13 @@ MAX_NAMES, MAX_NAME = 20, 100  # which an error quotes, and how many characters 
 
 
 def _unknown_arguments(method: str, names: Sequence[str], accepted: Sequence[str]) -> str:
-    import difflib
-
-    from openenv._internal.quoting import shortened  # which few errors need
+    from openenv._internal.quoting import closest, shortened  # which few errors need
 
     hints = []
     for name in names[:MAX_NAMES]:
-        close = difflib.get_close_matches(name[:MAX_NAME], accepted, n=1)
+        close = closest(name[:MAX_NAME], accepted)
         name = repr(shortened(name, MAX_NAME))
-        hints.append(name + (f" (did you mean {close[0]!r}?)" if close else ""))
+        hints.append(name + (f" (did you mean {close!r}?)" if close else ""))
     if len(names) > MAX_NAMES:
         hints.append(f"and {len(names) - MAX_NAMES} more")
     taken = ", ".join(accepted) if accepted else "no arguments"

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from openenv._internal.quoting import did_you_mean
+
 __all__ = ["NameNotFound", "import_attribute", "import_file", "import_named", "look_up"]
 
 
@@ -28,10 +30,7 @@ class NameNotFound(LookupError):
     @property
     def hint(self) -> str:
         """The end of a sentence that names the most similar attribute; empty if none is."""
-        import difflib
-
-        close = difflib.get_close_matches(self.missing, self.known, n=1)
-        return f"; did you mean {close[0]!r}?" if close else ""
+        return did_you_mean(self.missing, self.known)
 
 
 def import_attribute(name: str, *, files: bool = False) -> Any:

@@ -48,10 +48,10 @@ def lazy(
         elif name in sources:
             value = getattr(importlib.import_module(module), attribute)
         else:
-            import difflib
+            from openenv._internal.quoting import closest
 
-            close = difflib.get_close_matches(name, [*sources, *submodules], n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
+            close = closest(name, [*sources, *submodules])
+            hint = f" Did you mean {close!r}?" if close else ""
             raise AttributeError(f"module {package!r} has no attribute {name!r}.{hint}")
         setattr(sys.modules[package], name, value)
         return value

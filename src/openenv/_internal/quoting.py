@@ -20,6 +20,7 @@ else:
 
 __all__ = [
     "MAX_QUOTED",
+    "closest",
     "did_you_mean",
     "error_list",
     "printable",
@@ -48,12 +49,17 @@ def printable(text: str) -> str:
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the end of an error that suggests the closest known name, or ""."""
+def closest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the closest known name; None if no name is closer than `cutoff`, from 0 to 1."""
     import difflib
 
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return next(iter(difflib.get_close_matches(name, list(known), 1, cutoff)), None)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the end of an error that suggests the closest known name, or ""."""
+    close = closest(name, known)
+    return f"; did you mean {close!r}?" if close is not None else ""
 
 
 def quoted(value: Any, limit: int = MAX_QUOTED) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         OSError: The file cannot be replaced; it is as it was.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         yield partial
         os.replace(partial, path)

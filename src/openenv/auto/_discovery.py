@@ -15,7 +15,6 @@ The name of an entry point is the environment's name, the value is the package o
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -32,7 +31,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from openenv._internal.quoting import printable
+from openenv._internal.quoting import closest, printable
 from openenv.errors import OpenEnvError
 from openenv.manifest import MANIFEST, ManifestError, image_name, read_manifest
 from openenv.manifest.directories import EnvironmentDirectory, is_environment
@@ -70,8 +69,8 @@ class UnknownEnvironmentError(OpenEnvError, ValueError):
                 "No environment is installed: pip install openenv-NAME-env, or name one on the "
                 "Hugging Face Hub, as owner/name."
             )
-        close = difflib.get_close_matches(_key(self.name), self.known, n=1)
-        hint = f"Did you mean {close[0]!r}? " if close else ""
+        close = closest(_key(self.name), self.known)
+        hint = f"Did you mean {close!r}? " if close else ""
         return f"{hint}Installed are: {', '.join(self.known)}"
 
 
@@ -82,9 +81,8 @@ class NoEnvironmentError(OpenEnvError, ValueError):
         self.directory = directory
         why = f"has no {MANIFEST}" if directory.is_dir() else "is not a directory"
         beside = directory.parent.glob(f"*/{MANIFEST}") if directory.parent.is_dir() else ()
-        names = [path.parent.name for path in beside]
-        close = difflib.get_close_matches(directory.name, names, n=1)
-        hint = f" Did you mean {directory.with_name(close[0])}?" if close else ""
+        close = closest(directory.name, (path.parent.name for path in beside))
+        hint = f" Did you mean {directory.with_name(close)}?" if close else ""
         super().__init__(f"{directory} {why}, so there is no environment.{hint}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import sys
@@ -11,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from openenv._internal.quoting import printable
+from openenv._internal.quoting import closest, printable
 from openenv._internal.terminal import console
 
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEBUG_HINT",
     "CommandError",
+    "MisuseError",
     "be_quiet",
     "did_you_mean",
     "emit",
@@ -31,6 +31,7 @@ __all__ = [
     "show_tracebacks",
     "stderr",
     "stdout",
+    "unknown_name",
 ]
 
 # The exit codes; 130 stands for Ctrl-C, 128 plus the number for another signal.
@@ -48,6 +49,19 @@ class CommandError(Exception):
         self.hint = hint
         self.exit_code = exit_code
         super().__init__(message)
+
+
+class MisuseError(CommandError):
+    """A failure because of wrong usage."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint, exit_code=MISUSED)
+
+
+def unknown_name(message: str, wrong: str, known: Iterable[str]) -> MisuseError:
+    """Return an error with the closest known name as the hint, or all names if none is close."""
+    known = list(known)
+    return MisuseError(message, hint=did_you_mean(wrong, known) or f"there are {', '.join(known)}")
 
 
 # ------------------------------------------------------------------ settings
@@ -136,5 +150,5 @@ def describe_error(error: Exception) -> str:
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str | None:
     """Return "did you mean ...?" with the closest known name, or None if no name is close."""
-    close = difflib.get_close_matches(wrong, list(known), n=1)
-    return f"did you mean {close[0]}?" if close else None
+    close = closest(wrong, known)
+    return f"did you mean {close}?" if close else None

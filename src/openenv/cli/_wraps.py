@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import json
@@ -11,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
-from openenv.cli._console import MISUSED, CommandError
+from openenv.cli._console import CommandError, MisuseError, did_you_mean
 from openenv.cli._sources import EXAMPLES, format_code, format_step_call, to_code
 from openenv.cli._template import OPENENV, TEMPLATES, EnvironmentNames
 from openenv.tools.types import RESERVED_TOOL_NAMES
@@ -43,9 +42,8 @@ def inspect_wrapped_class(target: str, names: EnvironmentNames) -> TemplateInput
     _check_constructor(cls, target)
     tools = _methods(cls)
     if not tools:
-        raise CommandError(
-            f"{target} has no public methods of its own, which would become the tools",
-            exit_code=MISUSED,
+        raise MisuseError(
+            f"{target} has no public methods of its own, which would become the tools"
         )
     dependencies = [OPENENV, requires] if requires else [OPENENV]
     example = {"tool_name": tools[0], "arguments": _arguments(getattr(cls, tools[0]))}
@@ -77,10 +75,9 @@ def inspect_wrapped_class(target: str, names: EnvironmentNames) -> TemplateInput
 def _class(target: str) -> tuple[str, str, Any]:
     module, _, name = target.partition(":")
     if not name or not name.isidentifier() or not all(map(str.isidentifier, module.split("."))):
-        raise CommandError(
+        raise MisuseError(
             f"--wraps {target} names no class",
             hint="write MODULE:CLASS, for example --wraps collections:Counter",
-            exit_code=MISUSED,
         )
     try:
         found = importlib.import_module(module)
@@ -92,11 +89,9 @@ def _class(target: str) -> tuple[str, str, Any]:
     cls = getattr(found, name, None)
     if not isinstance(cls, type):
         known = [one for one, value in vars(found).items() if isinstance(value, type)]
-        close = difflib.get_close_matches(name, known, n=3)
-        raise CommandError(
+        raise MisuseError(
             f"{module} has no class {name}" if cls is None else f"{target} is not a class",
-            hint=f"did you mean {' or '.join(close)}?" if close else None,
-            exit_code=MISUSED,
+            hint=did_you_mean(name, known),
         )
     return module, name, cls
 
@@ -119,10 +114,9 @@ def _check_constructor(cls: type, target: str) -> None:
         if one.default is empty and one.kind not in plain
     ]
     if wanted:
-        raise CommandError(
+        raise MisuseError(
             f"{target} cannot be made without {', '.join(wanted)}, and every episode makes one",
             hint="wrap a subclass whose constructor needs no argument",
-            exit_code=MISUSED,
         )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
 from openenv._internal.packages import needs
+from openenv._internal.quoting import did_you_mean
 from openenv.spaces import Choice, from_plain, space_of, to_plain
 from openenv.types import Action, Observation
 
@@ -41,7 +41,6 @@ class SpaceElements(NamedTuple):
 
     Attributes:
         what: What the model is, for messages.
-        space: The space.
         field: The field that holds an element; None where the fields are those of a `Dict`.
     """
 
@@ -64,7 +63,6 @@ class SpaceElements(NamedTuple):
         are a `Dict` of them.
 
         Args:
-            what: What the model is, for messages.
             schema: Its JSON schema; None where nobody knows it.
             space: The space, where it was given; a `Dict` may name some of the fields only.
             field: The field that holds the elements, where it was given.
@@ -92,36 +90,20 @@ class SpaceElements(NamedTuple):
         return cls(what, space_of({**fields[field], **definitions}, path=path), field)
 
     def to_fields(self, element: Any) -> dict[str, Any]:
-        """Convert an element to the fields of an action, with lists for arrays.
-
-        Raises:
-            ValueError: It is no element of the space.
-        """
+        """Convert an element to the fields of an action, with lists for arrays."""
         plain = self.to_plain(element)
         return {self.field: plain} if self.field is not None else plain
 
     def to_plain(self, element: Any) -> Any:
-        """Convert an element to JSON types.
-
-        Raises:
-            ValueError: It is no element of the space.
-        """
+        """Convert an element to JSON types."""
         return _listed(to_plain(self.space, element, path=self.what))
 
     def from_plain(self, value: Any) -> Any:
-        """Convert a value to an element.
-
-        Raises:
-            ValueError: It does not fit the space.
-        """
+        """Convert a value to an element."""
         return from_plain(self.space, value, path=self.what, strict=False)
 
     def from_fields(self, model: Mapping[str, Any] | BaseModel) -> Any:
-        """Convert an observation to an element.
-
-        Raises:
-            ValueError: It does not fit the space.
-        """
+        """Convert an observation to an element."""
         fields: Mapping[str, Any] = dict(model) if isinstance(model, BaseModel) else model
         if self.field is None:
             return from_plain(self.space, fields, path=self.what, strict=False)
@@ -131,12 +113,7 @@ class SpaceElements(NamedTuple):
         return from_plain(self.space, fields[self.field], path=path, strict=False)
 
     def to_batch(self, elements: Any, batched: Space[Any]) -> Any:
-        """Split a batch of elements into the actions of many environments.
-
-        Args:
-            elements: An element of `batched`.
-            batched: The space of a batch.
-        """
+        """Split a batch of elements into the actions of many environments."""
         if self.field is not None and _is_of_numbers(self.space):
             return {self.field: np.asarray(elements)}
         return [self.to_fields(element) for element in utils.iterate(batched, elements)]
@@ -192,8 +169,7 @@ def _only(
 
 def _hint(name: str, known: Iterable[str]) -> str:
     names = list(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; it has {', '.join(names)}"
+    return did_you_mean(name, names) or f"; it has {', '.join(names)}"
 
 
 def _listed(plain: Any) -> Any:

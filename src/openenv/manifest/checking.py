@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from openenv._internal.quoting import closest
 from openenv.manifest import ManifestError
 from openenv.manifest.model import Manifest
 from openenv.manifest.problems import ManifestProblem, describe_error
@@ -91,8 +91,8 @@ def _unknown(document: ManifestDocument) -> Iterator[ManifestProblem]:
     known = list(Manifest.model_fields)
     for name in document.content:
         if name not in known:
-            close = difflib.get_close_matches(str(name), known, n=1)
-            meant = f"did you mean {close[0]}?" if close else "it is ignored"
+            close = closest(str(name), known)
+            meant = f"did you mean {close}?" if close else "it is ignored"
             yield document.problem((name,), f"{name}: is not a field; {meant}", at_key=True)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from pydantic import BaseModel
 
+from openenv._internal.quoting import closest
 from openenv.manifest import MANIFEST
 
 __all__ = ["ManifestProblem", "suggest_name", "describe_error"]
@@ -81,8 +81,8 @@ def describe_error(error: Any, model: type[BaseModel], whole: str = MANIFEST) ->
 def suggest_name(wrong: str, known: Iterable[str]) -> str:
     """Return "; did you mean ...?" with the closest known name, or else list the known names."""
     known = list(known)
-    close = difflib.get_close_matches(wrong, known, n=1)
-    return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"
+    close = closest(wrong, known)
+    return f"; did you mean {close}?" if close else f"; there are {', '.join(known)}"
 
 
 def _lowered(text: str) -> str:

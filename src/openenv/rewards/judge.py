@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import difflib
 import logging
 import math
 import re
@@ -15,6 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol
 
 from openenv._internal.json import read_json
+from openenv._internal.quoting import closest
 from openenv._internal.timing import backoff_s
 from openenv.errors import Unscored
 from openenv.rewards.llm._per_loop import PerLoop
@@ -212,9 +212,9 @@ NAMED = re.compile(r"\{([A-Za-z_]\w*)[}.\[!:]")
 def _template(template: str) -> str:
     """Return the template if no field is misspelled."""
     for name in NAMED.findall(template):
-        close = difflib.get_close_matches(name, FIELDS, n=1, cutoff=0.8)
+        close = closest(name, FIELDS, cutoff=0.8)
         if name not in FIELDS and close:
-            raise ValueError(f"the template has {{{name}}}; did you mean {{{close[0]}}}?")
+            raise ValueError(f"the template has {{{name}}}; did you mean {{{close}}}?")
     return template
 
 
@@ -257,7 +257,6 @@ class JudgeScore(NamedTuple):
     """A score found in a reply.
 
     Attributes:
-        value: The number.
         out_of: The maximum, if the reply says so: 10 for ``7/10``, 100 for ``70%``; otherwise 1.
     """
 

@@ -15,13 +15,13 @@ A call that cannot be read, or a reply that was cut off, is not carried out, and
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from openenv._internal.quoting import did_you_mean
 from openenv.rollouts.formats import Region, has_unread_call, regions_in, typed_value
 from openenv.rollouts.interfaces import AgentTool, Interface, resolve_reference
 
@@ -52,8 +52,6 @@ class ParsedCall:
 
     Attributes:
         id: The id by which the result is told; empty if the model gave none.
-        name: The tool's name.
-        arguments: The arguments, by name.
     """
 
     id: str
@@ -66,7 +64,6 @@ class ParsedReply:
     """The content of a model's reply.
 
     Attributes:
-        thought: The model's thoughts without markers; empty if none.
         text: Its words: the reply without thoughts, calls and special tokens.
         calls: Its calls of tools, in order. Words that are an action are a call too.
         problem: Reason why the rest is not carried out; None if nothing is wrong.
@@ -99,7 +96,6 @@ def read_reply(
 
     Args:
         text: The reply. Special tokens may be in it; markers of calls and thoughts often are some.
-        interface: The environment's interface.
         act_by: The ways to act that count. `json` and `tools` both take calls in any format.
         is_cut: The reply came to its limit before the model ended it: nothing of it counts.
         in_thought: The prompt has opened a thought already, as the templates of some models do.
@@ -241,7 +237,6 @@ def split_thoughts(text: str, *, in_thought: bool = False) -> tuple[str, str, in
     """Separate the thoughts of a reply from the rest.
 
     Args:
-        text: The reply.
         in_thought: Whether the reply begins within a thought.
 
     Returns:
@@ -352,16 +347,13 @@ def describe_missing_action(interface: Interface, act_by: ActBy = "auto") -> str
 def describe_unknown_tool(name: str, interface: Interface) -> str:
     """Describe to a model that there is no tool of a name."""
     known = [tool.name for tool in interface.tools]
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    return f"there is no tool {name!r}; there are {', '.join(known)}{hint}"
+    return f"there is no tool {name!r}; there are {', '.join(known)}{did_you_mean(name, known)}"
 
 
 def describe_tools(interface: Interface, *, as_json: bool = False) -> str:
     """Describe in words how to act.
 
     Args:
-        interface: The environment's interface.
         as_json: Ask for a call as JSON, even if a whole reply can be the action.
     """
     if interface.takes_any_text and not as_json:

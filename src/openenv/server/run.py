@@ -27,6 +27,7 @@ import uvicorn.logging
 from openenv._internal.children import calm_garbage_collector, keep_freed_memory
 from openenv._internal.logs import JSONFormatter, set_up_logs
 from openenv._internal.redaction import redact
+from openenv._internal.replacing import replace_text
 from openenv._internal.shadowing import keep_libraries
 from openenv.environment import Environment
 from openenv.errors import KeyFileError
@@ -331,7 +332,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _failed(f"cannot listen on {arguments.host} port {arguments.port}: {error}")
     if arguments.port_file is not None:
-        _report(bound.getsockname()[1], arguments.port_file)
+        replace_text(Path(arguments.port_file), str(bound.getsockname()[1]))
     try:
         app = load_target(arguments.target)
         if arguments.workers is not None:
@@ -354,13 +355,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _failed(why: str) -> int:
     print(f"error: {why}", file=sys.stderr)  # noqa: T201 - the process's log
     return 2
-
-
-def _report(port: int, path: str) -> None:
-    """Write the port into a file, which then appears as a whole."""
-    unfinished = Path(f"{path}.unfinished")
-    unfinished.write_text(str(port))
-    unfinished.replace(path)
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:

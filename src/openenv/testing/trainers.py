@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import difflib
 import itertools
 import json
 import re
@@ -36,6 +35,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import uvicorn
 
 from openenv._internal.logs import silence
+from openenv._internal.quoting import did_you_mean
 from openenv.arrays import Blob
 from openenv.environment import Environment, scored
 from openenv.errors import Refused
@@ -674,11 +674,8 @@ def check_integration(
 def _check_reasons(left_out: Mapping[str, str]) -> None:
     for name, why in left_out.items():
         if name not in _BY_NAME:
-            close = difflib.get_close_matches(name, list(_BY_NAME), n=1)
-            hint = (
-                f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(_BY_NAME)}"
-            )
-            raise ValueError(f"not_applicable names the unknown case {name!r}; {hint}")
+            hint = did_you_mean(name, _BY_NAME) or f"; expected one of {', '.join(_BY_NAME)}"
+            raise ValueError(f"not_applicable names the unknown case {name!r}{hint}")
         if not why.strip():
             raise ValueError(f"not_applicable[{name!r}] is empty; say why the case cannot happen")
 

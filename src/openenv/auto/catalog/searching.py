@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 
+from openenv._internal.quoting import closest
 from openenv.auto.catalog.cards import (
     FILTERS,
     CatalogError,
@@ -46,8 +46,8 @@ def search(
     wanted = filters or {}
     for name in wanted:
         if name not in FILTERS:
-            close = difflib.get_close_matches(name, FILTERS, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(FILTERS)}"
+            close = closest(name, FILTERS)
+            hint = f"did you mean {close}?" if close else f"there are {', '.join(FILTERS)}"
             raise CatalogError(f"there is no filter {name!r}; {hint}")
     kept = [card for card in entries if all(_has(card, *one) for one in wanted.items())]
     words = _words(query)
@@ -59,11 +59,8 @@ def search(
 def did_you_mean(entries: Iterable[EnvironmentCard], query: str) -> str | None:
     """Return the catalog's closest word to a query without matches, or None."""
     known = {word for card in entries for text in _texts(card).values() for word in _words(text)}
-    for word in _words(query):
-        close = difflib.get_close_matches(word, sorted(known), n=1)
-        if close:
-            return close[0]
-    return None
+    found = (closest(word, sorted(known)) for word in _words(query))
+    return next(filter(None, found), None)
 
 
 def resolve_entry(snapshot: CatalogSnapshot, identifier: str) -> EnvironmentCard:
@@ -77,9 +74,8 @@ def resolve_entry(snapshot: CatalogSnapshot, identifier: str) -> EnvironmentCard
     found = exact or named
     if len(found) == 1:
         return found[0]
-    known = [card.identifier for card in snapshot.entries]
-    close = difflib.get_close_matches(identifier, known, n=1, cutoff=0.4)
-    hint = f"; did you mean {close[0]}?" if close else ""
+    close = closest(identifier, (card.identifier for card in snapshot.entries), cutoff=0.4)
+    hint = f"; did you mean {close}?" if close else ""
     raise CatalogError(f"the catalog has no {identifier!r}{hint}")
 
 

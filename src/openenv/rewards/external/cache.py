@@ -6,13 +6,13 @@ import hashlib
 import json
 import logging
 import os
-import tempfile
 import threading
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any, Protocol
 
 from openenv._internal.json import read_json
+from openenv._internal.replacing import replace_text
 from openenv.reward import Score
 from openenv.rewards.delayed import Trajectory
 from openenv.rewards.external.scorers import canonical_json, make_score, trajectory_to_json
@@ -37,11 +37,7 @@ class ScoreCache(Protocol):
 
 
 def cache_key(identity: str, trajectory: Trajectory[Any, Any]) -> str:
-    """Return the cache key of a score: the SHA-256 of the scorer's identity and the episode.
-
-    Raises:
-        Unscored: The episode cannot be written as JSON.
-    """
+    """Return the cache key of a score: the SHA-256 of the scorer's identity and the episode."""
     return hashlib.sha256(canonical_json([identity, trajectory_to_json(trajectory)])).hexdigest()
 
 
@@ -108,31 +104,18 @@ class DirectoryCache:
         parts = dict(score.components)
         data = {"key": key, "value": score.value, "components": parts, "step_rewards": shares}
         try:
-            self._write(self._file(key), json.dumps(data))
+            file = self._file(key)
+            file.parent.mkdir(exist_ok=True)
+            replace_text(file, json.dumps(data))
         except OSError as error:  # without a cache the episode is scored again
             logger.warning("a score could not be kept: %s", error)
-
-    def _write(self, file: Path, text: str) -> None:
-        file.parent.mkdir(exist_ok=True)
-        handle, partial = tempfile.mkstemp(dir=file.parent, prefix=".")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                stream.write(text)
-            os.replace(partial, file)
-        except BaseException:
-            os.unlink(partial)
-            raise
 
     def _file(self, key: str) -> Path:
         return self.path / key[:2] / f"{key}.json"
 
 
 def open_cache(cache: ScoreCache | str | os.PathLike[str] | int | None) -> ScoreCache | None:
-    """Return the cache that `cache` describes: an object, a directory, or a size in memory.
-
-    Raises:
-        ValueError: The size is less than 1.
-    """
+    """Return the cache that `cache` describes: an object, a directory, or a size in memory."""
     if isinstance(cache, str | os.PathLike):
         return DirectoryCache(cache)
     return MemoryCache(cache) if isinstance(cache, int) else cache

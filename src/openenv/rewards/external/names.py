@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from typing import Any, cast
 
 from openenv._internal.imports import NameNotFound, import_attribute
+from openenv._internal.quoting import closest
 from openenv.errors import OpenEnvError
 from openenv.rewards.credit import TokenCredit, last_token, spread_over_tokens
 from openenv.rewards.delayed import TrajectoryScorer
@@ -104,6 +104,6 @@ def import_named(name: str) -> Any:
     try:
         return import_attribute(name, files=True)
     except NameNotFound as error:
-        close = difflib.get_close_matches(place, SCHEMES, n=1)
-        hint = f"; did you mean {close[0]}:{attribute}?" if close else error.hint
+        close = closest(place, SCHEMES)
+        hint = f"; did you mean {close}:{attribute}?" if close else error.hint
         raise ScorerNameError(f"{error}, of {name!r}{hint}") from error

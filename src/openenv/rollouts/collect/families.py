@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from openenv._internal.quoting import did_you_mean
 from openenv.client.generic import GenericEnvClient
 from openenv.errors import OpenEnvError
 
@@ -53,13 +53,7 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class Variant:
-    """A member of a family.
-
-    Attributes:
-        family: The family.
-        name: The name of the variant.
-        config: Its configuration.
-    """
+    """A member of a family."""
 
     family: Family
     name: str
@@ -96,8 +90,7 @@ def variant_of(text: str, config: Mapping[str, Any] | None = None) -> Variant | 
 
 def no_family(text: str) -> FamilyError:
     """Return the error for a text that names no family."""
-    close = difflib.get_close_matches(text.partition(":")[0], FAMILIES, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
+    hint = did_you_mean(text.partition(":")[0], FAMILIES)
     known = ", ".join(f"{name}:NAME" for name in FAMILIES)
     return FamilyError(f"Unknown env {text!r}: the families are {known}{hint}")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from typing import Any
 
 from openenv._internal.imports import NameNotFound, import_attribute
+from openenv._internal.quoting import closest
 from openenv.rollouts.policies.base import Policy, PolicyError
 from openenv.settings import MODEL_KEY_VARIABLES, model_key
 
@@ -63,8 +63,8 @@ def policy_named(
         raise PolicyError(f"{name!r} is not whole; expected {FORMS[kind]}")
     if rest:
         return _imported(name)
-    close = difflib.get_close_matches(name, FORMS, n=1)
-    hint = f"; did you mean {FORMS[close[0]]!r}?" if close else ""
+    close = closest(name, FORMS)
+    hint = f"; did you mean {FORMS[close]!r}?" if close else ""
     known = ", ".join([*FORMS.values(), "module:name"])
     raise PolicyError(f"there is no policy {name!r}, but {known}{hint}")
 
@@ -113,7 +113,6 @@ def _imported(name: str) -> Any:
     try:
         return import_attribute(name)
     except NameNotFound as error:
-        forms = [kind for kind in FORMS if ":" in FORMS[kind]]
-        close = difflib.get_close_matches(place, forms, n=1)
-        hint = f"; did you mean {close[0]}:{attribute}?" if close else error.hint
+        close = closest(place, (kind for kind in FORMS if ":" in FORMS[kind]))
+        hint = f"; did you mean {close}:{attribute}?" if close else error.hint
         raise PolicyError(f"{error} for the policy {name!r}{hint}") from error
