@@ -19,10 +19,11 @@ import msgspec
 
 from openenv import Action, Environment, Observation, State, create_app
 from openenv.errors import ErrorCode
-from openenv.protocol.frames import REQUESTS
 from openenv.protocol.http import SESSION_COOKIE, SESSION_HEADER
-from openenv.protocol.messages import Hello, Request
-from openenv.protocol.v1 import ANSWERS, REQUEST_TYPES, SUBPROTOCOLS
+from openenv.protocol.messages import Request
+from openenv.protocol.v0.messages import REQUESTS
+from openenv.protocol.v1.codec import SUBPROTOCOLS
+from openenv.protocol.v1.messages import ANSWERS, REQUEST_TYPES, Hello
 from openenv.tools.types import JsonRpcRequest
 
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "protocol"

@@ -21,7 +21,7 @@ from support.amounts import examples
 from openenv import Action, EnvClient, Environment, Observation, State, create_app
 from openenv.arrays import Array, Blob, NDArray, pack_array, unpack_array
 from openenv.protocol.messages import Transition
-from openenv.protocol.v1 import codec_named
+from openenv.protocol.v1.codec import codec_named
 
 STRUCTURE = np.dtype([("id", "<i4"), ("weight", "<f8")])
 
@@ -319,7 +319,7 @@ def test_http_takes_and_gives_them_as_json(serve: Any) -> None:
 
 def test_numpy_is_loaded_with_the_first_array_only() -> None:
     code = (
-        "import sys, openenv, openenv.arrays, openenv.protocol.v1, openenv.client.vector\n"
+        "import sys, openenv, openenv.arrays, openenv.protocol.v1.codec, openenv.client.vector\n"
         "assert 'numpy' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)

@@ -589,9 +589,9 @@ def test_the_reader_tells_when_an_import_takes_place() -> None:
 @pytest.mark.parametrize(
     ("importer", "target", "when", "allowed"),
     [
-        ("openenv.execution.session", "openenv.protocol.codecs", "import", True),
-        ("openenv.protocol.codecs", "openenv.execution.session", "import", False),
-        ("openenv.protocol.codecs", "openenv.execution.session", "typing", False),
+        ("openenv.execution.session", "openenv.protocol.v0.codec", "import", True),
+        ("openenv.protocol.v0.codec", "openenv.execution.session", "import", False),
+        ("openenv.protocol.v0.codec", "openenv.execution.session", "typing", False),
         ("openenv.client.client", "openenv.server.app", "call", False),
         ("openenv.server.app", "openenv.client.client", "call", False),
         ("openenv.client.launch", "openenv.providers.process", "call", True),

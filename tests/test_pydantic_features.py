@@ -39,9 +39,9 @@ from openenv.execution.spec import EnvironmentSpec
 from openenv.execution.tools import action_tools, read_call, to_call, tool_name
 from openenv.integrations.trl import environment_factory
 from openenv.integrations.typed_tools import identifiers
-from openenv.protocol.codecs import observation_payload, state_payload
 from openenv.protocol.messages import ACTION_TYPES, StateReply
-from openenv.protocol.v1 import plain
+from openenv.protocol.v0.codec import observation_payload, state_payload
+from openenv.protocol.values import to_wire_value
 from openenv.testing.environment import (
     KINDS_ARE_TOLD_APART,
     PROMISES,
@@ -216,7 +216,7 @@ def by_form(subject: Subject) -> None:
 
 def written_state(reply: StateReply) -> tuple[Any, Any]:
     """A state as version 0 has it, and its keys as version 1 has them."""
-    return from_json(state_payload(reply)), plain(reply.state).keys()
+    return from_json(state_payload(reply)), to_wire_value(reply.state).keys()
 
 
 def by_trl(subject: Subject) -> None:
@@ -450,7 +450,7 @@ def test_a_page_is_given_actions_that_say_which_they_are() -> None:
     environment: Any = subject.environment
     environment.web_actions = lambda self, observation: moves
     environment.message_to_action = lambda self, message: Retreat(unit=2)
-    view = asyncio.run(in_session(subject, (GetView("go back"), plain)))
+    view = asyncio.run(in_session(subject, (GetView("go back"), to_wire_value)))
     assert [one["action"][ACTION_TYPE] for one in view["moves"]] == ["Retreat", "Attack"]
     assert subject.spec.decode_action(view["action"]) == Retreat(unit=2)
 

@@ -313,7 +313,7 @@ def test_those_that_cannot_be_drawn_are_named() -> None:
     ids=str,
 )
 async def test_what_is_no_rendering_is_none(data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openenv.protocol.v1.as_data", lambda _: data)
+    monkeypatch.setattr("openenv.protocol.v1.codec.as_data", lambda _: data)
     with serving(create_app(Easel)) as url:
         async with EaselEnv(url) as env:
             await env.reset()

@@ -43,7 +43,7 @@ from openenv import (
 from openenv.execution.manager import SessionManager
 from openenv.protocol.messages import Request
 from openenv.protocol.snapshots import JOURNAL, NATIVE, JournalEntry, frame_of, wrap
-from openenv.protocol.v1 import codec_named
+from openenv.protocol.v1.codec import codec_named
 
 pytestmark = pytest.mark.anyio
 

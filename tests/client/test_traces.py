@@ -23,7 +23,7 @@ from support.waiting import wait_until
 
 from openenv import Environment, ExecutionFailed, create_app
 from openenv.protocol.messages import Request
-from openenv.protocol.v1 import codec_named
+from openenv.protocol.v1.codec import codec_named
 
 Serve = Callable[[Any], str]
 TESTS = Path(__file__).parents[1]

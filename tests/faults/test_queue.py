@@ -22,7 +22,7 @@ from openenv.client.vector import VectorEnv
 from openenv.execution.limits import Limits
 from openenv.execution.queue import FairQueue
 from openenv.protocol.http import SESSION_COOKIE
-from openenv.protocol.v1 import Queued
+from openenv.protocol.v1.messages import Queued
 
 pytestmark = pytest.mark.anyio
 

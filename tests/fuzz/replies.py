@@ -11,9 +11,10 @@ import msgspec
 from fuzz.expanding import APART, expanded, repeated, size
 from fuzz.invariants import Watch
 from openenv.errors import OpenEnvError
-from openenv.protocol.connection import ClientConnection
 from openenv.protocol.messages import Request
-from openenv.protocol.v1 import Multiplexer, codec_named
+from openenv.protocol.v0.connection import ClientConnection
+from openenv.protocol.v1.codec import codec_named
+from openenv.protocol.v1.connection import Multiplexer
 
 HELLO: dict[str, Any] = {
     "type": "hello",

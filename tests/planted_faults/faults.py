@@ -45,14 +45,14 @@ FAULTS = (
     # ------------------------------------------------------------ resuming
     Fault(
         "a resend leaves out the first frame that the peer lacks",
-        "protocol/resend_buffer.py",
+        "protocol/v1/connection.py",
         "        return list(self._kept)\n",
         "        return list(self._kept[1:])\n",
         (f"{RESUME}::test_an_answer_made_while_nobody_was_there_is_not_lost",),
     ),
     Fault(
         "an acknowledgement drops one frame too many",
-        "protocol/resend_buffer.py",
+        "protocol/v1/connection.py",
         "            del kept[:fresh]\n",
         "            del kept[: fresh + 1]\n",
         ("tests/protocol/test_ledger.py",),

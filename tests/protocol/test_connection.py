@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from openenv.errors import ProtocolError, SessionCapacityError
-from openenv.protocol.connection import ClientConnection, Phase, ServerConnection
 from openenv.protocol.messages import Request, StateReply
+from openenv.protocol.v0.connection import ClientConnection, Phase, ServerConnection
 
 STATE = '{"type":"state","data":{"step_count":1}}'
 FULL = '{"type":"error","data":{"message":"full","code":"CAPACITY_REACHED"}}'

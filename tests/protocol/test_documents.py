@@ -22,8 +22,8 @@ from openenv.errors import IgnoredArgumentWarning, OpenEnvError
 from openenv.execution.connections.v0.connection import ServedConnectionV0
 from openenv.execution.connections.v1.connection import ServedConnectionV1
 from openenv.execution.limits import Limits
-from openenv.protocol.codecs import JSONCodec
-from openenv.protocol.v1 import JSONCodec1
+from openenv.protocol.v0.codec import JSONCodec
+from openenv.protocol.v1.codec import JSONCodecV1
 from openenv.server.socket import SocketChannel
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -226,7 +226,7 @@ def check(said: Said, version: int) -> set[str]:
     ids=str,
 )
 def test_what_a_server_refuses_no_schema_of_requests_takes(frame: Any) -> None:
-    for version, read_by in ((0, JSONCodec().decode_request), (1, JSONCodec1().decode_requests)):
+    for version, read_by in ((0, JSONCodec().decode_request), (1, JSONCodecV1().decode_requests)):
         with pytest.raises(OpenEnvError):
             read_by(json.dumps(frame))
         assert not FRAMES[version, "client"].is_valid(frame)

@@ -12,9 +12,9 @@ from support.amounts import examples
 
 from openenv import Observation
 from openenv.errors import EncodingError, OpenEnvError, ProtocolError
-from openenv.protocol.codecs import JSONCodec
-from openenv.protocol.connection import ClientConnection, Phase, ServerConnection
 from openenv.protocol.messages import Request, StateReply, Transition
+from openenv.protocol.v0.codec import JSONCodec
+from openenv.protocol.v0.connection import ClientConnection, Phase, ServerConnection
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +56,7 @@ def test_a_server_reads_a_request_or_answers_with_an_error_frame(frame: str | by
     try:
         request = connection.receive(frame)
     except OpenEnvError as error:
-        answer = json.loads(connection.error(None, error))
+        answer = json.loads(connection.codec.encode_error(error))
         assert answer["type"] == "error"
         assert answer["data"]["code"] in ("INVALID_JSON", "UNKNOWN_TYPE", "VALIDATION_ERROR")
         assert connection.phase is Phase.OPEN

@@ -19,8 +19,6 @@ from openenv.errors import (
     SessionNotFoundError,
     UnknownMessageTypeError,
 )
-from openenv.protocol.codecs import JSONCodec
-from openenv.protocol.connection import ClientConnection, Phase, ServerConnection
 from openenv.protocol.messages import (
     ErrorReply,
     MCPReply,
@@ -31,6 +29,8 @@ from openenv.protocol.messages import (
     StateReply,
     Transition,
 )
+from openenv.protocol.v0.codec import JSONCodec
+from openenv.protocol.v0.connection import ClientConnection, Phase, ServerConnection
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data" / "peer_0_10_0.json").read_text())
 SAME_PYDANTIC = RECORDED["versions"]["pydantic"].split(".")[:2] == pydantic.VERSION.split(".")[:2]
@@ -138,7 +138,7 @@ def test_a_malformed_frame_is_answered_as_recorded(sent: str, answered: str) -> 
     try:
         request = connection.receive(sent)
     except OpenEnvError as error:
-        frame = json.loads(connection.error(None, error))
+        frame = json.loads(connection.codec.encode_error(error))
     else:
         # Only what an action's model refuses gets this far.
         if not SAME_PYTHON and "maximum recursion depth" in answered:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openenv.errors import ProtocolError
-from openenv.protocol.resend_buffer import OVERHEAD_BYTES, ResendBuffer
+from openenv.protocol.v1.connection import OVERHEAD_BYTES, ResendBuffer
 
 
 @given(st.data())

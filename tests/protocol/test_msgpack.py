@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from support.amounts import examples
 
 from openenv.errors import InvalidJSONError, OpenEnvError
-from openenv.protocol.msgpack import check_keys
-from openenv.protocol.v1 import codec_named
+from openenv.protocol.v1.codec import codec_named
+from openenv.protocol.v1.msgpack import check_keys
 
 encode = msgspec.msgpack.encode
 CODEC = codec_named("openenv.v1.msgpack")

@@ -16,9 +16,9 @@ from websockets.sync.client import connect
 
 from openenv import EnvClient, Environment, GenericEnvClient, NDArray, create_app
 from openenv.errors import ProtocolError
-from openenv.protocol.codecs import NON_FINITE_HEADER, JSONCodec
-from openenv.protocol.messages import StateReply, Transition
-from openenv.protocol.non_finite import has_non_finite, restore_non_finite
+from openenv.protocol.messages import NON_FINITE_HEADER, StateReply, Transition
+from openenv.protocol.v0.codec import JSONCodec
+from openenv.protocol.v0.non_finite import has_non_finite, restore_non_finite
 from openenv.types import Action, Observation, State
 
 NAN, INF = math.nan, math.inf

@@ -11,9 +11,9 @@ from pydantic_core import from_json
 from openenv import Observation, StepResult
 from openenv.environment import scored
 from openenv.execution.spec import normalise
-from openenv.protocol.codecs import observation_payload
 from openenv.protocol.messages import Transition
-from openenv.protocol.v1 import codec_named
+from openenv.protocol.v0.codec import observation_payload
+from openenv.protocol.v1.codec import codec_named
 from openenv.reward import REWARD_INFO, Score
 
 SCORE = Score(1.0, {"work": 0.75, "style": 0.25})

@@ -25,18 +25,19 @@ from openenv.errors import (
     SessionCreationError,
     UnknownMessageTypeError,
 )
-from openenv.protocol.codecs import JSONCodec
 from openenv.protocol.messages import (
     ErrorReply,
     MCPReply,
-    Notice,
     ObservationReply,
     RenderReply,
     Request,
     StateReply,
     Transition,
 )
-from openenv.protocol.v1 import SUBPROTOCOLS, Codec, Multiplexer, codec_named
+from openenv.protocol.v0.codec import JSONCodec
+from openenv.protocol.v1.codec import SUBPROTOCOLS, Codec, codec_named
+from openenv.protocol.v1.connection import Multiplexer
+from openenv.protocol.v1.messages import Notice
 
 MSGPACK, JSON = map(codec_named, SUBPROTOCOLS)
 both = pytest.mark.parametrize("codec", [MSGPACK, JSON], ids=["msgpack", "json"])

@@ -23,9 +23,9 @@ from support.amounts import examples
 
 from openenv import Observation, State
 from openenv.errors import EncodingError
-from openenv.protocol.codecs import JSONCodec
 from openenv.protocol.messages import Request, StateReply, Transition
-from openenv.protocol.v1 import SUBPROTOCOLS, Codec, codec_named
+from openenv.protocol.v0.codec import JSONCodec
+from openenv.protocol.v1.codec import SUBPROTOCOLS, Codec, codec_named
 
 MSGPACK, JSON = map(codec_named, SUBPROTOCOLS)
 both = pytest.mark.parametrize("codec", [MSGPACK, JSON], ids=["msgpack", "json"])

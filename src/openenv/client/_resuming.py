@@ -17,7 +17,7 @@ from openenv.errors import (
     ServerError,
     ServerGone,
 )
-from openenv.protocol.v1 import Multiplexer
+from openenv.protocol.v1.connection import Multiplexer
 
 if TYPE_CHECKING:
     import asyncio

@@ -9,8 +9,7 @@ from urllib.parse import urlencode
 
 from openenv.client.internals import ClientInternals, internals
 from openenv.errors import NotSupported, ProtocolError
-from openenv.protocol.messages import MCPReply, Request
-from openenv.protocol.routes import ROUTE_QUERY
+from openenv.protocol.messages import ROUTE_QUERY, MCPReply, Request
 from openenv.tools.types import AGENT_KEY, CREATE
 
 if TYPE_CHECKING:

@@ -34,15 +34,10 @@ from openenv.client.transports.websocket import (
     websocket_url,
 )
 from openenv.errors import ConnectError, ProtocolError, ServerError, SessionLost
-from openenv.protocol.messages import (
-    ObservationReply,
-    RenderReply,
-    Reply,
-    Request,
-    StateReply,
-)
+from openenv.protocol.messages import ObservationReply, RenderReply, Reply, Request, StateReply
 from openenv.protocol.renderings import check_can_render
-from openenv.protocol.v1 import Queued, offered
+from openenv.protocol.v1.codec import offered
+from openenv.protocol.v1.messages import Queued
 from openenv.settings import client_mode, protocol_version
 from openenv.settings import queue_timeout_s as default_queue_s
 from openenv.types import State, StepResult, set_elapsed_time

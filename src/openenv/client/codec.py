@@ -26,7 +26,6 @@ from openenv._internal.models import (
 )
 from openenv.arrays import holds_arrays, number_of
 from openenv.errors import EncodingError, IgnoredArgumentWarning, ProtocolError
-from openenv.protocol.codecs import culprit
 from openenv.protocol.messages import (
     ACTION_TYPES,
     IGNORED_ARGUMENTS,
@@ -34,7 +33,7 @@ from openenv.protocol.messages import (
     OBSERVATION_TYPE,
     TRUNCATED,
 )
-from openenv.protocol.v1 import Plain, plain
+from openenv.protocol.values import WireFields, describe_unwritable, to_wire_value
 from openenv.reward import REWARD_INFO, RewardSpec
 from openenv.types import Observation, State, StepResult, declares_truncated
 
@@ -132,7 +131,9 @@ def action_payload(
         else:
             fields = write(action)
     except (PydanticSerializationError, UnicodeError) as error:
-        why = culprit(action, lambda name: action.model_dump_json(include={name}), error)
+        why = describe_unwritable(
+            action, lambda name: action.model_dump_json(include={name}), error
+        )
         raise EncodingError(why) from error
     if is_model and not fields.get("metadata", True):
         del fields["metadata"]
@@ -200,7 +201,7 @@ def _action_writer(
     if not issubclass(kind, BaseModel):
         return None, _attributes, False, None
     write = _model_writer(kind, binary)
-    quick = kind.__pydantic_serializer__.to_python if write is plain else None
+    quick = kind.__pydantic_serializer__.to_python if write is to_wire_value else None
     return quick, write, True, _named_kinds(cls).get(kind)
 
 
@@ -208,7 +209,7 @@ def _model_writer(kind: type[BaseModel], binary: bool) -> Callable[[Any], dict[s
     options, change = writer_of(kind)
     is_misread = bool(like_fields(kind))
     dump: Callable[..., dict[str, Any]] = (
-        (partial(plain, options=options) if options else plain)
+        (partial(to_wire_value, options=options) if options else to_wire_value)
         if binary
         else partial(kind.model_dump, mode="json", fallback=number_of, **options)
     )
@@ -222,7 +223,7 @@ def _model_writer(kind: type[BaseModel], binary: bool) -> Callable[[Any], dict[s
             fields = change(fields)
         if is_misread:
             _check_reads_as_itself(action, fields)
-        return Plain(fields) if is_marked else fields
+        return WireFields(fields) if is_marked else fields
 
     return write
 

@@ -60,14 +60,18 @@ from openenv.errors import (
     TooLargeError,
     server_error,
 )
-from openenv.protocol.connection import ClientConnection
-from openenv.protocol.messages import ErrorReply, Notice, Reply, Request
-from openenv.protocol.v1 import HEARTBEAT_S, Multiplexer, Queued, codec_named
+from openenv.protocol.messages import ErrorReply, Reply, Request
+from openenv.protocol.v1.codec import codec_named
+from openenv.protocol.v1.connection import Multiplexer
+from openenv.protocol.v1.messages import HEARTBEAT_S, Notice, Queued
 
 if TYPE_CHECKING:
     import asyncio
+
+    from openenv.protocol.v0 import connection as v0
 else:
     asyncio = lazy_module("asyncio")
+    v0 = lazy_module("openenv.protocol.v0.connection")  # which few servers speak
 
 __all__ = [
     "BEGINNINGS",
@@ -456,7 +460,7 @@ class Version0:
     room: int | None = None
 
     def __init__(self) -> None:
-        self._connection = ClientConnection()
+        self._connection = v0.ClientConnection()
 
     def request(self, requests: Sequence[Request]) -> bytes:
         request = requests[0]

@@ -18,7 +18,7 @@ from openenv.client.transports.base import Transport
 from openenv.client.transports.websocket import key_headers
 from openenv.errors import ConnectError, ProviderExited, ServerError
 from openenv.manifest import ManifestError, image_name, package_name, read_manifest
-from openenv.protocol.codecs import NON_FINITE_HEADER
+from openenv.protocol.messages import NON_FINITE_HEADER
 from openenv.providers.base import ContainerProvider, Provider
 from openenv.settings import api_key
 

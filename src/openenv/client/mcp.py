@@ -45,7 +45,7 @@ from openenv.tools.types import (
 from openenv.types import Observation, State, StepResult
 
 if TYPE_CHECKING:
-    from openenv.protocol.v1 import Queued
+    from openenv.protocol.v1.messages import Queued
     from openenv.providers.base import Provider
     from openenv.rewards.credit import Credit
     from openenv.rewards.delayed import TrajectoryScorer

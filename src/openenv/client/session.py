@@ -51,7 +51,7 @@ from openenv.errors import (
     server_error,
 )
 from openenv.protocol.messages import ErrorReply, Reply, Request
-from openenv.protocol.v1 import Queued
+from openenv.protocol.v1.messages import Queued
 
 if TYPE_CHECKING:
     import asyncio

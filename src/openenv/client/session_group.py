@@ -33,7 +33,7 @@ from openenv.errors import (
     server_error,
 )
 from openenv.protocol.messages import ErrorReply, ObservationReply, Request
-from openenv.protocol.v1 import Queued
+from openenv.protocol.v1.messages import Queued
 
 __all__ = ["Answers", "EndpointProvider", "ServerEndpoint", "SessionGroup"]
 

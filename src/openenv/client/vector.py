@@ -37,10 +37,11 @@ from openenv.errors import (
     ProtocolError,
     SessionLost,
 )
-from openenv.protocol.codecs import left_out
 from openenv.protocol.messages import ObservationReply, RenderReply, Request
 from openenv.protocol.renderings import check_can_render
-from openenv.protocol.v1 import Queued, offered
+from openenv.protocol.v1.codec import offered
+from openenv.protocol.v1.messages import Queued
+from openenv.protocol.values import outer_fields
 from openenv.reward import REWARD_INFO
 from openenv.settings import protocol_version
 from openenv.settings import queue_timeout_s as queue_timeout_s_of_settings
@@ -760,7 +761,7 @@ def _has_fields(kind: type) -> bool:
 
 def _fields(observation: BaseModel) -> dict[str, Any]:
     """Return the fields of an observation, without reward, done and truncated."""
-    beside = left_out(type(observation)) if isinstance(observation, Observation) else ()
+    beside = outer_fields(type(observation)) if isinstance(observation, Observation) else ()
     return {name: value for name, value in observation if name not in beside}
 
 

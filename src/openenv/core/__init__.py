@@ -125,7 +125,6 @@ if TYPE_CHECKING:
     from openenv.execution.manager import ConcurrencyConfig as ConcurrencyConfig
     from openenv.execution.manager import ServerCapacityStatus as ServerCapacityStatus
     from openenv.execution.session import SessionInfo as SessionInfo
-    from openenv.protocol.frames import BaseMessage as BaseMessage
     from openenv.protocol.http import GetTaskRangeRequest as GetTaskRangeRequest
     from openenv.protocol.http import GetTaskRequest as GetTaskRequest
     from openenv.protocol.http import HealthResponse as HealthResponse
@@ -138,6 +137,7 @@ if TYPE_CHECKING:
         deserialize_action_with_preprocessing as deserialize_action_with_preprocessing,
     )
     from openenv.protocol.serialization import serialize_observation as serialize_observation
+    from openenv.protocol.v0.messages import BaseMessage as BaseMessage
     from openenv.rewards.llm.anthropic import AnthropicClient as AnthropicClient
     from openenv.rewards.llm.client import LLMClient as LLMClient
     from openenv.rewards.llm.client import LLMResponse as LLMResponse

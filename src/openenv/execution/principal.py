@@ -188,7 +188,7 @@ class Principal:
 class Tenants:
     """The principals for which a gateway speaks, each with separate sessions and limits.
 
-    See `openenv.protocol.routes`.
+    See `openenv.protocol.messages.Tenant`.
     """
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from operator import itemgetter
 
-from openenv.protocol.v1 import HEARTBEAT_S
+from openenv.protocol.v1.messages import HEARTBEAT_S
 
 __all__ = ["FairQueue", "QueuePlace"]
 

@@ -58,7 +58,8 @@ from openenv.execution.tasks import (
 from openenv.execution.threads import contain
 from openenv.protocol.messages import RenderReply, SnapshotReply, StateReply, Transition
 from openenv.protocol.renderings import RENDER, checked_rendering
-from openenv.protocol.v1 import plain, snapshot_bytes
+from openenv.protocol.v1.codec import snapshot_bytes
+from openenv.protocol.values import to_wire_value
 from openenv.protocol.views import MESSAGE_TO_ACTION, RENDER_WEB, WEB_ACTIONS, checked_view
 from openenv.reward import REWARD_INFO, RewardSpec, Score
 from openenv.rewards.delayed import EpisodeScorer, apply_score
@@ -475,7 +476,7 @@ class EnvironmentRunner:
         asked: dict[str, Any] = {}
         if self._shown is not None and self._shown is not self._left:
             shown = {
-                **plain(self._shown.observation),
+                **to_wire_value(self._shown.observation),
                 "reward": self._shown.reward,
                 "done": self._shown.done,
             }
@@ -649,7 +650,7 @@ def _with_kinds(view: dict[str, Any], action_cls: Any) -> dict[str, Any]:
 
     def named(action: Any) -> Any:
         kind = kinds.get(type(action))
-        return action if kind is None else {ACTION_TYPE: kind, **plain(action)}
+        return action if kind is None else {ACTION_TYPE: kind, **to_wire_value(action)}
 
     moves = [{**move, "action": named(move["action"])} for move in view["moves"]]
     return {**view, "moves": moves, "action": named(view["action"])}

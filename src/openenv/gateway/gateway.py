@@ -34,7 +34,7 @@ from openenv.execution.principal import KeyLimits, Keyring, Principal, Role
 from openenv.gateway.servers import NoServer, RouteGone, Server, Servers, Shares
 from openenv.gateway.wire import Wire, splice
 from openenv.protocol.http import SESSION_COOKIE, SESSION_HEADER
-from openenv.protocol.routes import ROUTE_HEADER, ROUTE_QUERY, SPREAD_HEADER, TENANT_HEADER
+from openenv.protocol.messages import ROUTE_HEADER, ROUTE_QUERY, SPREAD_HEADER, TENANT_HEADER
 from openenv.server.auth import described, is_public, keys_in, may_reach, without_keys
 from openenv.server.origins import Pages
 from openenv.tools.types import CREATE

@@ -15,7 +15,8 @@ from openenv.client.transports.websocket import (
     websocket_url,
 )
 from openenv.pool.control import Window
-from openenv.protocol.v1 import Multiplexer, codec_named, offered
+from openenv.protocol.v1.codec import codec_named, offered
+from openenv.protocol.v1.connection import Multiplexer
 from openenv.providers.servers import Server
 
 __all__ = ["Given", "Member", "capacity_of"]

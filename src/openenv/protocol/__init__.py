@@ -3,7 +3,7 @@
 Above: `client` and `execution` send and receive what is written here. Below: the models of the
 contract.
 
-Read first `messages.py` (every frame of both versions), then `codecs.py` and `connection.py`
-(version 0), and `v1.py` (version 1, with the client's end of a connection of many sessions);
-`resend_buffer.py` is what a broken connection is resumed from.
+Read first `messages.py`, which both versions share, then ``v0/`` and ``v1/``, whose files have the
+same roles: ``messages.py`` (the frames), ``codec.py`` (to bytes and back), ``connection.py`` (the
+order of frames, and what a broken connection is resumed from).
 """

@@ -7,23 +7,6 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
-__all__ = [
-    "IN_PROCESS_EXTENSION",
-    "SESSION_COOKIE",
-    "SESSION_HEADER",
-    "GetTaskRangeRequest",
-    "GetTaskRequest",
-    "HealthResponse",
-    "HealthStatus",
-    "ListTasksRequest",
-    "NumTasksRequest",
-    "ResetRequest",
-    "ResetResponse",
-    "SchemaResponse",
-    "StepRequest",
-    "StepResponse",
-]
-
 SESSION_HEADER = "OpenEnv-Session-Id"
 SESSION_COOKIE = "openenv_session_id"
 

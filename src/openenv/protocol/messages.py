@@ -1,72 +1,6 @@
-"""Every frame of the wire protocol, once. Wire names appear here and nowhere else.
+"""Messages of both protocol versions, decoded.
 
-Version 0: a frame is one JSON object in one WebSocket text message.
-
-    client                                      server
-    {"type": "reset", "data": {arguments}}      {"type": "observation", "data": {...}}
-    {"type": "step", "data": {action}}          {"type": "observation", "data": {...}}
-    {"type": "state"}                           {"type": "state", "data": {...}}
-    {"type": "mcp", "data": {JSON-RPC}}         {"type": "mcp", "data": {JSON-RPC}}
-    {"type": "close"}                           (closes with 1000)
-                                                {"type": "error", "data": {message, code, ...}}
-
-Every request but ``close`` is answered by exactly one frame, in order. The ``data`` of an
-observation is ``{"observation": {...}, "reward": r, "done": d}`` and, where it is not empty,
-``"metadata": {...}``.
-
-Version 1 is agreed in the handshake, by the WebSocket subprotocol ``openenv.v1.msgpack`` or
-``openenv.v1.json``. A frame holds one message, or an array of messages for as many steps. One
-connection carries many sessions, each under a number that the client chooses; requests of a
-session are numbered too, and their answers carry both numbers. A session is served in order;
-sessions do not wait for each other.
-
-    client                                      server
-                                                {type: hello, data: {version, connection,
-                                                 resume_token, grace_s, server, ends,
-                                                 max_sessions, max_message_bytes, ...}}
-    {type: open, session: 3,                    {type: queued, session: 3,
-     data: {queue_timeout_s,                     data: {position, length}}
-            max_message_bytes}}                 {type: opened, session: 3, data: {session_id}}
-    {type: reset, session: 3, id: 1,            {type: observation, session: 3, id: 1,
-     data: {arguments}}                          data: {observation, reward, done}}
-    {type: step, session: 3, id: 2,             ...
-     data: {action}, arguments: {...},
-     trace: "00-..."}
-    {type: state, session: 3, id: 3}            {type: state, session: 3, id: 3, data: {...}}
-    {type: mcp, session: 3, id: 4, data: ...}   {type: mcp, session: 3, id: 4, data: ...}
-    {type: snapshot, session: 3, id: 5}         {type: snapshot, session: 3, id: 5,
-                                                 data: {snapshot: bytes}}
-    {type: restore, session: 3, id: 6,          {type: state, session: 3, id: 6, data: {...}}
-     data: {snapshot: bytes}}
-    {type: render, session: 3, id: 7}           {type: render, session: 3, id: 7,
-                                                 data: {text} or {array}
-                                                 or {media_type, bytes}}
-    {type: view, session: 3, id: 8}             {type: view, session: 3, id: 8,
-                                                 data: {html, moves, action}}
-    {type: close, session: 3, id: 9}            {type: closed, session: 3, id: 9}
-                                                {type: error, session: 3, id: 2,
-                                                 data: {message, code, ...}}
-
-While all slots are taken, ``open`` waits, and ``queued`` says where it stands. The ``timeout_s`` of
-a step is its deadline: when it is over, the error ``STEP_TIMEOUT`` comes at once; with
-``is_running: true`` the step goes on, and its own answer comes later, under the same number.
-
-Both sides count the frames of a connection. The first message of a client's frame says by ``ack``
-how many of the server's have come; the server says it by a message of its own, now and then. A
-client whose socket broke opens another, and its first frame there, which does not count, asks to
-go on. Then each sends again what the other lacks; see `openenv.protocol.resend_buffer`.
-
-    {type: resume, data: {connection, token,    {type: resumed, data: {received}}
-     received}}                                  or {type: error, data: ...}
-    {type: ack, ack: 7}                         {type: ack, data: {received: 64}}
-                                                {type: gone, data: {reason}}  nothing to resume
-
-Beside the three, the data of an observation hold ``truncated``, ``metadata``, ``info``,
-``reward_info`` (see `openenv.reward`) and ``ignored_arguments`` where there is anything to say. In
-MessagePack an array is extension type 1 (`openenv.arrays.pack_array`), an integer beyond 64 bits
-extension type 2 (its decimal digits), and bytes are bytes. In JSON an array is ``{"dtype", "shape",
-"data"}`` with base64 data, and bytes are base64. A server that records sessions on request does so
-where the data of ``open`` hold ``"record": true``.
+The frames stand in `openenv.protocol.v0.messages` and `openenv.protocol.v1.messages`.
 
 Where an environment has several action models that take the same fields, the action names its model
 by the field ``openenv_action``. The schema of the action says so, and so do the capabilities of
@@ -83,25 +17,14 @@ import msgspec
 from openenv.arrays import Rendering
 from openenv.errors import ErrorCode
 
-__all__ = [
-    "ACTION_TYPES",
-    "IGNORED_ARGUMENTS",
-    "INFO",
-    "OBSERVATION_TYPE",
-    "TRUNCATED",
-    "ErrorReply",
-    "Hello",
-    "MCPReply",
-    "Notice",
-    "ObservationReply",
-    "RenderReply",
-    "Reply",
-    "Request",
-    "RequestType",
-    "SnapshotReply",
-    "StateReply",
-    "Transition",
-]
+# Headers. A client of version 0 that reads `openenv.protocol.v0.non_finite` sends
+# ``1``. With a handshake a gateway says which of its servers it has chosen, and how many sessions a
+# connection is to have; it is told the former when a connection is resumed, and in the address of
+# an agent. For whom it asks its servers it says by a `Tenant`.
+NON_FINITE_HEADER = "OpenEnv-Non-Finite"
+ROUTE_HEADER, ROUTE_QUERY = "OpenEnv-Route", "openenv_route"
+SPREAD_HEADER = "OpenEnv-Spread"
+TENANT_HEADER = "OpenEnv-Tenant"
 
 # Keys under which version 0 carries, inside ``metadata``, what it has no field for.
 TRUNCATED = "truncated"
@@ -154,34 +77,6 @@ class Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     session: int = 0
     trace: str = ""
     ack: int = 0
-
-
-class Hello(msgspec.Struct):
-    """The first message of a server of version 1; a later version may add fields.
-
-    Attributes:
-        connection: Identifies the connection, to resume it.
-        resume_token: Proves that it is one's own.
-        grace_s: Seconds for which its sessions are kept once it is broken; 0 is not at all.
-        server: Identifies the server's process, as long as it lives.
-        siblings: Other processes serve the same address.
-        ends: The addresses and ports of the client and of the server, as the server sees them.
-            Where the client sees the same, nothing stands between the two.
-        max_sessions: Sessions that it holds.
-        max_message_bytes: Largest message that it takes; None is not known.
-        capabilities: What else it can do.
-    """
-
-    version: int = 1
-    connection: str = ""
-    resume_token: str = ""
-    grace_s: float = 0.0
-    server: str = ""
-    siblings: bool = False
-    ends: list[str] | None = None
-    max_sessions: int | None = None
-    max_message_bytes: int | None = None
-    capabilities: list[str] = []
 
 
 class Transition(msgspec.Struct):
@@ -240,13 +135,6 @@ class MCPReply(msgspec.Struct):
     response: Any
 
 
-class Notice(msgspec.Struct):
-    """A message of version 1 that is no answer to a call, such as opened or queued."""
-
-    kind: str
-    data: dict[str, Any] | None = None
-
-
 class ErrorReply(msgspec.Struct):
     """An error frame: `data` holds message, code and details."""
 
@@ -264,3 +152,42 @@ _FATAL = {
 }
 
 Reply = ObservationReply | StateReply | SnapshotReply | RenderReply | MCPReply | ErrorReply
+
+
+class Tenant(msgspec.Struct, forbid_unknown_fields=True):
+    """Whom a gateway asks for, as JSON in a header of its requests.
+
+    A gateway that has keys sends its servers a key of theirs. They keep the sessions of its tenants
+    apart, and to the limits of each.
+
+    Attributes:
+        name: How messages and logs call them.
+        role: What they may do.
+        session: Of an agent, its session.
+        max_sessions: Sessions that they may have open at once; None is no limit.
+        requests_per_s: Requests a second.
+        bytes_per_s: Bytes a second.
+    """
+
+    name: str
+    role: str
+    session: str | None = None
+    max_sessions: int | None = None
+    requests_per_s: float | None = None
+    bytes_per_s: float | None = None
+
+    def to_header(self) -> str:
+        """Write the route as JSON, in ASCII."""
+        import json  # which a client need not load
+
+        fields = msgspec.structs.asdict(self)
+        return json.dumps({name: value for name, value in fields.items() if value is not None})
+
+    @classmethod
+    def of_header(cls, value: bytes) -> Tenant:
+        """Read what `to_header` has written.
+
+        Raises:
+            ValueError: It is nothing such.
+        """
+        return msgspec.json.decode(value, type=cls)

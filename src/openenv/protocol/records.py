@@ -14,12 +14,9 @@ from pydantic_core import PydanticSerializationError
 
 from openenv._internal.incidents import error_data
 from openenv.arrays import as_base64, holds_arrays
-from openenv.protocol.codecs import left_out
 from openenv.protocol.messages import TRUNCATED, Transition
-from openenv.protocol.v1 import plain
+from openenv.protocol.values import outer_fields, to_wire_value
 from openenv.types import is_observation
-
-__all__ = ["StepOutcome", "digest", "error_text", "json_text", "json_value", "transition_text"]
 
 _writer = msgspec.json.Encoder(enc_hook=as_base64)
 _digester = msgspec.json.Encoder(enc_hook=as_base64, order="deterministic")
@@ -44,12 +41,12 @@ def json_text(value: Any, exclude: set[str] | None = None) -> bytes:
             return text
         except (PydanticSerializationError, UnicodeEncodeError):
             pass  # it may hold arrays all the same
-    return _writer.encode(plain(value, exclude))
+    return _writer.encode(to_wire_value(value, exclude))
 
 
 def json_value(value: Any) -> Any:
     """Return a value as JSON would give it back."""
-    return msgspec.json.decode(_writer.encode(plain(value)))
+    return msgspec.json.decode(_writer.encode(to_wire_value(value)))
 
 
 def transition_text(transition: Transition) -> bytes:
@@ -57,7 +54,7 @@ def transition_text(transition: Transition) -> bytes:
     observation, cls = transition.observation, type(transition.observation)
     ended, truncated = transition.done, transition.truncated
     return b'"observation":%b,"reward":%b,"terminated":%b,"truncated":%b,"info":%b,%b%b%b' % (
-        json_text(observation, left_out(cls) if is_observation(cls) else None),
+        json_text(observation, outer_fields(cls) if is_observation(cls) else None),
         json_text(transition.reward),
         b"true" if ended and not truncated else b"false",
         b"true" if truncated else b"false",

@@ -14,8 +14,6 @@ from typing import Any
 from openenv.arrays import Picture, Rendering, from_base64, is_pixels, write_png
 from openenv.errors import EncodingError, InvalidReturnError, NotSupported, ProtocolError
 
-__all__ = ["RENDER", "as_data", "as_file", "check_can_render", "checked_rendering", "from_data"]
-
 RENDER = "render"  # the method of an environment, the request, and what a server's hello says of it
 
 SVG_BEGINNINGS = ("<svg", "<?xml")

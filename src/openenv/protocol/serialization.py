@@ -13,16 +13,10 @@ from typing import Any
 
 from openenv._internal.json import read_json
 from openenv._internal.models import reader_of
-from openenv.protocol.codecs import left_out
 from openenv.protocol.messages import TRUNCATED
+from openenv.protocol.values import outer_fields
 from openenv.tools.types import select_action_model
 from openenv.types import Action, Observation
-
-__all__ = [
-    "deserialize_action",
-    "deserialize_action_with_preprocessing",
-    "serialize_observation",
-]
 
 
 def deserialize_action(data: Mapping[str, Any], action_cls: type[Action]) -> Action:
@@ -80,7 +74,7 @@ def serialize_observation(observation: Observation) -> dict[str, Any]:
     The values stay what they are in Python. A truncation travels in ``metadata``, as it does
     over the wire.
     """
-    fields = observation.model_dump(exclude=left_out(type(observation)))
+    fields = observation.model_dump(exclude=outer_fields(type(observation)))
     metadata = dict(observation.metadata)
     if observation.truncated:
         metadata[TRUNCATED] = True

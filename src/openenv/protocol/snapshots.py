@@ -18,19 +18,7 @@ import msgspec
 from openenv.errors import ErrorCode, InvalidSnapshot, NotSupported, ServerError
 from openenv.protocol.messages import Request
 from openenv.protocol.records import StepOutcome, digest
-from openenv.protocol.v1 import MsgpackCodec, codec_named
-
-__all__ = [
-    "JOURNAL",
-    "MAX_STEPS",
-    "NATIVE",
-    "JournalEntry",
-    "Journal",
-    "frame_of",
-    "read_journal",
-    "unwrap",
-    "wrap",
-]
+from openenv.protocol.v1.codec import MsgpackCodec, codec_named
 
 MAGIC, FORMAT_VERSION = b"\x89OpenEnv", 1
 NATIVE, JOURNAL = b"S", b"J"

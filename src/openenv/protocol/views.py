@@ -19,8 +19,6 @@ from pydantic import BaseModel
 
 from openenv.errors import InvalidReturnError
 
-__all__ = ["MESSAGE_TO_ACTION", "RENDER_WEB", "WEB_ACTIONS", "checked_view"]
-
 RENDER_WEB, WEB_ACTIONS, MESSAGE_TO_ACTION = "render_web", "web_actions", "message_to_action"
 
 

@@ -34,7 +34,7 @@ from openenv.errors import (
     PermissionRefused,
     SessionLost,
 )
-from openenv.protocol.v1 import Queued
+from openenv.protocol.v1.messages import Queued
 from openenv.reward import RewardSpec
 from openenv.rewards.credit import Credit, TokenCredit, resolve_credit
 from openenv.rewards.delayed import TrajectoryScorer

@@ -34,7 +34,7 @@ from openenv.errors import (
     SessionLost,
 )
 from openenv.execution.spec import class_made_by
-from openenv.protocol.v1 import Queued
+from openenv.protocol.v1.messages import Queued
 from openenv.reward import RewardSpec
 from openenv.rollouts.episodes import EpisodeConfig, play
 from openenv.rollouts.interfaces import (

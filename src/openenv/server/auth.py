@@ -20,7 +20,7 @@ from openenv._internal.net.peers import is_loopback
 from openenv.errors import NotAuthenticatedError, NotPermittedError, OpenEnvError
 from openenv.execution.manager import SessionManager
 from openenv.execution.principal import PRINCIPAL, KeyLimits, Keyring, Principal, Role, Tenants
-from openenv.protocol.routes import TENANT_HEADER, Tenant
+from openenv.protocol.messages import TENANT_HEADER, Tenant
 from openenv.server.refusals import refuse
 
 __all__ = [

@@ -34,7 +34,6 @@ from openenv.errors import (
 from openenv.execution.manager import SessionManager
 from openenv.execution.principal import Principal, principal_of
 from openenv.execution.session import Command, GetState, Render, Reset, Session, Step
-from openenv.protocol.codecs import observation_payload, state_payload
 from openenv.protocol.http import (
     SESSION_COOKIE,
     SESSION_HEADER,
@@ -45,6 +44,7 @@ from openenv.protocol.http import (
 )
 from openenv.protocol.messages import RenderReply, StateReply, Transition
 from openenv.protocol.renderings import as_file
+from openenv.protocol.v0.codec import observation_payload, state_payload
 from openenv.server.refusals import error_response
 
 __all__ = ["control_routes"]

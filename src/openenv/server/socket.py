@@ -43,7 +43,7 @@ from openenv._internal.net.peers import notice_dead_peer
 from openenv.execution.connections.channel import SERVICE_RESTART
 from openenv.execution.limits import Limits
 from openenv.execution.slow_readers import SlowReaderGuard
-from openenv.protocol.v1 import is_binary
+from openenv.protocol.v1.codec import is_binary
 from openenv.server.websocket import SOCKET_EXTENSION, AnyConnection, ServeChannel
 from openenv.settings import compresses
 

@@ -28,9 +28,9 @@ from openenv.execution.limits import Limits
 from openenv.execution.manager import SessionManager
 from openenv.execution.principal import principal_of
 from openenv.execution.slow_readers import SlowReaderGuard
-from openenv.protocol.codecs import NON_FINITE_HEADER
 from openenv.protocol.http import IN_PROCESS_EXTENSION
-from openenv.protocol.v1 import SUBPROTOCOLS, codec_named, is_binary
+from openenv.protocol.messages import NON_FINITE_HEADER
+from openenv.protocol.v1.codec import SUBPROTOCOLS, codec_named, is_binary
 from openenv.server.auth import warn_if_open
 from openenv.settings import hide_keys
 

@@ -38,9 +38,9 @@ from openenv.execution.session import (
     TakeSnapshot,
 )
 from openenv.execution.spec import EnvironmentSpec
-from openenv.protocol.codecs import observation_payload
 from openenv.protocol.messages import RenderReply, Transition
 from openenv.protocol.renderings import as_file
+from openenv.protocol.v0.codec import observation_payload
 from openenv.reward import RewardSpec, adds_up
 from openenv.server.workers import spec_source
 from openenv.testing.actions import minimal_action

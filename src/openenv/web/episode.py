@@ -28,9 +28,9 @@ from openenv.errors import SessionClosedError
 from openenv.execution.manager import SessionManager
 from openenv.execution.session import GetState, GetView, Reset, Session, SessionPhase, Step
 from openenv.execution.spec import EnvironmentSpec
-from openenv.protocol.codecs import observation_payload
 from openenv.protocol.messages import StateReply
-from openenv.protocol.v1 import plain
+from openenv.protocol.v0.codec import observation_payload
+from openenv.protocol.values import to_wire_value
 from openenv.types import EnvironmentMetadata
 from openenv.web.about import load_environment_metadata
 
@@ -246,7 +246,7 @@ class WebInterfaceManager:
     async def _message(self, message: Any) -> dict[str, Any]:
         async with self._request_lock():
             session = await self._open_session(for_reset=False)
-            view = await session.handle(GetView(message), encode=plain)
+            view = await session.handle(GetView(message), encode=to_wire_value)
             return await self._run_step(session, view["action"])
 
     async def _run_step(self, session: Session, action: dict[str, Any]) -> dict[str, Any]:
@@ -338,4 +338,4 @@ class WebInterfaceManager:
 
 
 def _plain_state(reply: StateReply) -> Any:
-    return plain(reply.state)
+    return to_wire_value(reply.state)

@@ -14,7 +14,7 @@ from openenv._internal.fragments import Fragments
 from openenv._internal.net.peers import ends, notice_dead_peer
 from openenv.client import background
 from openenv.client.transports.base import FrameQueue, Receiver, TransportClosed
-from openenv.protocol.v1 import is_binary
+from openenv.protocol.v1.codec import is_binary
 
 if TYPE_CHECKING:
     from openenv.client.transports.websocket import WebSocketOptions

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from openenv.client.transports.base import InProcessTransport, TransportClosed, refused
 from openenv.errors import ConnectError
 from openenv.protocol.http import IN_PROCESS_EXTENSION
-from openenv.protocol.v1 import is_binary
+from openenv.protocol.v1.codec import is_binary
 
 __all__ = ["ASGIApp", "ASGITransport", "request"]
 

@@ -10,7 +10,7 @@ from openenv.client.transports.base import InProcessTransport, TransportClosed
 from openenv.execution.connections.v0.connection import ServedConnectionV0
 from openenv.execution.connections.v1.connection import ServedConnectionV1
 from openenv.execution.manager import SessionManager
-from openenv.protocol.v1 import codec_named, is_binary
+from openenv.protocol.v1.codec import codec_named, is_binary
 
 __all__ = ["MemoryTransport"]
 

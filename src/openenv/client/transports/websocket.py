@@ -19,8 +19,7 @@ from openenv._internal.net.proxies import OutgoingProxy, proxy_for
 from openenv._internal.timing import within
 from openenv.client.transports.base import Receiver, TransportClosed, refused
 from openenv.errors import ConnectError
-from openenv.protocol.codecs import NON_FINITE_HEADER
-from openenv.protocol.routes import ROUTE_HEADER, SPREAD_HEADER
+from openenv.protocol.messages import NON_FINITE_HEADER, ROUTE_HEADER, SPREAD_HEADER
 
 if TYPE_CHECKING:
     import asyncio

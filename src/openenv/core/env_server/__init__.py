@@ -94,7 +94,6 @@ if TYPE_CHECKING:
     from openenv.execution.manager import ConcurrencyConfig as ConcurrencyConfig
     from openenv.execution.manager import ServerCapacityStatus as ServerCapacityStatus
     from openenv.execution.session import SessionInfo as SessionInfo
-    from openenv.protocol.frames import BaseMessage as BaseMessage
     from openenv.protocol.http import GetTaskRangeRequest as GetTaskRangeRequest
     from openenv.protocol.http import GetTaskRequest as GetTaskRequest
     from openenv.protocol.http import HealthResponse as HealthResponse
@@ -107,6 +106,7 @@ if TYPE_CHECKING:
         deserialize_action_with_preprocessing as deserialize_action_with_preprocessing,
     )
     from openenv.protocol.serialization import serialize_observation as serialize_observation
+    from openenv.protocol.v0.messages import BaseMessage as BaseMessage
     from openenv.server.app import HTTPEnvServer as HTTPEnvServer
     from openenv.server.app import create_app as create_app
     from openenv.server.app import create_fastapi_app as create_fastapi_app

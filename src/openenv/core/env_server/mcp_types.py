@@ -1,8 +1,8 @@
 """The old path `openenv.core.env_server.mcp_types`; written by scripts/mirrors.py."""
 
-from openenv.protocol.frames import BaseMessage as BaseMessage
-from openenv.protocol.frames import MCPMessage as WSMCPMessage
-from openenv.protocol.frames import MCPResponse as WSMCPResponse
+from openenv.protocol.v0.messages import BaseMessage as BaseMessage
+from openenv.protocol.v0.messages import MCPMessage as WSMCPMessage
+from openenv.protocol.v0.messages import MCPResponse as WSMCPResponse
 from openenv.tools.types import CallToolAction as CallToolAction
 from openenv.tools.types import CallToolObservation as CallToolObservation
 from openenv.tools.types import JsonRpcError as JsonRpcError

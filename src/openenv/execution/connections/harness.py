@@ -28,8 +28,8 @@ from openenv.execution.connections.channel import NORMAL_CLOSURE
 from openenv.execution.connections.v0.connection import ServedConnectionV0
 from openenv.execution.session import QueuedCall, Session
 from openenv.execution.spec import HARNESS_NAME, HARNESS_TURN, EnvironmentSpec
-from openenv.protocol.codecs import parse_json
 from openenv.protocol.messages import Transition
+from openenv.protocol.v0.codec import parse_json
 
 __all__ = ["HarnessConnection", "may_be_harness"]
 

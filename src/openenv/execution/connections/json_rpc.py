@@ -32,8 +32,8 @@ from openenv.execution.principal import Principal, Role
 from openenv.execution.session import Session
 from openenv.execution.spec import EnvironmentSpec
 from openenv.execution.tools import Doors, Reply, doors_of, read_call, read_list, to_call, to_list
-from openenv.protocol.codecs import parse_json
 from openenv.protocol.messages import MCPReply
+from openenv.protocol.v0.codec import parse_json
 from openenv.tools.types import AGENT_KEY, CLOSE, CREATE, NO_TOOLS, JsonRpcRequest, JsonRpcResponse
 from openenv.tools.types import JsonRpcErrorCode as Code
 

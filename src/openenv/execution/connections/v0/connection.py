@@ -34,9 +34,9 @@ from openenv.execution.connections.json_rpc import (
 from openenv.execution.manager import SessionManager
 from openenv.execution.principal import Principal
 from openenv.execution.session import QueuedCall, Session
-from openenv.protocol.codecs import JSONCodec
-from openenv.protocol.connection import ServerConnection
-from openenv.protocol.messages import MCPReply, Request
+from openenv.protocol.messages import MCPReply
+from openenv.protocol.v0.codec import JSONCodec
+from openenv.protocol.v0.connection import ServerConnection
 from openenv.tools.types import JsonRpcResponse
 
 __all__ = ["JsonRpcConnection", "ServedConnectionV0"]
@@ -57,9 +57,9 @@ class RequestCallV0(QueuedCall, kw_only=True):
         if connection._is_over:
             return
         if error is not None:
-            connection._fail(None, error)
+            connection._fail(error)
         elif (size := len(result)) > connection._largest:
-            connection._fail(None, too_large("answer", size, connection._largest, ""))
+            connection._fail(too_large("answer", size, connection._largest, ""))
         else:
             counters = connection._counters
             counters.frames_out += 1
@@ -278,7 +278,7 @@ class ServedConnectionV0(ServedConnection):
         except ProtocolError:
             raise
         except OpenEnvError as error:
-            self._fail(None, error)
+            self._fail(error)
             if not isinstance(error, RateLimitError):
                 self._count_refused()
             return
@@ -296,7 +296,7 @@ class ServedConnectionV0(ServedConnection):
         elif request.type == "mcp":
             self._serve_json_rpc(request.data, self._protocol.encode)
         elif request.type in COMMANDS:
-            self._fail(request, closed_in_production(request.type))
+            self._fail(closed_in_production(request.type))
         else:
             self._is_over = True
             self._manager.keep(asyncio.ensure_future(self._part()))
@@ -333,9 +333,9 @@ class ServedConnectionV0(ServedConnection):
         response = json_rpc_error(error, command.respond.id, debug=self._manager.debug)
         return encode(MCPReply(response))  # type: ignore[no-any-return]
 
-    def _fail(self, request: Request | None, error: BaseException) -> None:
+    def _fail(self, error: BaseException) -> None:
         self._counters.failed(error)
-        self._send(self._protocol.error(request, error))
+        self._send(self._protocol.codec.encode_error(error))
 
     def _send(self, frame: bytes) -> None:
         counters = self._counters

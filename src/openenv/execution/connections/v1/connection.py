@@ -69,8 +69,8 @@ from openenv.execution.principal import Principal
 from openenv.execution.session import QueuedCall, Session
 from openenv.execution.slow_readers import SlowReaderGuard
 from openenv.protocol.messages import ACTION_TYPES, MCPReply, Request
-from openenv.protocol.resend_buffer import OVERHEAD_BYTES, ResendBuffer
-from openenv.protocol.v1 import Codec
+from openenv.protocol.v1.codec import Codec
+from openenv.protocol.v1.connection import OVERHEAD_BYTES, ResendBuffer
 from openenv.tools.types import JsonRpcResponse
 
 __all__ = ["ServedConnectionV1"]

@@ -1,6 +1,18 @@
-"""The frames of the wire protocol, as models: what a server validates, and the names of old.
+"""The messages of protocol version 0, as the models by which a server validates.
 
-A client sends what it has built itself, and need not load these.
+A frame is one JSON object in one WebSocket text message.
+
+    client                                      server
+    {"type": "reset", "data": {arguments}}      {"type": "observation", "data": {...}}
+    {"type": "step", "data": {action}}          {"type": "observation", "data": {...}}
+    {"type": "state"}                           {"type": "state", "data": {...}}
+    {"type": "mcp", "data": {JSON-RPC}}         {"type": "mcp", "data": {JSON-RPC}}
+    {"type": "close"}                           (closes with 1000)
+                                                {"type": "error", "data": {message, code, ...}}
+
+Every request but ``close`` is answered by exactly one frame, in order. The ``data`` of an
+observation is ``{"observation": {...}, "reward": r, "done": d}`` and, where it is not empty,
+``"metadata": {...}``.
 """
 
 from __future__ import annotations
@@ -8,21 +20,6 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
-
-__all__ = [
-    "REQUESTS",
-    "BaseMessage",
-    "CloseMessage",
-    "ErrorResponse",
-    "IncomingMessage",
-    "MCPMessage",
-    "MCPResponse",
-    "ObservationResponse",
-    "ResetMessage",
-    "StateMessage",
-    "StateResponse",
-    "StepMessage",
-]
 
 
 class BaseMessage(BaseModel):

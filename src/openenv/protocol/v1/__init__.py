@@ -1,0 +1,1 @@
+"""Protocol version 1: many sessions on a connection that may break."""

@@ -1,0 +1,367 @@
+"""A connection of protocol version 1: what either end keeps, and the client's end."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from openenv.errors import (
+    InvalidMessageError,
+    OpenEnvError,
+    ProtocolError,
+    TooLargeError,
+    server_error,
+)
+from openenv.protocol.messages import (
+    IGNORED_ARGUMENTS,
+    INFO,
+    TRUNCATED,
+    ErrorReply,
+    MCPReply,
+    ObservationReply,
+    RenderReply,
+    Reply,
+    Request,
+    SnapshotReply,
+    StateReply,
+)
+from openenv.protocol.renderings import from_data
+from openenv.protocol.v1.codec import Codec, snapshot_bytes
+from openenv.protocol.v1.messages import ANSWERS, Hello, Notice, ServerMessage
+from openenv.reward import REWARD_INFO
+
+# An answer of this size is acknowledged at once, not with the next request, so that the server need
+# not keep it while the policy thinks.
+LARGE_BYTES = 2**16
+OVERHEAD_BYTES = 48  # of an object that holds a frame
+
+
+class ResendBuffer:
+    """The frames that a side of a connection keeps until the other side acknowledges them.
+
+    Both sides count the frames they send and receive, and keep a copy of what they sent until the
+    other side says how many it has. After a broken socket each says so, and the other sends the
+    rest again: no frame is lost and none comes twice. (So does XMPP: XEP-0198, Stream Management.)
+
+    Attributes:
+        acknowledged: Frames that the other side has, as far as it has said.
+        received: Frames that have come from the other side.
+        kept_bytes: Memory of the frames that the other side may not have, roughly.
+    """
+
+    __slots__ = ("_kept", "acknowledged", "kept_bytes", "received")
+
+    def __init__(self) -> None:
+        self.received = 0
+        self.acknowledged = 0
+        self.kept_bytes = 0
+        self._kept: list[bytes] = []  # mostly of one: a deque takes 600 bytes
+
+    def keep(self, frame: bytes) -> None:
+        """Note a frame that is sent now."""
+        self._kept.append(frame)
+        self.kept_bytes += len(frame) + OVERHEAD_BYTES
+
+    def acknowledge(self, count: int) -> None:
+        """Note that the other side has received `count` frames, all in all.
+
+        Raises:
+            ProtocolError: It cannot have.
+        """
+        kept, fresh = self._kept, count - self.acknowledged
+        if fresh == len(kept):  # as nearly always
+            self.acknowledged = count
+            self.kept_bytes = 0
+            kept.clear()
+        elif fresh > len(kept):
+            raise ProtocolError(
+                f"{count} frames are said to have come, of {self.acknowledged + len(kept)} sent"
+            )
+        elif fresh > 0:
+            self.acknowledged = count
+            self.kept_bytes -= sum(map(len, kept[:fresh])) + fresh * OVERHEAD_BYTES
+            del kept[:fresh]
+
+    def forget(self) -> None:
+        """Forget all frames that were sent: the other side will never ask for them."""
+        self.acknowledged += len(self._kept)
+        self._kept.clear()
+        self.kept_bytes = 0
+
+    def missing(self, count: int) -> list[bytes]:
+        """The frames that the other side lacks, which has received `count`.
+
+        Raises:
+            ProtocolError: Frames are asked for that it has said to have.
+        """
+        if count < self.acknowledged:
+            raise ProtocolError(f"frames after {count} are asked for again; they are gone")
+        self.acknowledge(count)
+        return list(self._kept)
+
+
+class Multiplexer:
+    """The client's end of a connection of many sessions: numbers for sessions and requests.
+
+    Sessions are opened by their first request: nobody waits for that. It outlives its socket: what
+    was sent and has not come is sent again on the next one.
+
+    Args:
+        codec: Reads and writes.
+        hello: The server's first frame.
+        opening: What each ``open`` says.
+        ends: The addresses and ports of this end and of the server's, as they are seen here.
+
+    Attributes:
+        hello: What the server has said of itself.
+        is_direct: Nothing stands between the two, such as a proxy.
+        is_owing: Something large has come that should be acknowledged at once.
+        route: Which server of a gateway's the connection goes to; None without one.
+        gone: Why the server keeps nothing to be resumed any more.
+
+    Raises:
+        ProtocolError: The first frame is no hello.
+    """
+
+    version = 1
+
+    def __init__(
+        self,
+        codec: Codec,
+        hello: str | bytes | bytearray,
+        opening: dict[str, Any] | None = None,
+        ends: list[str] | None = None,
+    ) -> None:
+        self.codec = codec
+        self.hello = _hello(codec.decode_answers(hello))
+        self.is_direct = ends is not None and ends == self.hello.ends
+        self.is_owing = False
+        self.route: str | None = None
+        self.gone: str | None = None
+        self._opening = opening or {}
+        self._ledger = ResendBuffer()
+        self._ledger.received = 1
+        self._last: dict[int, int] = {}
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """The server's capabilities, from the hello."""
+        return frozenset(self.hello.capabilities)
+
+    @property
+    def room(self) -> int | None:
+        """The number of sessions that the server holds; None if unknown."""
+        is_one_of_several = self.hello.siblings or self.route is not None
+        return None if is_one_of_several else self.hello.max_sessions
+
+    def request(self, requests: Sequence[Request]) -> bytes:
+        """Number requests and write a frame of all, which is sent now.
+
+        The opening of a session whose first request is among them is written before it.
+
+        Raises:
+            EncodingError: A value in a request cannot be carried.
+            TooLargeError: The server takes nothing as large.
+        """
+        frame = self.write(requests)
+        for request in requests:
+            self._last[request.session] = request.id
+        self._ledger.keep(frame)
+        return frame
+
+    def write(self, requests: Sequence[Request]) -> bytes:
+        """Do as `request`, without taking the frame for sent: `note_sent` follows if it is."""
+        last, opening = self._last, False
+        for request in requests:
+            number = last.get(request.session)
+            if number is None:
+                opening, number = True, 0
+            request.id = number + 1
+        messages = requests
+        if opening:
+            messages = []
+            for request in requests:
+                if request.session not in last:
+                    messages.append(Request("open", self._opening, session=request.session))
+                messages.append(request)
+        messages[0].ack = self._ledger.received
+        self.is_owing = False
+        frame = self.codec.encode_requests(messages)
+        limit = self.hello.max_message_bytes
+        if limit is not None and len(frame) > limit:
+            cure = "raise OPENENV_MAX_MESSAGE_BYTES of the server, or send less at a time"
+            raise TooLargeError(f"frame of {len(requests)} requests", len(frame), limit, cure)
+        return frame
+
+    def note_sent(self, requests: Sequence[Request], frame: bytes) -> None:
+        """Note that a frame, which `write` has written, is sent now."""
+        for request in requests:
+            self._last[request.session] = request.id
+        self._ledger.keep(frame)
+
+    def content(self, request: Request) -> bytes | None:
+        """Write the content of a request, without what differs from time to time.
+
+        Returns:
+            The same as `sent_content` of an equal request; None if it cannot be read back.
+
+        Raises:
+            EncodingError: A value in the request cannot be carried.
+        """
+        alone = _without_circumstances(request)
+        return self.sent_content(self.codec.encode_requests([alone]), alone)
+
+    def sent_content(self, frame: bytes, request: Request) -> bytes | None:
+        """Read the content of a request from the frame of the request, as `content` writes.
+
+        The frame is read, and not the request: the caller may have changed since what the request
+        was made of, such as an array that is used for each action.
+        """
+        try:
+            found = self.codec.decode_requests(frame if self.codec.is_binary else frame.decode())
+        except OpenEnvError:  # the server will say why
+            return None
+        for one in found:
+            is_it = one.session == request.session and one.id == request.id
+            if is_it and one.type != "open":
+                return self.codec.encode_requests([_without_circumstances(one)])
+        return None
+
+    def acknowledgement(self) -> bytes:
+        """Write a frame that only says what has come."""
+        self.is_owing = False
+        frame = self.codec.encode_requests([Request("ack", ack=self._ledger.received)])
+        self._ledger.keep(frame)
+        return frame
+
+    def knows(self, session: int) -> bool:
+        """The session has been opened, or is about to be."""
+        return session in self._last
+
+    def forget(self, session: int) -> None:
+        """Note that a session is closed, or could not be opened; the number is free again."""
+        self._last.pop(session, None)
+
+    def receive(
+        self, frame: str | bytes | bytearray
+    ) -> list[tuple[int | None, int | None, Reply | Notice]]:
+        """Read a frame: the session, the number of the request and the answer of each message."""
+        self._ledger.received += 1
+        if len(frame) >= LARGE_BYTES:
+            self.is_owing = True
+        messages: list[tuple[int | None, int | None, Reply | Notice]] = []
+        for answer in self.codec.decode_answers(frame):
+            data = answer.data
+            if answer.type == "observation" and type(data) is dict and data.keys() <= _PLAIN_FIELDS:
+                messages.append((answer.session, answer.id, ObservationReply(data)))
+            else:
+                messages.append(_read(answer))
+        return messages
+
+    def heed(self, notice: Notice) -> None:
+        """Take a message into account that concerns the connection itself."""
+        if notice.kind == "ack":
+            self._ledger.acknowledge(_count(notice.data))
+        elif notice.kind == "gone":
+            self.gone = str((notice.data or {}).get("reason", "the server keeps nothing"))
+
+    # ------------------------------------------------------------------ on another socket
+
+    @property
+    def is_resumable(self) -> bool:
+        """True if the server keeps the sessions for a while when the socket breaks."""
+        return self.gone is None and self.hello.grace_s > 0
+
+    def resume(self, hello: str | bytes | bytearray) -> bytes | None:
+        """Write the frame that asks to go on, for a server that said `hello` on another socket;
+        None where that is another process, which knows nothing of it.
+        """
+        if _hello(self.codec.decode_answers(hello)).server != self.hello.server:
+            return None
+        data = {
+            "connection": self.hello.connection,
+            "token": self.hello.resume_token,
+            "received": self._ledger.received,
+        }
+        return self.codec.encode_requests([Request("resume", data)])
+
+    def resumed(self, frame: str | bytes | bytearray) -> list[bytes]:
+        """Read the answer to that; gives the frames that have to be sent again.
+
+        Raises:
+            ServerError: The server refuses.
+            ProtocolError: It is no such answer.
+        """
+        answers = self.codec.decode_answers(frame)
+        if not answers:
+            raise ProtocolError("The server answered resume with an empty frame")
+        answer = answers[0]
+        if answer.type == "error" and type(answer.data) is dict:
+            raise server_error(answer.data)
+        if answer.type != "resumed":
+            raise ProtocolError(f"The server answered resume with {answer.type}")
+        return self._ledger.missing(_count(answer.data))
+
+
+def _without_circumstances(request: Request) -> Request:
+    """Return a request without number, session, trace and time limit."""
+    kept = {name: value for name, value in request.arguments.items() if name != "timeout_s"}
+    return Request(request.type, request.data, kept)
+
+
+def _hello(answers: list[ServerMessage]) -> Hello:
+    if len(answers) == 1 and answers[0].type == "hello":
+        with contextlib.suppress(msgspec.ValidationError):
+            return msgspec.convert(answers[0].data, Hello)
+    raise ProtocolError("The server's first frame is no hello")
+
+
+def _count(data: Any) -> int:
+    received = data.get("received") if type(data) is dict else None
+    if type(received) is not int:
+        raise ProtocolError(f"The server said received: {received!r}; expected a number")
+    return received
+
+
+def _snapshot_reply(data: dict[str, Any]) -> SnapshotReply:
+    try:
+        return SnapshotReply(snapshot_bytes(data))
+    except InvalidMessageError:
+        raise ProtocolError("The server sent a snapshot without bytes") from None
+
+
+_READ: dict[str, Any] = {kind: partial(Notice, kind) for kind in ANSWERS} | {
+    "observation": ObservationReply,
+    "state": StateReply,
+    "snapshot": _snapshot_reply,
+    "render": lambda data: RenderReply(from_data(data)),
+    "mcp": MCPReply,
+    "error": ErrorReply,
+}
+_WITHOUT_DATA = frozenset({"state", "closed"})
+_PLAIN_FIELDS = frozenset({"observation", "reward", "done", "metadata"})
+_EXTRAS = (TRUNCATED, INFO, REWARD_INFO, IGNORED_ARGUMENTS)
+
+
+def _read(answer: ServerMessage) -> tuple[int | None, int | None, Reply | Notice]:
+    try:
+        make = _READ[answer.type]
+    except KeyError:
+        raise ProtocolError(f"The server sent a message of no known type: {answer.type}") from None
+    data = answer.data
+    if answer.type == "error" and answer.session is None:  # it could not tell whose it was
+        raise ProtocolError(f"The server could not read a frame: {data}")
+    if type(data) is not dict:
+        if answer.type not in _WITHOUT_DATA:
+            raise ProtocolError(f"The server sent {answer.type} without data")
+    elif make is ObservationReply and not data.keys() <= _PLAIN_FIELDS:
+        # Clients' hooks know the payload of version 0, whose metadata hold all the rest.
+        metadata = {**(data.get("metadata") or {})}
+        metadata |= {name: data[name] for name in _EXTRAS if name in data}
+        data = {name: value for name, value in data.items() if name not in _EXTRAS}
+        data["metadata"] = metadata
+    return answer.session, answer.id, make(data)

@@ -1,0 +1,96 @@
+"""Looking through MessagePack before it is decoded: the keys of its maps are texts.
+
+An array that is a key becomes a tuple, and everybody can make tuples of one hash: a map of n such
+keys takes a time that grows by n squared, in which the event loop serves nobody. (The hashes of
+texts are secret, and of numbers few have the same.)
+
+The format is that of https://github.com/msgpack/msgpack/blob/master/spec.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+
+MAX_DEPTH = 1000
+
+# Values of a fixed size, which fill most arrays: how many bytes each takes, by its first one; and
+# what finds as many of one size as follow each other.
+_FIXED = {
+    **dict.fromkeys([*range(0x80), 0xC0, 0xC2, 0xC3, *range(0xE0, 0x100)], 1),
+    **dict.fromkeys([0xCC, 0xD0], 2),
+    **dict.fromkeys([0xCD, 0xD1], 3),
+    **dict.fromkeys([0xCA, 0xCE, 0xD2], 5),
+    **dict.fromkeys([0xCB, 0xCF, 0xD3], 9),
+}
+_RUNS = {
+    1: re.compile(rb"[\x00-\x7f\xc0\xc2\xc3\xe0-\xff]*"),
+    2: re.compile(rb"(?:[\xcc\xd0].)*", re.DOTALL),
+    3: re.compile(rb"(?:[\xcd\xd1].{2})*", re.DOTALL),
+    5: re.compile(rb"(?:[\xca\xce\xd2].{4})*", re.DOTALL),
+    9: re.compile(rb"(?:[\xcb\xcf\xd3].{8})*", re.DOTALL),
+}
+# How many bytes tell the length of a text, of bytes, an extension, an array or a map; by its first.
+_TEXTS = {0xD9: 1, 0xDA: 2, 0xDB: 4}
+_BYTES = {0xC4: 1, 0xC5: 2, 0xC6: 4}
+_EXTENSIONS = {0xC7: 1, 0xC8: 2, 0xC9: 4}
+_FIXED_EXTENSIONS = {0xD4: 3, 0xD5: 4, 0xD6: 6, 0xD7: 10, 0xD8: 18}
+_ARRAYS, _MAPS = {0xDC: 2, 0xDD: 4}, {0xDE: 2, 0xDF: 4}
+
+
+def check_keys(frame: bytes | bytearray) -> None:
+    """Refuse a frame of maps whose keys are no texts, or that is nested too deep.
+
+    A frame that is damaged is left to its decoder.
+
+    Raises:
+        ValueError: A key is no text.
+        RecursionError: Containers are in each other, more than 1000 of them.
+    """
+    with contextlib.suppress(IndexError):  # it ends too early
+        _look_through(frame)
+
+
+def _look_through(frame: bytes | bytearray) -> None:
+    at, left, is_map = 0, 1, False  # how many values are left of the container that it is in
+    outer: list[tuple[int, bool]] = []
+    while True:
+        while not left:
+            if not outer:
+                return
+            left, is_map = outer.pop()
+        head = frame[at]
+        size = _FIXED.get(head, 0)
+        if is_map and not left & 1 and not (0xA0 <= head <= 0xBF or head in _TEXTS):
+            raise ValueError("the keys of a map are texts")
+        if size and not is_map:
+            end = _RUNS[size].match(frame, at, at + size * left).end()  # type: ignore[union-attr]
+            if end == at:
+                return
+            left -= (end - at) // size
+            at = end
+            continue
+        left -= 1
+        if size:
+            at += size
+        elif 0xA0 <= head <= 0xBF:
+            at += 1 + (head & 0x1F)
+        elif head in _FIXED_EXTENSIONS:
+            at += _FIXED_EXTENSIONS[head]
+        elif (width := _TEXTS.get(head) or _BYTES.get(head)) is not None:
+            at += 1 + width + int.from_bytes(frame[at + 1 : at + 1 + width], "big")
+        elif (width := _EXTENSIONS.get(head)) is not None:
+            at += 2 + width + int.from_bytes(frame[at + 1 : at + 1 + width], "big")
+        else:
+            outer.append((left, is_map))
+            if len(outer) > MAX_DEPTH:
+                raise RecursionError("it is nested too deep")
+            if 0x80 <= head <= 0x9F:
+                is_map, left, at = head < 0x90, head & 0x0F, at + 1
+            elif (width := _ARRAYS.get(head) or _MAPS.get(head)) is not None:
+                is_map = head in _MAPS
+                left = int.from_bytes(frame[at + 1 : at + 1 + width], "big")
+                at += 1 + width
+            else:
+                return  # no value begins so
+            left *= 2 if is_map else 1
