@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 from pydantic import BaseModel, ValidationError
 
 from openenv._internal.generics import once_per_class
+from openenv._internal.quoting import did_you_mean
 from openenv.errors import NotSupported, Refused
 from openenv.execution.commands import CallMethod, Reset
 from openenv.tasks.columns import describe_validation_error
-from openenv.tasks.errors import did_you_mean
 from openenv.tasks.served import merge_reset_arguments
 from openenv.tasks.task import Task
 from openenv.tools.functions import is_tool

@@ -64,15 +64,8 @@ def shared_sessions(
     """Return the sessions of this process in an environment, on the shared loop; opened once.
 
     Args:
-        environment: As `openenv.rollout` takes it.
-        retries: Further attempts at a reset whose failure may pass.
         equal_beginnings: Episodes that are reset with the same arguments and a seed have to begin
             alike; see `EpisodeSessions.of`.
-
-    Raises:
-        NotSupported: Nobody tells how one acts in it.
-        OpenEnvError: The environment cannot be reached.
-        TypeError: `environment` is no environment.
     """
     key = os.getpid(), environment, retries, equal_beginnings
     with _looking:
@@ -95,7 +88,6 @@ def row_arguments(
     """Return the reset arguments of a row whose columns are mostly the trainer's.
 
     Args:
-        row: Its columns.
         columns: Which of them. Default: all texts and numbers but for those that are a trainer's
             own (`OF_TRAINERS`). The environment may ignore these, but for ``seed`` and ``task_id``.
             A task always counts.
@@ -144,9 +136,6 @@ async def play(
     """Play an episode to the end; the model is asked on the running loop.
 
     Args:
-        rollout: In a session of the shared loop.
-        generate: The model.
-        start: The task, and the arguments of the reset.
         max_prompt: How many tokens there may be before the first reply.
 
     Raises:

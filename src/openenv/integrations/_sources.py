@@ -71,7 +71,6 @@ def open_source(source: Any, options: Mapping[str, Any]) -> OpenedSource:
 
     Args:
         source: As for `openenv.integrations.gymnasium.GymnasiumEnv`; or what this has given.
-        options: Of the client.
 
     Raises:
         ConnectError: No server answers.
@@ -104,13 +103,7 @@ def _client_of(source: Any, options: Mapping[str, Any]) -> SyncEnvClient[Any, An
 def vector_of(
     source: Any, num_envs: int, options: Mapping[str, Any]
 ) -> tuple[VectorEnv, SyncEnvClient[Any, Any, Any] | None]:
-    """Return many environments of a source, and the client that keeps the server, if any.
-
-    Args:
-        source: As for `openenv.integrations.gymnasium.GymnasiumVectorEnv`.
-        num_envs: How many.
-        options: Of the `VectorEnv`.
-    """
+    """Return many environments of a source, and the client that keeps the server, if any."""
     if isinstance(source, SyncEnvClient | EnvClient):
         raise TypeError("a client is one session; give the address of its server, say")
     options = {"client": _Bare, **options}
@@ -167,9 +160,7 @@ def schemas_of(source: Any, base_url: str | None, options: Mapping[str, Any]) ->
     """Return the schemas of a source.
 
     Args:
-        source: What it was given.
         base_url: Where its server is; None without one.
-        options: Of the client.
 
     Raises:
         ConnectError: No server answers there.

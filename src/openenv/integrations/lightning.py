@@ -368,7 +368,6 @@ class GRPO:
         """Update the weights by a step's rollouts.
 
         Args:
-            batch: Those of this process.
             tokens: Number of tokens of all processes that count.
         """
         settings = self._settings

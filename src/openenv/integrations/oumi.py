@@ -57,11 +57,7 @@ class _Rollouts:
         self._making = threading.Lock()
 
     def __call__(self, prompts: list[Any], trainer: Any, *others: Any) -> dict[str, Any]:
-        """Play a rollout for each prompt; raises what `RolloutFunc` does.
-
-        Raises:
-            TypeError: TRL is so old that it does not hand over the trainer.
-        """
+        """Play a rollout for each prompt; raises what `RolloutFunc` does."""
         if others:
             raise TypeError(
                 f"the rollout function was called with {len(others) + 2} arguments, as an old TRL "

@@ -46,7 +46,6 @@ def identifiers(names: Iterable[str], taken: Iterable[str] = ()) -> dict[str, st
     """Return a distinct Python identifier for each name.
 
     Args:
-        names: The names.
         taken: Identifiers that are something else's.
     """
     found: dict[str, str] = {}
@@ -68,7 +67,6 @@ class Parameters:
     Attributes:
         signature: Keyword parameters with types and defaults, in the order of the schema, those
             that must be given first.
-        lines: A docstring line for each parameter.
         names: The schema's name of each parameter.
     """
 
@@ -191,10 +189,6 @@ def typed_function(
     """Return a function whose signature and docstring describe a tool.
 
     Args:
-        name: The function's name, an identifier.
-        description: A description of the tool.
-        parameters: The parameters of the tool.
-        function: The implementation, which takes the parameters by name.
         is_method: Whether `self` is the first parameter.
     """
     signature = parameters.signature

@@ -84,8 +84,6 @@ def score_trajectory(
     """Score an episode.
 
     Args:
-        scorer: The scorer to call.
-        trajectory: The episode.
         credit: Credit assignment for a scorer that returns no rewards of steps.
 
     Returns:

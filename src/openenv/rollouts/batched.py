@@ -216,11 +216,7 @@ class BatchPlayer:
 
 
 class _Timing:
-    """Measured times of model calls, resets and steps, which decide whether to wait for more.
-
-    Args:
-        lockstep: Always wait for all of them.
-    """
+    """Measured times of model calls, resets and steps, which decide whether to wait for more."""
 
     def __init__(self, *, lockstep: bool = False) -> None:
         self.lockstep = lockstep

@@ -37,11 +37,7 @@ class Beginnings:
     """The first observations of episodes, by the arguments of their resets.
 
     Args:
-        environment: The environment's name, for the error.
         is_on: Compare beginnings.
-
-    Attributes:
-        is_on: Whether beginnings are compared.
     """
 
     def __init__(self, environment: str, *, is_on: bool = True) -> None:
@@ -62,7 +58,6 @@ class Beginnings:
 
         Args:
             arguments: The digest of the arguments that it was begun with; see `digest_of`.
-            shown: The observation that the model is shown.
 
         Raises:
             UnequalBeginnings: An episode of the same arguments has begun differently.

@@ -27,11 +27,7 @@ class UserCodeCaller:
         self._pool: ThreadPoolExecutor | None = None
 
     async def __call__(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """Call a function, plain or ``async def``, and return the result.
-
-        Raises:
-            Exception: The function has raised an exception, which is passed on.
-        """
+        """Call a function, plain or ``async def``, and return the result."""
         if iscoroutinefunction(function):
             return await function(*arguments, **named)
         if self._pool is None:

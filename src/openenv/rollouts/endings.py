@@ -84,7 +84,6 @@ def with_cost(score: Score, cost: float | None) -> Score:
     """Return the score of an unfinished episode with the cost of giving up added.
 
     Args:
-        score: The reward earned by then.
         cost: The further cost of giving up; see `RewardSpec.unfinished`.
     """
     if not cost or score.value is None:

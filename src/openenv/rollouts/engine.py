@@ -105,10 +105,7 @@ class LiveEpisode:
         on_pressure: Called with the reason each time the server asks for fewer requests.
 
     Attributes:
-        client: The session.
-        deadline: The deadline.
         first: The result of the reset; None before the reset.
-        results: The results of the steps, in order.
         environment_s: Seconds spent in calls of the environment.
     """
 
@@ -147,7 +144,6 @@ class LiveEpisode:
 
         Raises:
             LimitReached: The deadline has passed.
-            OpenEnvError: The environment could not be reset.
         """
         self.first = await self._timed(lambda: self.client.reset(**arguments))
         return self.first
@@ -171,7 +167,6 @@ class LiveEpisode:
         """Carry out an action.
 
         Raises:
-            LimitReached: The deadline has passed.
             OpenEnvError: The environment has refused the action, or has failed; see
                 `openenv.errors.refusal`.
         """
@@ -183,7 +178,6 @@ class LiveEpisode:
         """Return the score of the episode by the environment's declaration.
 
         Args:
-            credit: Assigns a reward that is told for the whole episode to its steps.
             is_over: Whether the episode came to its end; by default as the environment says.
         """
         spec = self.spec or NOT_DECLARED
@@ -248,10 +242,6 @@ def reset_arguments(task: Task, is_scored_there: bool) -> dict[str, Any]:
 
     They are the task's `reset`. The task as a whole is given beside, as `task`, if the environment
     has to know its files, its state, or the criteria that it scores by.
-
-    Args:
-        task: The task.
-        is_scored_there: Whether the environment scores the episode.
     """
     arguments = dict(task.reset)
     if task.files or task.state or (task.criteria and is_scored_there):
@@ -281,9 +271,6 @@ def episode_score(
     """Return the score of an episode by the environment's rewards, with the share of each step.
 
     Args:
-        spec: The declaration of rewards.
-        results: The results of the steps.
-        credit: Assigns a reward that is told for the whole episode to its steps.
         is_over: Whether the episode came to its end: before that, a terminal reward is unknown.
     """
     rewards = [finite_reward(one.reward) for one in results]

@@ -88,10 +88,6 @@ class EpisodeConfig:
     """Settings that are the same for every episode of a run.
 
     Attributes:
-        policy: The policy that plays.
-        limits: Limits of an episode.
-        scoring: Rules by which episodes are scored.
-        interface: The environment's interface, if the policy asks for it.
         takes_seed: The environment takes a seed, as far as is known.
         note_long: Called where an episode that nothing but itself ends has come to `LONG` steps.
     """
@@ -111,8 +107,6 @@ async def play(
 
     Args:
         session: The session; an episode that is under way there is abandoned.
-        job: The rollout to play.
-        config: Settings of the run.
         press: Called with why, where something asks to be asked less.
 
     Returns:
@@ -371,7 +365,6 @@ def token_rewards(
     """Assign the reward of each step to the tokens of the step.
 
     Args:
-        steps: The steps.
         shares: The reward of each step; None if unknown.
         credit: The credit assignment; None gives tokens nothing.
 

@@ -82,8 +82,6 @@ class AttemptFailed(Exception):
     """An attempt at a rollout has failed.
 
     Attributes:
-        cause: The error.
-        at: The phase of the attempt.
         rollout: The record up to the failure.
     """
 

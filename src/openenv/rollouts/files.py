@@ -372,7 +372,6 @@ def check_table(lines: Path, table: Path, *, resume: bool) -> None:
     """Check, before anything is played, that a table can be made of lines and replaces no other.
 
     Raises:
-        MissingPackage: pyarrow is not installed.
         FileExistsError: There is such a table, and `resume` was not asked for.
         RolloutFileError: There is one, but not the lines to go on with.
     """

@@ -252,11 +252,7 @@ def _region(start: int, end: int, value: Any, *, keyed_by_name: bool = False) ->
 
 
 def _named(value: Any, *, keyed_by_name: bool) -> Called:
-    """Return the call that a JSON object describes.
-
-    Raises:
-        ValueError: The object is no call.
-    """
+    """Return the call that a JSON object describes."""
     if not isinstance(value, dict):
         raise ValueError("it is no JSON object")
     if isinstance(value.get("function"), dict):  # as OpenAI's API has it
@@ -321,7 +317,6 @@ class _Tag:
     """A pair of an opening pattern and the pattern that closes an opening.
 
     Attributes:
-        opening: The pattern of the opening.
         closing: The pattern of what closes one. It is looked for behind the opening.
     """
 

@@ -55,9 +55,6 @@ class AgentTool:
     """A tool by which an agent acts.
 
     Attributes:
-        name: The tool's name.
-        description: A description of the tool.
-        input_schema: The schema of its arguments.
         fixed: Fields of the action that have one value only.
         is_call: The action is a call of this tool; otherwise its arguments are the action's fields.
     """
@@ -115,7 +112,6 @@ class Interface:
         """Build the interface from what a server tells.
 
         Args:
-            action: The schema of its actions.
             tools: Its tools, as MCP lists them; None where it does not tell.
 
         Raises:
@@ -244,11 +240,7 @@ async def fetch_interface(client: EnvClient[Any, Any, Any]) -> Interface:
 
 
 async def fetch_reward_spec(client: EnvClient[Any, Any, Any]) -> RewardSpec | None:
-    """Fetch the declaration of rewards from a client's server; None if there is none.
-
-    Raises:
-        ConnectError: No interface was received.
-    """
+    """Fetch the declaration of rewards from a client's server; None if there is none."""
     assert client.base_url is not None
     told = (await asyncio.to_thread(_get, client.base_url, client)).get("reward")
     return RewardSpec.from_data(told) if isinstance(told, dict) else None
@@ -274,11 +266,7 @@ def _get(base_url: str, client: EnvClient[Any, Any, Any]) -> dict[str, Any]:
 
 
 async def ask_application(app: Any) -> Interface:
-    """Ask an ASGI application in this process for the interface at ``/schema``.
-
-    Raises:
-        ConnectError: No interface was received.
-    """
+    """Ask an ASGI application in this process for the interface at ``/schema``."""
     status, body = 0, b""
 
     async def receive() -> dict[str, Any]:

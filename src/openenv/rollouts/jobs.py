@@ -43,11 +43,6 @@ class RolloutJob:
     """A rollout that is to be played.
 
     Attributes:
-        id: The id of the rollout.
-        group: The group of samples.
-        sample: The number of the sample, from 0.
-        policy_seed: Seed of the policy's random choices.
-        failures: The failures of earlier attempts.
         attempts: Number of attempts in this run.
     """
 
@@ -75,8 +70,6 @@ class SampleGroup:
 
     Attributes:
         key: The task's id, with the epoch from the second epoch on.
-        task: The task.
-        seed: The seed.
         epoch: How many times the task was played before.
     """
 
@@ -147,11 +140,7 @@ class SeedFeed(TaskFeed):
 
 
 def as_task(given: Any, number: int) -> Task:
-    """Return a task from a `Task` or from a mapping of the fields.
-
-    Raises:
-        TypeError: The object is neither.
-    """
+    """Return a task from a `Task` or from a mapping of the fields."""
     if isinstance(given, Task):
         return given
     if isinstance(given, Mapping):
@@ -163,8 +152,6 @@ class RolloutPlan:
     """Makes the rollouts of each task.
 
     Args:
-        feed: Supplies the tasks.
-        samples: Rollouts of each.
         seed: The seed from which all seeds are derived.
         most: Groups that there are at most; None for all.
     """
@@ -234,7 +221,6 @@ class RolloutQueue:
     """The rollouts of a run: taken, put back after a failed attempt, ended.
 
     Args:
-        plan: Supplies the rollouts.
         failures: The failures of earlier runs, by the id of the rollout.
 
     Attributes:

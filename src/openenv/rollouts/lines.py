@@ -48,12 +48,8 @@ class LineFile:
         path: The file; it is made if it is missing, and so is its directory.
         exclusive: Whether an existing file is an error.
 
-    Attributes:
-        path: The file.
-
     Raises:
         FileExistsError: The file exists, and `exclusive` was asked for.
-        OSError: The file cannot be written to.
         RolloutFileError: Another writer has the file open.
     """
 
@@ -166,9 +162,6 @@ def whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the whole lines of a file with line numbers from 1.
 
     A last line that is cut off, since its writer was killed, is passed over; the log says so.
-
-    Raises:
-        OSError: The file cannot be read.
     """
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):

@@ -113,10 +113,7 @@ class StepCost:
     """The cost of a training step.
 
     Attributes:
-        step: The number of the step, from 1.
-        seconds: Duration of the step in seconds.
         tokens: Tokens of prompts and completions that the trainer has counted.
-        environments: Counts of the environments.
     """
 
     step: int

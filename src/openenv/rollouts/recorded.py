@@ -28,7 +28,6 @@ def recorded_rollouts(path: str | os.PathLike[str]) -> tuple[RolloutHeader, Iter
     to a limit of whoever drove it.
 
     Raises:
-        OSError: The file cannot be read.
         RecordingError: The file is no recording, or is damaged.
     """
     found = read_header(path)

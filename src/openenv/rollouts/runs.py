@@ -334,11 +334,6 @@ def run_to_end(work: Coroutine[Any, Any, T]) -> T:
 class RolloutRunner:
     """Plays the episodes of one run: places, retries, files and error budget.
 
-    Args:
-        policy: The policy that plays.
-        tasks: The tasks.
-        options: Options of the run.
-
     Design notes. Everything here runs on one event loop. Each of `concurrency` places is a task
     that holds a session and plays one episode after the other in it; a place takes a rollout only
     once it has a session. Code of users and files that may be slow run in threads of one kind each

@@ -26,7 +26,6 @@ from openenv.rewards.external.names import import_named
 from openenv.rollouts.jobs import SampleGroup, SeedFeed, TaskFeed
 from openenv.rollouts.lines import LineFile, RolloutFileError, whole_lines
 from openenv.tasks.curriculum import CurriculumSampler
-from openenv.tasks.errors import TasksetError
 from openenv.tasks.load import load_tasks
 from openenv.tasks.samplers import (
     Sampler,
@@ -35,7 +34,7 @@ from openenv.tasks.samplers import (
     TaskSampler,
     WeightedSampler,
 )
-from openenv.tasks.task import Task
+from openenv.tasks.task import Task, TasksetError
 from openenv.tasks.taskset import Taskset
 
 __all__ = ["SAMPLERS", "SamplerFeed", "feed_of", "sampler_named"]
@@ -52,8 +51,6 @@ def feed_of(tasks: Any, seeds: int, lines: Path | None) -> TaskFeed:
 
     Args:
         tasks: The tasks argument of a run; None for `seeds` episodes without tasks.
-        seeds: Number of episodes without tasks.
-        lines: The file of the rollouts; None without one.
 
     Raises:
         TasksetError: The source holds no tasks.
@@ -88,9 +85,6 @@ def sampler_named(
             chance, each as likely as a number says, its `difficulty` or one in its metadata, or
             that a function of it gives, ``weighted:module:function``; ``curriculum``, or
             ``curriculum:KEY``: see `openenv.tasks.CurriculumSampler`.
-        tasks: The tasks.
-        group_size: Rollouts of each.
-        seed: Decides what is drawn.
         num_tasks: How many are wanted; None for all. The last two never end, so they need it.
 
     Raises:
@@ -137,7 +131,6 @@ class SamplerFeed(TaskFeed):
 
     Args:
         sampler: The sampler. To go on, it is given the state that it had at first.
-        lines: The file of the rollouts; None without one.
     """
 
     def __init__(self, sampler: TaskSampler, lines: Path | None) -> None:

@@ -47,8 +47,8 @@ from openenv.rollouts.interfaces import (
 from openenv.rollouts.jobs import RolloutJob
 from openenv.rollouts.records import Rollout
 from openenv.server.workers import managers_of
-from openenv.tasks.errors import TasksetError
 from openenv.tasks.load import load_tasks
+from openenv.tasks.task import TasksetError
 from openenv.tasks.taskset import Taskset
 
 __all__ = ["EpisodeSource", "Sessions", "own_tasks", "sessions_of", "source_of"]
@@ -167,9 +167,6 @@ class Sessions(EpisodeSource):
     async def open(self) -> Client:
         """Open a session on the running loop, and wait until the server has a place for the
         session.
-
-        Raises:
-            OpenEnvError: No session can be had.
         """
         made = self._make()
         client = made if isinstance(made, EnvClient) else await made
@@ -201,12 +198,7 @@ class Sessions(EpisodeSource):
             await session.close()
 
     async def interface(self, session: Client) -> Interface:
-        """Find out how an agent acts in the environment.
-
-        Raises:
-            ConnectError: The server does not tell.
-            NotSupported: Nobody tells.
-        """
+        """Find out how an agent acts in the environment."""
         if self._source is not None and _is_asgi(self._source):
             return await ask_application(self._source)
         url = session.base_url
@@ -217,11 +209,7 @@ class Sessions(EpisodeSource):
     async def play(
         self, session: Client, job: RolloutJob, config: EpisodeConfig, press: Callable[[str], None]
     ) -> tuple[Rollout, bool]:
-        """Have the policy of a run play an episode in a session.
-
-        Raises:
-            AttemptFailed: The attempt came to nothing.
-        """
+        """Have the policy of a run play an episode in a session."""
         return await play(session, job, config, press)
 
     async def aclose(self) -> None:
@@ -357,11 +345,7 @@ def _of_text(text: str, on_queue: OnQueue) -> Sessions:
 
 
 def _installed(text: str) -> tuple[Any, type[Client]]:
-    """Return the target that a text names, and the class of the target's clients.
-
-    Raises:
-        TargetError: Nothing.
-    """
+    """Return the target that a text names, and the class of the target's clients."""
     from openenv.auto._discovery import get_discovery
     from openenv.server.loading import load_target
 
@@ -391,7 +375,6 @@ def own_tasks(environment: str, split: str | None) -> Iterator[Taskset]:
 
     Raises:
         NotSupported: The environment has no tasks.
-        TargetError: The text names no environment.
         TasksetError: There is no such split, or there are several.
     """
     with _client_of(environment).sync() as client:

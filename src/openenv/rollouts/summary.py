@@ -117,11 +117,7 @@ class _OpenGroup:
 
 
 class Groups:
-    """Gathers the rewards of each group until all samples have ended.
-
-    Args:
-        samples: Number of samples in a group.
-    """
+    """Gathers the rewards of each group until all samples have ended."""
 
     def __init__(self, samples: int) -> None:
         self._samples = samples
@@ -145,7 +141,6 @@ class RolloutTally:
 
     Attributes:
         total: Number of rollouts to play; None if unknown.
-        causes: Number of failed rollouts by cause.
     """
 
     def __init__(self) -> None:

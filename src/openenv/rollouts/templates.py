@@ -59,7 +59,6 @@ class ChatTemplate:
     """A tokenizer's chat template.
 
     Args:
-        tokenizer: The model's tokenizer.
         options: Further arguments of the template, such as ``enable_thinking``; or
             ``chat_template`` itself.
 
@@ -106,11 +105,7 @@ class ChatTemplate:
         *,
         add_generation_prompt: bool = True,
     ) -> str:
-        """Render a conversation.
-
-        Raises:
-            TemplateError: The template cannot.
-        """
+        """Render a conversation."""
         try:
             return str(
                 self._tokenizer.apply_chat_template(
@@ -136,9 +131,6 @@ class ChatTemplate:
         """Render what a model's first reply comes behind.
 
         Where the template knows no system's messages, their words come before the user's.
-
-        Raises:
-            TemplateError: The template cannot.
         """
         if not self.has_system:
             messages = _without_system(messages)
@@ -161,11 +153,6 @@ class ChatTemplate:
     ) -> str:
         """Render what follows a reply with tool calls: the end, the results, and the beginning of
         the next reply.
-
-        Args:
-            calls: They.
-            told: The result of each.
-            tools: All tools, as the template lists them.
 
         Raises:
             TemplateError: The template does not show each result once.
@@ -232,7 +219,6 @@ class ChatTemplate:
         """Return what follows a reply, without the end that the reply already has.
 
         Args:
-            behind: The end of a turn, and what follows.
             last: The reply's last token, which ends it.
         """
         begin = self._skip_blank(behind, 0)

@@ -19,7 +19,6 @@ from openenv._internal.lazy import lazy
 if TYPE_CHECKING:
     from openenv.tasks.api import TaskAPIClient as TaskAPIClient
     from openenv.tasks.curriculum import CurriculumSampler as CurriculumSampler
-    from openenv.tasks.errors import TasksetError as TasksetError
     from openenv.tasks.load import load_splits as load_splits
     from openenv.tasks.load import load_tasks as load_tasks
     from openenv.tasks.provider import LoadsTasks as LoadsTasks
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from openenv.tasks.samplers import WeightedSampler as WeightedSampler
     from openenv.tasks.served import ServedTasks as ServedTasks
     from openenv.tasks.task import Task as Task
+    from openenv.tasks.task import TasksetError as TasksetError
     from openenv.tasks.taskset import Taskset as Taskset
     from openenv.tasks.taskset import TaskStream as TaskStream
 else:

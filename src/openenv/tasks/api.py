@@ -26,7 +26,7 @@ from openenv.errors import (
     ResponseTimeout,
     server_error,
 )
-from openenv.tasks.errors import TasksetError
+from openenv.tasks.task import TasksetError
 
 __all__ = [
     "PAGE_SIZE",
@@ -161,10 +161,6 @@ class TaskCalls(ABC):
     def iter_tasks(self, split: str, page_size: int = PAGE_SIZE) -> Iterator[Any]:
         """Iterate over the tasks of a split, requesting a page at a time.
 
-        Args:
-            split: The split.
-            page_size: The number of tasks on a page.
-
         Raises:
             ProtocolError: A page does not have the requested length.
         """
@@ -180,8 +176,7 @@ class TaskAPIClient(TaskCalls):
         for task in tasks.iter_tasks("train"): ...
 
     It may be used from several threads. `EnvClient.tasks` has the same methods on an existing
-    client;
-    `load_tasks` returns `Task` objects.
+    client; `load_tasks` returns `Task` objects.
 
     Args:
         base_url: The server's address: ``http``, ``https``, ``ws``, ``wss`` or no scheme.

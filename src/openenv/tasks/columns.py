@@ -20,11 +20,18 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from openenv.tasks.errors import TasksetError, did_you_mean
+from openenv._internal.quoting import did_you_mean
 from openenv.tasks.rows import Rows, digest_of_parts
-from openenv.tasks.task import Task
+from openenv.tasks.task import Task, TasksetError, to_public_data
 
-__all__ = ["Columns", "RowTaskReader", "digest_of_function", "describe_validation_error"]
+__all__ = [
+    "Columns",
+    "ReferenceTaskReader",
+    "RowTaskReader",
+    "TaskReader",
+    "describe_validation_error",
+    "digest_of_function",
+]
 
 Source = str | Sequence[str] | Mapping[str, str]
 Columns = Mapping[str, Source] | Callable[[Any], Any]
@@ -45,7 +52,6 @@ class RowTaskReader:
     """Converts the rows of a split to tasks.
 
     Args:
-        rows: The rows.
         split: Their split; None if unknown.
         columns: The mapping of columns to fields; see `Columns`.
 
@@ -71,15 +77,12 @@ class RowTaskReader:
             if field not in OBJECTS and not isinstance(self._mapped[field], str):
                 why = f"columns={field!r}: expected the name of one column"
                 raise TasksetError(self._rows.name, None, why)
-        if self._rows.columns is not None:
-            for column in self._taken:
-                self._check_column(column, self._rows.columns, None)
-
-    def _check_column(self, column: str, known: Sequence[str], place: str | None) -> None:
-        if column not in known:
-            hint = did_you_mean(column, known)
-            why = f"there is no column {column!r}{hint}; the columns are {', '.join(known)}"
-            raise TasksetError(self._rows.name, place, why)
+        known = self._rows.columns
+        for column in self._taken if known is not None else ():
+            if known is not None and column not in known:
+                hint = did_you_mean(column, known)
+                why = f"there is no column {column!r}{hint}; the columns are {', '.join(known)}"
+                raise TasksetError(self._rows.name, None, why)
 
     @property
     def id_column(self) -> str | None:
@@ -123,12 +126,10 @@ class RowTaskReader:
             if isinstance(fields, Task):
                 return self._add_position(fields, index)
             return Task.model_validate(self._fill_defaults(fields, index))
-        except ValidationError as error:
+        except (ValidationError, _NotATask) as error:
             raise TasksetError(
                 self._rows.name, self._rows.place(index), describe_validation_error(error)
             ) from None
-        except _NotATask as error:
-            raise TasksetError(self._rows.name, self._rows.place(index), str(error)) from None
 
     def _fill_defaults(self, fields: dict[str, Any], index: int) -> dict[str, Any]:
         if fields.get("split") is None:
@@ -186,6 +187,57 @@ class RowTaskReader:
 
 class _NotATask(Exception):
     """A row is not a task; the text gives the reason."""
+
+
+class ReferenceTaskReader:
+    """Converts an environment's own tasks to references.
+
+    The `reset` of such a task names the split and the index. Everything else that the environment
+    reveals is in `metadata`, since any client may see it.
+
+    Args:
+        name: The source's name.
+    """
+
+    id_column = None
+
+    def __init__(self, name: str, split: str) -> None:
+        self._name = name
+        self._split = split
+
+    def row_id(self, index: int) -> None:
+        """Return None, as ids come from the environment."""
+
+    def digest(self) -> str:
+        """Return a digest of the settings that decide how rows become tasks."""
+        return digest_of_parts(self._split)
+
+    def make_task(self, row: Any, index: int) -> Task:
+        """Make a reference from the public part of an environment's task, as a remote client sees
+        it.
+        """
+        row = to_public_data(row)
+        said = dict(row) if isinstance(row, Mapping) else {"task": row}
+        own_id = said.pop("id", None)
+        fields: dict[str, Any] = {
+            "id": f"{self._split}/{index}" if own_id in (None, "") else str(own_id),
+            "split": self._split,
+            "index": index,
+            "reset": {"split": self._split, "index": index},
+        }
+        kinds: dict[str, Any] = {"prompt": str | list, "group": str, "difficulty": int | float}
+        fields |= {n: said.pop(n) for n, kind in kinds.items() if isinstance(said.get(n), kind)}
+        metadata = said.pop("metadata", None)
+        known = dict(metadata) if isinstance(metadata, Mapping) else {}
+        said = {name: value for name, value in said.items() if name not in ("split", "index")}
+        try:
+            return Task(**fields, metadata={**known, **said})
+        except ValidationError as error:
+            place = f"task {index} of {self._split}"
+            raise TasksetError(self._name, place, describe_validation_error(error)) from None
+
+
+TaskReader = RowTaskReader | ReferenceTaskReader
 
 
 def _columns_of(source: Source) -> Sequence[str]:
@@ -251,11 +303,12 @@ def _normalize_objects(fields: dict[str, Any], *, is_table: bool) -> dict[str, A
     return fields
 
 
-def describe_validation_error(error: ValidationError) -> str:
-    """Describe a validation error without the values, since these may be private."""
+def describe_validation_error(error: Exception) -> str:
+    """Describe an error without the values of a validation error, since these may be private."""
+    if not isinstance(error, ValidationError):
+        return str(error)
     found = error.errors(include_url=False, include_input=False, include_context=False)
-    listed = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found]
-    return "; ".join(listed)
+    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found)
 
 
 def digest_of_function(function: Callable[..., Any]) -> str:

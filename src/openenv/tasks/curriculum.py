@@ -14,11 +14,10 @@ from array import array
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
-from openenv.tasks.errors import TasksetError
 from openenv.tasks.permutation import Permutation
 from openenv.tasks.rows import digest_of_parts
 from openenv.tasks.samplers import Sampler
-from openenv.tasks.task import Task
+from openenv.tasks.task import Task, TasksetError
 
 __all__ = ["CurriculumSampler", "signal_probability"]
 
@@ -49,21 +48,18 @@ class CurriculumSampler(Sampler):
 
         (1 - p^G - (1 - p)^G + epsilon) / cost
 
-    and within a key, every task is drawn once before any is repeated. A key without results has
-    p = 0.5 and the mean cost of the others, so that each is tried early. After RFC 013 ("Task
-    Sampling
+    and within a key, every task is drawn once before any is repeated. A key without results has p =
+    0.5 and the mean cost of the others, so that each is tried early. After RFC 013 ("Task Sampling
     and In-Training Evaluation"), section "CurriculumSampler".
 
     Args:
         tasks: A taskset, or any source that `load_tasks` accepts.
         group_size: Rollouts of a group: G.
         key: How tasks are grouped: ``difficulty``, ``group`` or ``id``, or a function that returns
-            a
-            task's key. By default the first of these that every task has.
+            a task's key. By default the first of these that every task has.
         cost: ``episodes`` if every rollout costs the same. Otherwise the unit of the costs that
             `update` must then receive, such as ``tokens``; or a function that computes a cost from
-            a
-            task and the value that `update` receives.
+            a task and the value that `update` receives.
         success_threshold: The least reward of a successful rollout.
         decay: The share of older evidence that remains after each group of a key, from 0 to 1.
         epsilon: Keeps keys without expected signal within reach; above 0.
@@ -263,12 +259,7 @@ class _TaskKeys:
             return
         self._function = key if callable(key) else _attribute(tasks, self.kind)
         names = map(self._function, tasks) if found is None else found
-        self._group([self._number(name) for name in names])
-
-    def _number(self, name: Hashable) -> int:
-        return self._numbers.setdefault(name, len(self._numbers))
-
-    def _group(self, numbers: list[int]) -> None:
+        numbers = [self._numbers.setdefault(name, len(self._numbers)) for name in names]
         self._order = array("Q", sorted(range(len(numbers)), key=numbers.__getitem__))
         counts = [0] * (len(self._numbers) + 1)
         for number in numbers:
@@ -336,12 +327,7 @@ def _attribute(tasks: Any, kind: str) -> Callable[[Task], Hashable]:
 
 
 class _FenwickTree:
-    """Whole numbers with prefix sums in O(log n): a binary indexed tree (Fenwick 1994).
-
-    Args:
-        count: The number of entries.
-        each: The initial value of each entry.
-    """
+    """Whole numbers with prefix sums in O(log n): a binary indexed tree (Fenwick 1994)."""
 
     def __init__(self, count: int, each: int = 0) -> None:
         self._values: dict[int, int] = {}

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from openenv._internal.packages import needs
+from openenv._internal.quoting import did_you_mean
 from openenv._internal.yaml import UnreadableYAML, read_yaml
-from openenv.tasks.errors import TasksetError, did_you_mean
 from openenv.tasks.load import TaskSource
 from openenv.tasks.rows import TABLES, TableRows, digest_of_parts
+from openenv.tasks.task import TasksetError
 
 __all__ = ["DataSetEnvironment", "read_environment", "open_hub"]
 
@@ -68,12 +69,7 @@ def open_hub(
 
 
 class _HubDataset:
-    """A data set of the hub, pinned to a commit.
-
-    Args:
-        name: The name for messages.
-        repo: The repository, as ``ORG/NAME``.
-    """
+    """A data set of the hub, pinned to a commit."""
 
     def __init__(self, name: str, repo: str) -> None:
         with needs("a data set of the hub", TABLES):
@@ -126,11 +122,7 @@ class _HubDataset:
         return TableRows(self.name, table, digest)
 
     def _call_hub(self, ask: Callable[[], Any]) -> Any:
-        """Call the hub, or the library that reads the hub.
-
-        Raises:
-            TasksetError: The call fails.
-        """
+        """Call the hub, or the library that reads the hub."""
         errors = (
             OSError,
             ValueError,

@@ -9,17 +9,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from openenv._internal.imports import NameNotFound, import_attribute
 from openenv._internal.packages import needs
+from openenv._internal.quoting import did_you_mean
 from openenv.tasks.columns import (
     Columns,
+    ReferenceTaskReader,
     RowTaskReader,
-    describe_validation_error,
+    TaskReader,
     digest_of_function,
 )
-from openenv.tasks.errors import TasksetError, did_you_mean
 from openenv.tasks.rows import (
     TABLES,
     JSONLRows,
@@ -31,11 +30,10 @@ from openenv.tasks.rows import (
     digest_of_files,
     digest_of_parts,
 )
-from openenv.tasks.task import Task, to_public_data
+from openenv.tasks.task import Task, TasksetError
 from openenv.tasks.taskset import (
     SplitTasksets,
     StreamRows,
-    TaskReader,
     Taskset,
     TaskStream,
     ambiguous_split,
@@ -60,11 +58,9 @@ class TaskSource:
     """A source of tasks of a known kind.
 
     Attributes:
-        name: The source's name, for messages.
         splits: Its splits; empty if it has no notion of splits.
         rows: Returns the rows of a split (`ONLY_SPLIT` if the source has no splits).
-        revision: Its version, or None.
-        reader: Makes the converter of rows to tasks, if the caller may not map columns.
+        has_references: True if its rows are an environment's own tasks.
         has_split_column: True if each row names its split.
     """
 
@@ -72,7 +68,7 @@ class TaskSource:
     splits: Sequence[str]
     rows: Callable[[str], Rows]
     revision: str | None = None
-    reader: Callable[[Rows, str], TaskReader] | None = None
+    has_references: bool = False
     has_split_column: bool = False
 
 
@@ -106,11 +102,9 @@ def load_tasks(
               tasks of that environment.
         split: The split; by default the only one. A source without splits has one split, of this
             name, by default ``train``. If the rows have a column ``split`` with several values and
-            no
-            split is named, the result is a `SplitTasksets`, which a server accepts.
+            no split is named, the result is a `SplitTasksets`, which a server accepts.
         revision: For a data set of the hub: a commit, a tag or a branch. By default the latest
-            commit
-            of its main branch, which a warning names.
+            commit of its main branch, which a warning names.
         columns: A mapping of fields of a task to columns, or a function that makes a task of a
             row; see `openenv.tasks.columns`. A column that is neither mapped nor has the name of
             a field becomes one of the `criteria`.
@@ -126,13 +120,21 @@ def load_tasks(
     """
     if limit is not None and limit < 0:
         raise ValueError(f"limit={limit}; expected a number of tasks from 0")
-    if isinstance(source, Taskset):
-        return _limit(_check_split(source, split), limit)
-    opened = _open(source, split, revision, config, limit)
-    if split is None and limit is None and opened.has_split_column:
-        parts = {name: _make_taskset(opened, name, columns) for name in opened.splits}
-        return SplitTasksets(opened.name, parts)
-    return _limit(_make_taskset(opened, _choose_split(opened, split), columns), limit)
+    if isinstance(source, SplitTasksets) and split is not None:
+        found = source.of(split)
+    elif isinstance(source, Taskset):
+        if split not in (None, source.split):
+            raise TasksetError(source.name, None, f"holds split {source.split!r}, not {split!r}")
+        found = source
+    else:
+        opened = _open(source, split, revision, config, limit)
+        if split is None and limit is None and opened.has_split_column:
+            parts = {name: _make_taskset(opened, name, columns) for name in opened.splits}
+            return SplitTasksets(opened.name, parts)
+        found = _make_taskset(opened, _choose_split(opened, split), columns)
+    if limit is None or (found.is_finite and limit >= len(found)):
+        return found
+    return found[:limit]
 
 
 def load_splits(
@@ -156,20 +158,6 @@ def load_splits(
     return {name: _make_taskset(opened, name, columns) for name in names}
 
 
-def _check_split(taskset: Taskset, split: str | None) -> Taskset:
-    if isinstance(taskset, SplitTasksets) and split is not None:
-        return taskset.of(split)
-    if split not in (None, taskset.split):
-        raise TasksetError(taskset.name, None, f"holds split {taskset.split!r}, not {split!r}")
-    return taskset
-
-
-def _limit(taskset: Taskset, limit: int | None) -> Taskset:
-    if limit is None or (taskset.is_finite and limit >= len(taskset)):
-        return taskset
-    return taskset[:limit]
-
-
 def _choose_split(opened: TaskSource, split: str | None) -> str:
     if not opened.splits:
         return split or ONLY_SPLIT
@@ -187,14 +175,15 @@ def _make_taskset(opened: TaskSource, split: str, columns: Columns | None) -> Ta
     splits = opened.splits or (split,)
     if isinstance(rows, StreamRows):
         return TaskStream(rows, RowTaskReader(rows, split, columns), split=split, splits=splits)
-    if opened.reader is not None and columns is None:
-        reader = opened.reader(rows, split)
+    reader: TaskReader
+    if opened.has_references and columns is None:
+        reader = ReferenceTaskReader(opened.name, split)
     else:
         reader = RowTaskReader(rows, split, columns)
     taskset = Taskset(
         opened.name, rows, reader, split=split, splits=splits, revision=opened.revision
     )
-    if opened.reader is None:
+    if not opened.has_references:
         taskset.check()
     return taskset
 
@@ -210,13 +199,12 @@ def _open(
         from openenv.tasks.hub import open_hub
 
         return open_hub(name, split, revision, config)
+    shown = str(source) if isinstance(source, str | Path) else type(source).__name__
     if revision is not None:
-        raise TasksetError(
-            _source_name(source), None, "revision= applies only to data sets of the hub"
-        )
+        raise TasksetError(shown, None, "revision= applies only to data sets of the hub")
     is_folder = isinstance(source, str | Path) and Path(source).is_dir()
     if config is not None and not is_folder:
-        raise TasksetError(_source_name(source), None, "config= applies only to data sets")
+        raise TasksetError(shown, None, "config= applies only to data sets")
     if is_folder:
         return _open_folder(Path(source), config)
     if isinstance(source, Path) or (name is not None and Path(name).suffix in JSONL + PARQUET):
@@ -230,10 +218,6 @@ def _open(
     return _open_object(source, split, limit)
 
 
-def _source_name(source: Any) -> str:
-    return str(source) if isinstance(source, str | Path) else type(source).__name__
-
-
 def _open_object(source: Any, split: str | None, limit: int | None) -> TaskSource:
     if isinstance(source, Mapping):
         return _open_mapping(source)
@@ -245,13 +229,13 @@ def _open_object(source: Any, split: str | None, limit: int | None) -> TaskSourc
     if provider is not None:
         return _open_provider(type(source).__name__, provider)
     if callable(source):
-        return _open_function(_function_name(source), source, split, limit)
+        name = getattr(source, "__qualname__", type(source).__qualname__)
+        name = f"{getattr(source, '__module__', '?')}:{name}"
+        return _open_function(name, source, split, limit)
+    why = f"is not a source of tasks; expected {EXPECTED}"
     if isinstance(source, Iterator):
         why = "cannot be read twice; pass the function that makes it, or list(...)"
-        raise TasksetError(type(source).__name__, None, why)
-    raise TasksetError(
-        type(source).__name__, None, f"is not a source of tasks; expected {EXPECTED}"
-    )
+    raise TasksetError(type(source).__name__, None, why)
 
 
 def _is_table(source: Any) -> bool:
@@ -326,12 +310,7 @@ def _split_rows(rows: Rows, content: Iterable[Any]) -> TaskSource:
 
 
 class RowSubset(Rows):
-    """A subset of the rows of a source.
-
-    Args:
-        rows: All rows.
-        places: The indices of the rows of the subset.
-    """
+    """A subset of the rows of a source."""
 
     def __init__(self, rows: Rows, places: Sequence[int]) -> None:
         self.name = rows.name
@@ -400,11 +379,6 @@ def _import_function(name: str) -> Callable[..., Any]:
     return found if callable(found) else lambda: found
 
 
-def _function_name(function: Callable[..., Any]) -> str:
-    name = getattr(function, "__qualname__", type(function).__qualname__)
-    return f"{getattr(function, '__module__', '?')}:{name}"
-
-
 def _open_function(
     name: str, function: Callable[..., Any], split: str | None, limit: int | None
 ) -> TaskSource:
@@ -471,10 +445,7 @@ def _open_provider(name: str, provider: Any) -> TaskSource:
         raise TasksetError(name, None, f"lists its tasks in coroutines; {cure}")
     splits = tuple(_split_name(one) for one in listed)
     return TaskSource(
-        name,
-        splits,
-        lambda split: ProviderRows(name, provider, split),
-        reader=lambda _, split: ReferenceTaskReader(name, split),
+        name, splits, lambda split: ProviderRows(name, provider, split), has_references=True
     )
 
 
@@ -482,60 +453,3 @@ def _split_name(split: Any) -> str:
     if isinstance(split, Mapping):
         return str(split["name"])
     return str(getattr(split, "name", split))
-
-
-class ReferenceTaskReader:
-    """Converts an environment's own tasks to references.
-
-    The `reset` of such a task names the split and the index. Everything else that the environment
-    reveals is in `metadata`, since any client may see it.
-
-    Args:
-        name: The source's name.
-        split: The split.
-    """
-
-    id_column = None
-
-    def __init__(self, name: str, split: str) -> None:
-        self._name = name
-        self._split = split
-
-    def row_id(self, index: int) -> str | None:
-        """Return None, as ids come from the environment."""
-        return None
-
-    def digest(self) -> str:
-        """Return a digest of the settings that decide how rows become tasks."""
-        return digest_of_parts(self._split)
-
-    def make_task(self, row: Any, index: int) -> Task:
-        """Make a reference from the public part of an environment's task, as a remote client sees
-        it.
-
-        Raises:
-            TasksetError: The row is not a task.
-        """
-        row = to_public_data(row)
-        said = dict(row) if isinstance(row, Mapping) else {"task": row}
-        own_id = said.pop("id", None)
-        fields: dict[str, Any] = {
-            "id": f"{self._split}/{index}" if own_id in (None, "") else str(own_id),
-            "split": self._split,
-            "index": index,
-            "reset": {"split": self._split, "index": index},
-        }
-        if isinstance(said.get("prompt"), str | list):
-            fields["prompt"] = said.pop("prompt")
-        if isinstance(said.get("group"), str):
-            fields["group"] = said.pop("group")
-        if isinstance(said.get("difficulty"), int | float):
-            fields["difficulty"] = said.pop("difficulty")
-        metadata = said.pop("metadata", None)
-        known = dict(metadata) if isinstance(metadata, Mapping) else {}
-        said = {name: value for name, value in said.items() if name not in ("split", "index")}
-        try:
-            return Task(**fields, metadata={**known, **said})
-        except ValidationError as error:
-            place = f"task {index} of {self._split}"
-            raise TasksetError(self._name, place, describe_validation_error(error)) from None

@@ -16,12 +16,7 @@ MASK = 2**64 - 1
 
 
 class Permutation:
-    """A permutation of the numbers from 0 to below `size`; ``order[3]`` is the fourth number.
-
-    Args:
-        size: The number of elements.
-        seed: Determines the order.
-    """
+    """A permutation of the numbers from 0 to below `size`; ``order[3]`` is the fourth number."""
 
     __slots__ = ("_half", "_keys", "_low", "size")
 

@@ -51,8 +51,7 @@ class LoadsTasks(Protocol):
     """An environment that loads a task before the episode begins. For typing only.
 
     It is for environments whose `reset` has no argument `task`. An environment that has this
-    argument
-    receives the whole task there instead.
+    argument receives the whole task there instead.
     """
 
     def load_task(self, task: Task | None) -> Any:
@@ -60,11 +59,9 @@ class LoadsTasks(Protocol):
         criteria.
 
         The task's arguments for `reset` are passed to `reset` itself. On a server that has tasks,
-        this is
-        called right before every `reset`, with None if the caller names no task. On other servers
-        it is
-        called only before a `reset` that names a task. It may be a coroutine method if `reset` is
-        one.
+        this is called right before every `reset`, with None if the caller names no task. On other
+        servers it is called only before a `reset` that names a task. It may be a coroutine method
+        if `reset` is one.
 
         Raises:
             Refused: The task does not belong to this environment; the text reaches the caller.

@@ -20,7 +20,7 @@ from pydantic_core import from_json, to_json
 
 from openenv._internal.packages import needs
 from openenv.errors import NotSupported
-from openenv.tasks.errors import TasksetError
+from openenv.tasks.task import TasksetError
 
 if TYPE_CHECKING:
     import datasets
@@ -290,8 +290,6 @@ class TableRows(Rows):
     """Rows of a `datasets.Dataset`; images and sounds stay encoded bytes.
 
     Args:
-        name: The data set's name.
-        table: The data set.
         digest: A digest of the data set; by default it is computed from the rows.
     """
 
@@ -362,23 +360,17 @@ class ProviderRows(Rows):
     def _read(self, number: int) -> list[Any]:
         start = number * PAGE_TASKS
         stop = min(start + PAGE_TASKS, self._count)
-        page = self._range(start, stop)
+        read = getattr(self._provider, "get_task_range", None)
+        try:
+            page = None if read is None else list(read(self._split, start, stop))
+        except NotSupported:
+            page = None
         if page is None:
             page = [self._provider.get_task(self._split, index) for index in range(start, stop)]
         if len(page) != stop - start:
             why = f"returned {len(page)} tasks for the range {start} to {stop - 1}"
             raise TasksetError(self.name, None, why)
         return page
-
-    def _range(self, start: int, stop: int) -> list[Any] | None:
-        """Return the tasks from `start` to before `stop`, or None if the provider has no range
-        method.
-        """
-        read = getattr(self._provider, "get_task_range", None)
-        try:
-            return None if read is None else list(read(self._split, start, stop))
-        except NotSupported:
-            return None
 
     def place(self, index: int) -> str:
         return f"task {index} of {self._split}"
@@ -396,7 +388,6 @@ class IdIndex:
 
     Args:
         hashes: The `id_hash` of each row's id.
-        read: Returns the id of a row.
     """
 
     def __init__(self, hashes: array[int], read: Callable[[int], str]) -> None:

@@ -25,13 +25,13 @@ import threading
 from abc import abstractmethod
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Protocol
 
-from openenv.tasks.errors import TasksetError
 from openenv.tasks.load import load_tasks
 from openenv.tasks.permutation import Permutation
 from openenv.tasks.rows import digest_of_parts
-from openenv.tasks.task import Task
+from openenv.tasks.task import Task, TasksetError
 from openenv.tasks.taskset import Taskset
 
 __all__ = [
@@ -65,8 +65,7 @@ class TaskSampler(Protocol):
         Args:
             task: The task.
             rewards: The reward of each rollout; None if a rollout could not be scored, which does
-                not
-                count as a failure.
+                not count as a failure.
             costs: The cost of each rollout in the trainer's unit, such as generated tokens.
 
         Raises:
@@ -89,35 +88,24 @@ class TaskSampler(Protocol):
         ...
 
 
+@dataclass(eq=False, repr=False)
 class SamplerCounters:
     """Counters of the results that a sampler received.
 
     A group has signal if its rewards differ. The advantage of GRPO (Shao et al. 2024) is 0
-    throughout
-    any other group, so the policy learns nothing from it.
+    throughout any other group, so the policy learns nothing from it.
 
     Attributes:
-        groups: Groups with a reward.
-        signal_groups: Groups that have signal.
         unscored_groups: Groups of which no rollout could be scored.
-        episodes: Rollouts.
-        unscored_episodes: Rollouts that could not be scored.
         cost: The total cost of the rollouts in the trainer's unit; 1 each if costs are not given.
     """
 
-    COUNTED = (
-        "groups",
-        "signal_groups",
-        "unscored_groups",
-        "episodes",
-        "unscored_episodes",
-        "cost",
-    )
-
-    def __init__(self) -> None:
-        self.groups = self.signal_groups = self.unscored_groups = 0
-        self.episodes = self.unscored_episodes = 0
-        self.cost = 0.0
+    groups: int = 0
+    signal_groups: int = 0
+    unscored_groups: int = 0
+    episodes: int = 0
+    unscored_episodes: int = 0
+    cost: float = 0.0
 
     def count(self, rewards: Sequence[float | None], costs: Sequence[float] | None) -> None:
         """Count a group."""
@@ -145,6 +133,9 @@ class SamplerCounters:
     def signal_groups_per_cost(self) -> float | None:
         """Groups with signal per unit of cost; None while the cost is 0."""
         return self.signal_groups / self.cost if self.cost else None
+
+
+COUNTED = tuple(one.name for one in fields(SamplerCounters))
 
 
 class Sampler(SamplerCounters):
@@ -227,31 +218,28 @@ class Sampler(SamplerCounters):
         It may be called at any time.
         """
         with self._turn:
-            return {
-                "version": STATE_VERSION,
-                "sampler": type(self).__name__,
-                "taskset": self.tasks.fingerprint,
-                "settings": self._settings(),
-                "position": self._position(),
-                "counters": {name: getattr(self, name) for name in self.COUNTED},
-            }
+            counters = {name: getattr(self, name) for name in COUNTED}
+            return {**self._identity(), "position": self._position(), "counters": counters}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from the state of another sampler; see `TaskSampler.load_state_dict`."""
-        expected = {
+    def _identity(self) -> dict[str, Any]:
+        """Return the part of a state that must be the same in a sampler that continues from it."""
+        return {
             "version": STATE_VERSION,
             "sampler": type(self).__name__,
             "taskset": self.tasks.fingerprint,
             "settings": self._settings(),
         }
-        for name, mine in expected.items():
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from the state of another sampler; see `TaskSampler.load_state_dict`."""
+        for name, mine in self._identity().items():
             if state.get(name) != mine:
                 given = f"{state.get(name)!r:.200}"
                 why = f"the state has another {name}: {given}, expected {mine!r:.200}"
                 raise TasksetError(self.tasks.name, None, why)
         with self._turn:
             self._go_to(state["position"])
-            for name in self.COUNTED:
+            for name in COUNTED:
                 setattr(self, name, state["counters"][name])
 
     def __repr__(self) -> str:
@@ -337,7 +325,7 @@ def _check_epochs(epochs: int | None) -> int | None:
     return epochs
 
 
-# ------------------------------------------------------------------ by _random_fraction
+# ------------------------------------------------------------------ at random
 
 
 class ShuffledSampler(Sampler):

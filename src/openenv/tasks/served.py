@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from random import Random
 from typing import Any
 
+from openenv._internal.quoting import did_you_mean
 from openenv.errors import Refused
-from openenv.tasks.errors import TasksetError, did_you_mean
 from openenv.tasks.load import load_splits, load_tasks
-from openenv.tasks.task import Task
+from openenv.tasks.task import Task, TasksetError
 from openenv.tasks.taskset import Taskset
 
 __all__ = ["ServedTasks", "merge_reset_arguments"]
@@ -27,31 +27,29 @@ class ServedTasks:
         tasks: A `Taskset`, a dict of tasksets by split, or any source that `load_tasks` accepts, of
             which every split is served.
 
+    Attributes:
+        tasksets: The tasksets by split.
+
     Raises:
         TasksetError: There are no tasks, or their number is unknown.
     """
 
     def __init__(self, tasks: Any) -> None:
-        self._splits = _load_by_split(tasks)
-        for split, taskset in self._splits.items():
+        self.tasksets = _load_by_split(tasks)
+        for split, taskset in self.tasksets.items():
             if not taskset.is_finite:
                 why = f"split {split!r} has no known length, which a server needs; pass a limit"
                 raise TasksetError(taskset.name, None, why)
 
     def __repr__(self) -> str:
-        listed = ", ".join(f"{split} ({len(tasks)})" for split, tasks in self._splits.items())
+        listed = ", ".join(f"{split} ({len(tasks)})" for split, tasks in self.tasksets.items())
         return f"<ServedTasks {listed}>"
-
-    @property
-    def tasksets(self) -> Mapping[str, Taskset]:
-        """The tasksets by split."""
-        return self._splits
 
     # ------------------------------------------------------------------ TaskProvider
 
     def list_splits(self) -> list[str]:
         """Return the names of the splits."""
-        return list(self._splits)
+        return list(self.tasksets)
 
     def list_tasks(self, split: str) -> list[Task]:
         """Return every task of a split."""
@@ -99,11 +97,11 @@ class ServedTasks:
         return (self.get_task(split, index) for index in places)
 
     def _of(self, split: str) -> Taskset:
-        if split not in self._splits:
-            listed = ", ".join(self._splits)
-            hint = did_you_mean(str(split), self._splits)
+        if split not in self.tasksets:
+            listed = ", ".join(self.tasksets)
+            hint = did_you_mean(str(split), self.tasksets)
             raise Refused(f"split: unknown split {split!r:.200}; expected one of {listed}{hint}")
-        return self._splits[split]
+        return self.tasksets[split]
 
     # ------------------------------------------------------------------ reset
 
@@ -112,8 +110,7 @@ class ServedTasks:
 
         ``task`` names a task by its id, or as an object with an id, or with split and index; so do
         ``split`` and ``index`` together. A ``split`` alone draws one of its tasks at random, by the
-        seed
-        if the arguments have one.
+        seed if the arguments have one.
 
         Raises:
             Refused: There is no such task, or the arguments contradict one another or the task.
@@ -134,9 +131,9 @@ class ServedTasks:
 
     def _task_at(self, split: str | None, index: Any, seed: Any) -> Task:
         if split is None:
-            if len(self._splits) > 1:
-                raise Refused(f"split: expected one of {', '.join(self._splits)}")
-            split = next(iter(self._splits))
+            if len(self.tasksets) > 1:
+                raise Refused(f"split: expected one of {', '.join(self.tasksets)}")
+            split = next(iter(self.tasksets))
         tasks = self._of(split)
         if index is None:
             if not len(tasks):
@@ -176,8 +173,8 @@ class ServedTasks:
         return found, dict(own)
 
     def _find_by_id(self, task_id: str, split: str | None) -> Task:
-        splits = self._splits if split is None or split not in self._splits else [split]
-        places = {name: self._splits[name].position_of(task_id) for name in splits}
+        splits = self.tasksets if split is None or split not in self.tasksets else [split]
+        places = {name: self.tasksets[name].position_of(task_id) for name in splits}
         found = {name: place for name, place in places.items() if place is not None}
         if not found:
             raise Refused(f"task: {self._describe_unknown(task_id)}")
@@ -187,21 +184,20 @@ class ServedTasks:
         return self.get_task(name, place)
 
     def _describe_unknown(self, task_id: str) -> str:
-        hints = (taskset.hint(task_id) for taskset in self._splits.values())
+        hints = (taskset.hint(task_id) for taskset in self.tasksets.values())
         return f"no task has the id {task_id!r:.200}{next(filter(None, hints), '')}"
 
 
 def _load_by_split(tasks: Any) -> dict[str, Taskset]:
     if isinstance(tasks, Mapping) and any(isinstance(one, Taskset | str) for one in tasks.values()):
-        return {str(split): _load_split(one, str(split)) for split, one in tasks.items()}
+        return {
+            str(split): one if isinstance(one, Taskset) else load_tasks(one, split=str(split))
+            for split, one in tasks.items()
+        }
     found = load_splits(tasks)
     if not found:
         raise TasksetError(type(tasks).__name__, None, "has no tasks")
     return found
-
-
-def _load_split(tasks: Any, split: str) -> Taskset:
-    return tasks if isinstance(tasks, Taskset) else load_tasks(tasks, split=split)
 
 
 def merge_reset_arguments(
@@ -210,7 +206,6 @@ def merge_reset_arguments(
     """Merge arguments of `reset` that a task fixes with those that the caller passes.
 
     Args:
-        fixed: The fixed arguments.
         given: The caller's arguments; None counts as absent.
         whose: Who fixes them, for the message.
 

@@ -18,11 +18,27 @@ from pydantic import (
     PlainSerializer,
 )
 
+from openenv.errors import OpenEnvError
 from openenv.types import Private, private_fields, public_view
 
-__all__ = ["Task", "to_public_data"]
+__all__ = ["Task", "TasksetError", "to_public_data"]
 
 BASE64 = "base64"
+
+
+class TasksetError(OpenEnvError, ValueError):
+    """A source of tasks cannot be read, or a row is not a task.
+
+    Attributes:
+        source: The source: a file, a data set, a function.
+        row: The row's location in the source, such as ``line 7`` or ``row 6``; None if the error
+            does not concern a single row.
+    """
+
+    def __init__(self, source: str, row: str | None, why: str) -> None:
+        self.source = source
+        self.row = row
+        super().__init__(f"{source}{'' if row is None else f', {row}'}: {why}")
 
 
 def _decode_content(content: Any) -> Any:

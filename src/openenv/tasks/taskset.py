@@ -9,12 +9,12 @@ import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Protocol, overload
+from typing import Any, overload
 
 from typing_extensions import Self
 
-from openenv.tasks.columns import RowTaskReader, digest_of_function
-from openenv.tasks.errors import TasksetError, did_you_mean
+from openenv._internal.quoting import did_you_mean
+from openenv.tasks.columns import RowTaskReader, TaskReader, digest_of_function
 from openenv.tasks.rows import (
     IdIndex,
     ListRows,
@@ -23,40 +23,18 @@ from openenv.tasks.rows import (
     digest_of_parts,
     id_hash,
 )
-from openenv.tasks.task import Task
+from openenv.tasks.task import Task, TasksetError
 
 __all__ = ["SplitTasksets", "TaskStream", "Taskset", "unknown_split", "ambiguous_split"]
 
 HINTED_IDS = 2000  # number of ids that are searched for a similar one
 
 
-class TaskReader(Protocol):
-    """A converter of rows to tasks; see `openenv.tasks.columns.RowTaskReader`."""
-
-    def make_task(self, row: Any, index: int) -> Task:
-        """Make the task of a row."""
-        ...
-
-    @property
-    def id_column(self) -> str | None:
-        """The column that holds all ids, or None."""
-        ...
-
-    def row_id(self, index: int) -> str | None:
-        """Return the id made from the row's number, or None if the rows hold ids."""
-        ...
-
-    def digest(self) -> str:
-        """Return a digest of the settings that decide how rows become tasks."""
-        ...
-
-
 class Taskset:
     """The tasks of a split. Use `openenv.tasks.load_tasks` to make a taskset.
 
     A taskset is a sequence: ``len(tasks)``, ``tasks[3]``, ``tasks[:100]``, ``for task in tasks``.
-    Tasks
-    are made on demand and not kept. A taskset may be used from several threads, and pickled.
+    Tasks are made on demand and not kept. A taskset may be used from several threads, and pickled.
 
     Args:
         name: The source's name.
@@ -310,12 +288,7 @@ class SplitTasksets(Taskset):
     """The tasksets of a source of several splits of which the caller named none.
 
     A server serves all of them. Reading tasks raises a `TasksetError`, so that nobody trains on a
-    test
-    split by accident.
-
-    Args:
-        name: The source's name.
-        parts: The taskset of each split.
+    test split by accident.
     """
 
     def __init__(self, name: str, parts: Mapping[str, Taskset]) -> None:
@@ -362,13 +335,7 @@ _OF_ONE_SPLIT = frozenset({"_rows", "_reader", "_functions", "_chosen", "_origin
 
 
 class StreamRows(Rows):
-    """Rows that a function yields; each call of the function starts over.
-
-    Args:
-        name: The source's name, for messages.
-        begin: The function.
-        digest: A digest of the rows, or of the function.
-    """
+    """Rows that a function yields; each call of the function starts over."""
 
     def __init__(self, name: str, begin: Callable[[], Iterable[Any]], digest: str) -> None:
         self.name = name
@@ -395,8 +362,7 @@ class TaskStream(Taskset):
     """A taskset of unknown length, in the order in which a function yields the rows.
 
     It has no ``len``. ``stream[n]`` reads forward from the last position, or starts over to go
-    back;
-    ``stream[:n]`` is a `Taskset`. Duplicate ids are not detected.
+    back; ``stream[:n]`` is a `Taskset`. Duplicate ids are not detected.
     """
 
     is_finite = False
@@ -488,9 +454,7 @@ class TaskStream(Taskset):
         return changed
 
     def position_of(self, task_id: str) -> int | None:
-        """Return the position of the task with this id; on an endless stream this may never
-        return.
-        """
+        """Return the position of the task with this id; on an endless stream it may not return."""
         return next((place for place, task in enumerate(self) if task.id == task_id), None)
 
     def check(self) -> None:

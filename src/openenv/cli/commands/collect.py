@@ -373,7 +373,7 @@ def _report_errors(output_dir: Path, env: str) -> Iterator[None]:
     from openenv.rollouts import PolicyError, RolloutFileError, RolloutsFailed
     from openenv.rollouts.collect.families import FamilyError
     from openenv.server.loading import TargetError
-    from openenv.tasks.errors import TasksetError
+    from openenv.tasks.task import TasksetError
 
     again = f"once that is mended, go on by the same command: what is in {output_dir} stays"
     try:

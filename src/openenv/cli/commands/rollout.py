@@ -318,7 +318,7 @@ def report_errors(output: Path | None, env: str | None = None) -> Iterator[None]
     from openenv.rewards.external.names import ScorerNameError
     from openenv.rollouts import PolicyError, RolloutFileError, RolloutsFailed
     from openenv.server.loading import TargetError
-    from openenv.tasks.errors import TasksetError
+    from openenv.tasks.task import TasksetError
 
     try:
         yield

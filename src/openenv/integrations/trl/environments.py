@@ -411,7 +411,6 @@ def episode_arguments(
     """Return the arguments with which an environment is reset for a row of a dataset.
 
     Args:
-        row: Its columns.
         columns: The columns to use; see `environment_factory`.
 
     Returns:
@@ -419,7 +418,6 @@ def episode_arguments(
 
     Raises:
         KeyError: The row has not all of the columns.
-        ValueError: Its task is none.
     """
     written = row.get(TASK_COLUMN)
     may_ignore: frozenset[str] = frozenset()

@@ -32,7 +32,6 @@ class SharedModel:
     Args:
         ask: Has the model reply; collective.
         gather: Returns a value of all processes in order; a collective call.
-        rank: The rank of this process.
         idle: A prompt that may be replied to in vain.
     """
 
@@ -56,11 +55,7 @@ class SharedModel:
         return found
 
     def run(self, play: Callable[[], T]) -> T:
-        """Play, and take part until all processes have played.
-
-        Raises:
-            ProcessFailed: Another process has failed.
-        """
+        """Play, and take part until all processes have played."""
         try:
             played = play()
         except Exception as error:

@@ -107,8 +107,6 @@ class _PromptEpisode:
     """The episode of the rows with the same prompt.
 
     Attributes:
-        arguments: Arguments of the environment's reset, without the seed.
-        may_ignore: Those of the arguments that the environment may ignore.
         seeds: The seeds of the rows in order.
     """
 
@@ -121,11 +119,7 @@ Known = dict[str, _PromptEpisode]
 
 
 class RolloutFunc:
-    """A rollout function for TRL. Made by `rollout_func`.
-
-    Attributes:
-        meter: The costs of the environments.
-    """
+    """A rollout function for TRL. Made by `rollout_func`."""
 
     def __init__(
         self,

@@ -63,7 +63,6 @@ class BatchClock:
         """Note that a batch begins.
 
         Args:
-            trainer: The trainer.
             groups: Number of groups of the batch on all processes.
         """
         mode, step = mode_of(trainer), int(trainer.state.global_step)
@@ -83,7 +82,6 @@ class BatchClock:
         """Note the reset of an environment; the first reset of a batch begins the batch.
 
         Args:
-            trainer: The trainer.
             place: The environment, one of the trainer's.
 
         Returns:

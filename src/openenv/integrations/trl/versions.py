@@ -42,9 +42,6 @@ def check_trl(lowest: tuple[int, int] = LOWEST) -> None:
 
     Nothing is checked where TRL is not installed: the class of `environment_factory` works alone.
 
-    Args:
-        lowest: The oldest version that is supported.
-
     Raises:
         NotSupported: The version that is installed is too old.
     """

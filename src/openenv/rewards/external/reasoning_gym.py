@@ -96,7 +96,6 @@ class ReasoningGymScorer:
 
         Raises:
             Unscored: There is no entry, or no answer.
-            Exception: Any error of the dataset on an answer that it cannot read.
         """
         entry = dict(self._entry(trajectory))
         if self._answer is not None:

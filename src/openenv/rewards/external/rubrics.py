@@ -36,7 +36,6 @@ class RubricScorer:
 
         Raises:
             Unscored: The rubric could not score a step.
-            Exception: Any other error of the rubric.
         """
         if isinstance(self.rubric, type):
             return await _RubricReplay(self.rubric(), trajectory).score()

@@ -101,10 +101,6 @@ def to_number(name: str, value: Any) -> float:
 def as_score(outcome: Any, steps: int) -> Score:
     """Convert a scorer's result to a `Score`: a number, a list with a number per step, or None.
 
-    Args:
-        outcome: The result.
-        steps: Number of steps of the episode.
-
     Raises:
         Unscored: The result is of another type, not finite, or a list of another length.
     """
@@ -199,7 +195,6 @@ async def score_now(scorer: TrajectoryScorer, trajectory: Trajectory[Any, Any]) 
 
     Raises:
         Unscored: The scorer could not score the episode.
-        Exception: Any other error of the scorer.
     """
     outcome = scorer(trajectory)
     if isinstance(outcome, Awaitable):
@@ -257,9 +252,6 @@ def trajectory_to_json(trajectory: Trajectory[Any, Any]) -> dict[str, Any]:
 
     Bytes become base64; numbers that JSON cannot express (``NaN``, ``Infinity``) become their
     names.
-
-    Raises:
-        Unscored: The episode contains a value that has no JSON form.
     """
     rewards = [*trajectory.rewards, *[None] * (len(trajectory) - len(trajectory.rewards))]
     steps = [

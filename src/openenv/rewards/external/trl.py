@@ -74,11 +74,7 @@ class RewardFunctions:
         )
 
     async def __call__(self, trajectory: Trajectory[Any, Any]) -> Score:
-        """Score an episode.
-
-        Raises:
-            Unscored: A function did not return a list with one number.
-        """
+        """Score an episode."""
         (score,) = await self.score_many([trajectory])
         return score
 

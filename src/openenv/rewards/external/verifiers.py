@@ -69,7 +69,6 @@ class VerifiersScorer:
 
         Raises:
             Unscored: The task lacks a field that a reward needs.
-            Exception: Any other error of a reward or judge.
         """
         vf = _library("from_verifiers")
         known, messages = self._data(trajectory), self._messages(trajectory)

@@ -82,11 +82,7 @@ class ScoreRequest(BaseModel):
 def write_request(
     trajectory: Trajectory[Any, Any], messages: Callable[[Trajectory[Any, Any]], list[Message]]
 ) -> bytes:
-    """Encode the request to score an episode.
-
-    Raises:
-        Unscored: The episode cannot be written as JSON.
-    """
+    """Encode the request to score an episode."""
     request = {
         "format": FORMAT,
         "version": FORMAT_VERSION,
@@ -100,7 +96,6 @@ def read_response(data: bytes, steps: int) -> Score:
     """Decode a response.
 
     Args:
-        data: The response.
         steps: Number of steps of the episode.
 
     Raises:
@@ -121,11 +116,7 @@ def read_response(data: bytes, steps: int) -> Score:
 
 
 def read_request(data: bytes) -> Trajectory[Any, Any]:
-    """Decode a request.
-
-    Raises:
-        ValueError: The request is invalid.
-    """
+    """Decode a request."""
     request = ScoreRequest.model_validate(from_json(data))
     if request.format != FORMAT or request.version > FORMAT_VERSION:
         raise ValueError(

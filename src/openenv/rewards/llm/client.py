@@ -50,7 +50,6 @@ class InvalidToolCall(LLMError, ValueError):
     """A tool call with arguments that are no JSON object.
 
     Attributes:
-        name: The tool.
         arguments: The text that the model wrote.
     """
 
@@ -69,8 +68,6 @@ class ToolCall:
 
     Attributes:
         id: The id that the result of the call refers to.
-        name: The tool.
-        args: The arguments.
     """
 
     id: str

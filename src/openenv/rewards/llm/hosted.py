@@ -29,7 +29,6 @@ def create_llm_client(
     Args:
         provider: ``openai`` or ``anthropic``.
         model: The model's name.
-        api_key: The API key.
         system_prompt: System message of every conversation that has none.
         temperature: Sampling temperature; not sent to OpenAI's reasoning models.
         max_tokens: Maximum number of tokens of an answer.

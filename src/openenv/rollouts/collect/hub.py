@@ -27,11 +27,7 @@ class DatasetHubError(OpenEnvError, RuntimeError):
 
 
 def check_uploads() -> None:
-    """Check, before anything is played, that huggingface_hub is installed.
-
-    Raises:
-        MissingPackage: huggingface_hub is not installed.
-    """
+    """Check, before anything is played, that huggingface_hub is installed."""
     with needs("a dataset of the hub", "pip install 'openenv[hf]'"):
         import huggingface_hub  # noqa: F401
 

@@ -118,11 +118,6 @@ def episode_id_of(rollout_id: str) -> str:
 def make_record(rollout: Rollout, interface: Interface | None, episode_id: str) -> EpisodeRecord:
     """Make the record of a scored rollout.
 
-    Args:
-        rollout: The rollout.
-        interface: The environment's interface; None if unknown.
-        episode_id: The id of the record.
-
     Raises:
         ValueError: The rollout has no reward.
     """

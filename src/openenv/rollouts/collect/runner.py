@@ -242,11 +242,7 @@ class HarnessEpisodes(EpisodeSource):
                 yield Task(id=episode_id)
 
     def begin(self, opening: EpisodeOpening) -> PolicyPlayer:
-        """Refuse to play in a session of an environment.
-
-        Raises:
-            TypeError: Always: a harness plays in its own sessions.
-        """
+        """Refuse to play in a session of an environment."""
         raise TypeError(f"{self.name} play themselves: there is no player for {opening.rollout_id}")
 
     async def open(self) -> HarnessEpisodes:
@@ -259,11 +255,7 @@ class HarnessEpisodes(EpisodeSource):
     async def play(
         self, session: Any, job: RolloutJob, config: EpisodeConfig, press: Callable[[str], None]
     ) -> tuple[Rollout, bool]:
-        """Have the harness play an episode in a thread.
-
-        Raises:
-            AttemptFailed: The attempt came to nothing.
-        """
+        """Have the harness play an episode in a thread."""
         rollout = Rollout(id=job.id, group=job.group.key, failures=list(job.failures))
         attempt = _HarnessAttempt(episode_id_of(job.id), self._tasks[job.group.key])
         try:

@@ -46,7 +46,6 @@ def read_records(path: Path) -> Iterator[EpisodeRecord]:
     A last line that is cut off, since its writer was killed, is passed over.
 
     Raises:
-        OSError: The file cannot be read.
         RolloutFileError: The file is damaged before the last line, or holds no episodes.
     """
     for number, line in whole_lines(path):

@@ -127,7 +127,6 @@ def read_episodes(source: Source) -> Iterator[tuple[Rollout | EpisodeRecord, Any
             episodes; or rollouts and records themselves.
 
     Raises:
-        OSError: The source cannot be read.
         RolloutFileError: The source is neither, or is damaged.
     """
     if not isinstance(source, str | os.PathLike):

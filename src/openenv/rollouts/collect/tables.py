@@ -49,13 +49,7 @@ def check_tables() -> None:
 
 
 def write_table(lines: Path, path: Path) -> int:
-    """Write the table of a file of episodes; return the number of rows.
-
-    Raises:
-        MissingPackage: pyarrow is not installed.
-        OSError: The file cannot be written.
-        RolloutFileError: The file of episodes is damaged.
-    """
+    """Write the table of a file of episodes; return the number of rows."""
     return write_rows((one.to_dict() for one in read_records(lines)), EPISODES, path)
 
 
@@ -63,14 +57,10 @@ def write_rows(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], pa
     """Write rows as a table; the file appears as a whole or not at all.
 
     Args:
-        rows: The rows.
         columns: The kind of each column: ``text``, ``number``, ``flag``, ``json``, or ``list``, of
             JSON.
-        path: The file; one that is there is replaced.
 
     Raises:
-        MissingPackage: pyarrow is not installed.
-        OSError: The file cannot be written.
         RolloutFileError: A value is none of its column's kind.
     """
     pyarrow = _pyarrow()

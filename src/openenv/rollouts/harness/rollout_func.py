@@ -84,11 +84,8 @@ def play_session(
     """Have a harness play the episode of a session, verify the episode, and close the session.
 
     Args:
-        session: The session; it is closed in any case.
-        adapter: The harness.
         build_step: Makes the model step that samples the turns; None for a harness that samples
             them itself.
-        limits: When the rollout ends at the latest.
     """
     try:
         if build_step is None:

@@ -44,11 +44,7 @@ NOT_DONE = "not carried out, since a call before it was not"
 
 
 def checked_act_by(act_by: str) -> ActBy:
-    """Return `act_by` if valid.
-
-    Raises:
-        PolicyError: `act_by` is not valid.
-    """
+    """Return `act_by` if valid."""
     if act_by not in get_args(ActBy):
         known = ", ".join(get_args(ActBy))
         raise PolicyError(f"act_by={act_by!r} of a policy; expected one of {known}")
@@ -60,15 +56,9 @@ class ModelReply:
     """A reply of a model.
 
     Attributes:
-        text: Its words.
-        calls: Its calls of tools.
         message: The reply as a message of the conversation.
-        record: Further data for the record, beside the text.
-        prompt_tokens: Number of tokens that the model read.
-        completion_tokens: Number of tokens that the model wrote.
         is_cut: Whether a limit cut the reply off; it is not carried out then.
         written: Its words with special tokens, as some models write calls; None if that is `text`.
-        specials: The special tokens of its tokenizer.
     """
 
     text: str
@@ -86,9 +76,6 @@ class ModelConversation(ABC):
     """Plays an episode by a conversation. Subclasses implement `_ask`.
 
     Args:
-        opening: The episode.
-        system_prompt: The first message, if any.
-        act_by: The way in which the model acts.
         describes_tools: Tell the model in words how to act, since it is not told otherwise.
         sees: The model takes pictures. Otherwise an observation that has one raises `NotSupported`.
 
@@ -124,11 +111,7 @@ class ModelConversation(ABC):
 
     @abstractmethod
     async def _ask(self, turn: PolicyTurn) -> ModelReply:
-        """Have the model reply to the messages.
-
-        Raises:
-            InvalidReply: The reply cannot be read.
-        """
+        """Have the model reply to the messages."""
 
     async def act(self, turn: PolicyTurn) -> Decision:
         """Show the model the result of the last action, and return the next action."""
@@ -247,7 +230,6 @@ def opening_messages(
     """Return the messages that precede a model's first reply.
 
     Args:
-        messages: The task.
         first: The first observation as text; it follows the user's last words.
         words: A description of the tools, by `openenv.rollouts.replies.describe_tools`; empty if
             the model is given the tools in another way.

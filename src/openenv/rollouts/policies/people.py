@@ -63,11 +63,7 @@ class HumanPolicy:
 
 
 class _TerminalLines:
-    """Lines of the standard input, read in a thread that checks for the end of the program.
-
-    Attributes:
-        is_left: Nobody wants a line any more.
-    """
+    """Lines of the standard input, read in a thread that checks for the end of the program."""
 
     def __init__(self) -> None:
         self.is_left = False

@@ -97,7 +97,6 @@ def look_at(
     these are pictures.
 
     Args:
-        observation: A model or a mapping.
         visible: The fields of a mapping that are public; see `visible_fields`.
         shows: Those of them that the agent is shown, in this order; None is all.
 

@@ -31,10 +31,7 @@ def first_difference(
     """Return the first difference from the expected value; None if the values are equal.
 
     Args:
-        expected: A JSON value.
-        got: Another one.
         tolerance: Allowed difference of numbers, absolute or relative to the larger one.
-        path: The JSON path of the two values.
     """
     if isinstance(expected, dict) and expected.keys() == ARRAY_KEYS:
         return _between_arrays(expected, got, tolerance, path)

@@ -33,12 +33,8 @@ class RecordingHeader:
     """The first line of a recording.
 
     Attributes:
-        environment: The environment's name.
         target: How to find it again (see `openenv.server.loading`); None where nobody knows.
         schema: A digest of the models of its actions and observations.
-        openenv: The version that wrote it.
-        session_id: The session.
-        time: When, in seconds since the epoch.
         part: The number of the part that begins here, from 0.
     """
 
@@ -65,25 +61,11 @@ class RecordedEvent:
     """A reset, step or restore. Values have JSON types.
 
     Attributes:
-        kind: The kind of event.
-        episode: The number of its episode.
         step: The number of the step in its episode; 0 for the others.
         time: When it was answered, in seconds since the epoch.
         seconds: Seconds that the environment took.
-        seed: The seed of a reset.
-        action: The action of a step.
-        arguments: Further arguments.
-        snapshot: The bytes of a restore.
         observation: The observation without reward, done and truncated; None after an error.
-        reward: The reward.
-        terminated: Whether the episode ended by itself.
-        truncated: Whether the episode was cut off.
-        info: Diagnostics.
-        metadata: Metadata sent with the observation.
         reward_info: Details of the reward; see `openenv.reward`.
-        ignored_arguments: Names of arguments that were not taken.
-        state: The state after a restore.
-        error: The error, if the call failed.
         unrecorded: Reason why something could not be recorded; else None.
     """
 
@@ -171,7 +153,6 @@ def read(path: str | os.PathLike[str]) -> Iterator[RecordedEpisode]:
     """Yield the episodes of a recording, including further parts (``.1``, ``.2``).
 
     Raises:
-        OSError: The file cannot be read.
         RecordingError: It is no recording, or is damaged. That its last line is cut off is no
             damage: its server was killed.
     """
@@ -210,11 +191,7 @@ def read_header(path: str | os.PathLike[str]) -> RecordingHeader:
 
 
 def count_events(path: str | os.PathLike[str]) -> int:
-    """Count the lines of a recording that are not headers, without parsing them.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
+    """Count the lines of a recording that are not headers, without parsing them."""
     lines = 0
     for part in _parts(Path(path)):
         with part.open("rb") as file:

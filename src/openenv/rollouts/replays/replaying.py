@@ -43,7 +43,6 @@ class Divergence:
     """The first difference of a replay from the recording.
 
     Attributes:
-        episode: The number of the episode.
         step: The number of the step; 0 is the reset.
         path: JSON path of the difference in the event: ``$.observation.hand[0]``.
         expected: The recorded value.
@@ -68,11 +67,8 @@ class ReplayReport:
     """The result of a replay.
 
     Attributes:
-        episodes: Number of replayed episodes.
-        events: Number of replayed resets, steps and restores.
         skipped: Episodes that were not, or only in part: their beginning is missing, events are,
             or a call was given up while it ran, or takes too long for its `timeout_s` now.
-        unseeded: Episodes that were begun without a seed.
         divergence: The first difference; None if there was none.
         is_other_schema: The models are not those of the recording; None where nobody knows.
     """
@@ -111,11 +107,9 @@ def replay(
     packages that are installed here; `trust_recorded` has whatever it names imported.
 
     Args:
-        path: The recording.
         environment: An environment class or factory, or an ASGI application, in this process.
         target: The same, by name (see `openenv.server.loading`); or ``docker://IMAGE``, which is
             started for as long as the replay takes.
-        url: A server.
         episode: The number of the only episode that is played.
         tolerance: Allowed difference of numbers, absolute or relative to the larger one.
         progress: Called with the number of events that have been played, after each.
@@ -128,7 +122,6 @@ def replay(
         TargetError: The target names nothing that can be served, or the recording names none.
         UntrustedTarget: The recording names what nobody agreed to.
         OpenEnvError: The environment could not be made or reached.
-        OSError: The file cannot be read.
     """
     given = [one for one in (environment, target, url) if one is not None]
     if len(given) > 1:
@@ -164,11 +157,7 @@ def _client_of(environment: Any, image: str | None, url: str | None) -> GenericE
 
 
 class UntrustedTarget(TargetError):
-    """A recording names code that would be imported without anybody's consent.
-
-    Attributes:
-        target: The target that the recording names.
-    """
+    """A recording names code that would be imported without anybody's consent."""
 
     def __init__(self, path: str, target: str) -> None:
         self.target = target
