@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import typer
@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from openenv.cli.__main__ import app
 from openenv.cli._console import CommandError
-from openenv.cli._options import takes_groups
+from openenv.cli._options import option, takes_options
 from openenv.cli.commands import containers
 from openenv.errors import ConnectError
 
@@ -320,15 +320,15 @@ def test_each_shell_is_answered(shell: str, tmp_path: Path) -> None:
 class Crew:
     PANEL: ClassVar[str] = "Of the crew"
 
-    captain: Annotated[str, typer.Option(help="Who leads.")]
-    sailors: Annotated[int, typer.Option(min=1, help="How many.")] = 3
+    captain: str = option(..., help="Who leads.")
+    sailors: int = option(3, min=1, help="How many.")
 
 
 def test_a_command_takes_a_group_of_options() -> None:
     taken: list[tuple[Crew, bool]] = []
 
-    @takes_groups
-    def sail(crew: Crew, night: Annotated[bool, typer.Option("--night")] = False) -> None:
+    @takes_options
+    def sail(crew: Crew, night: bool = option(False, help="Sail in the dark.")) -> None:
         taken.append((crew, night))
 
     app = typer.Typer()

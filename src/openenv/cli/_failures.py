@@ -24,6 +24,7 @@ from openenv.cli._console import (
     INTERRUPTED,
     MISUSED,
     CommandError,
+    MisuseError,
     describe_error,
     did_you_mean,
     print_error,
@@ -106,7 +107,7 @@ def _describe_misuse(error: Any) -> CommandError:
     """Convert click's error about an option or argument to a `CommandError`."""
     message, context = error.format_message().rstrip("."), error.ctx
     if context is None:
-        return CommandError(message, exit_code=MISUSED)
+        return MisuseError(message)
     path = context.command_path
     hint = f"see `{path} --help`"
     examples = getattr(context.command, "examples", ())
@@ -119,7 +120,7 @@ def _describe_misuse(error: Any) -> CommandError:
     elif " is not one of " in message:
         quoted = re.findall("'([^']*)'", message.partition(": ")[2])  # given value, allowed values
         hint = did_you_mean(quoted[0], quoted[1:]) or hint if quoted else hint
-    return CommandError(message.replace("Value error, ", ""), hint=hint, exit_code=MISUSED)
+    return MisuseError(message.replace("Value error, ", ""), hint=hint)
 
 
 def _describe_unexpected(error: Exception) -> CommandError:

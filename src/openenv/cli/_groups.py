@@ -21,7 +21,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from openenv.cli import _failures
-from openenv.cli._console import MISUSED, CommandError, did_you_mean
+from openenv.cli._console import MISUSED, MisuseError, did_you_mean
 from openenv.cli._help import show_help
 
 __all__ = [
@@ -97,10 +97,9 @@ class CommandGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
         name, known = args[0], self.list_commands(ctx)
         if name not in known and name[:1] != "-" and not ctx.resilient_parsing:
-            raise CommandError(
+            raise MisuseError(
                 f"there is no command {name!r} of {ctx.command_path}",
                 hint=did_you_mean(name, known) or f"there are {', '.join(known)}",
-                exit_code=MISUSED,
             )
         return super().resolve_command(ctx, args)
 

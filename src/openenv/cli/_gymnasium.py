@@ -18,7 +18,7 @@ import numpy as np
 from gymnasium import error as errors
 from gymnasium import spaces
 
-from openenv.cli._console import MISUSED, CommandError
+from openenv.cli._console import CommandError, MisuseError
 from openenv.cli._sources import (
     BracketedCode,
     Code,
@@ -114,9 +114,7 @@ def _make_env(name: str, make: Callable[[], Any]) -> Iterator[Any]:
             f"{name} needs something that is not installed: {error}", hint=_install_hint(error)
         ) from error
     except errors.UnregisteredEnv as error:
-        raise CommandError(
-            f"Gymnasium has no {name}: {error}", hint=_closest(name), exit_code=MISUSED
-        ) from error
+        raise MisuseError(f"Gymnasium has no {name}: {error}", hint=_closest(name)) from error
     except ImportError as error:
         raise CommandError(f"{name} cannot be made: {error}") from error
     except (errors.Error, TypeError, ValueError) as error:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from openenv._internal.quoting import printable
 from openenv._internal.redaction import redact, register_secret
-from openenv.cli._console import MISUSED, CommandError, emit, say
+from openenv.cli._console import MISUSED, CommandError, MisuseError, emit, say
 from openenv.cli._progress import display
 from openenv.errors import OpenEnvError
 
@@ -79,10 +79,9 @@ def parse_pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
     for one in given or ():
         name, sign, value = one.partition("=")
         if not (name and sign):
-            raise CommandError(
+            raise MisuseError(
                 f"{option} {redact(one)} is not of the form NAME=VALUE",
                 hint=f"write {option} {name or 'NAME'}=VALUE",
-                exit_code=MISUSED,
             )
         found[name] = value
     return found
@@ -97,16 +96,13 @@ def parse_secrets(option: str, given: Sequence[str] | None) -> dict[str, str]:
     for one in given or ():
         name, sign, value = one.partition("=")
         if not name:
-            raise CommandError(
-                f"{option} has no name before its =",
-                hint=f"write {option} NAME=VALUE",
-                exit_code=MISUSED,
+            raise MisuseError(
+                f"{option} has no name before its =", hint=f"write {option} NAME=VALUE"
             )
         if not sign and name not in os.environ:
-            raise CommandError(
+            raise MisuseError(
                 f"there is no variable {name} to take a secret from",
                 hint=f"export {name}=..., or write {option} {name}=VALUE",
-                exit_code=MISUSED,
             )
         found[name] = value if sign else os.environ[name]
         register_secret(found[name])
@@ -235,10 +231,8 @@ def _space_names(user: str, copy: StagedSpace, asked: SpaceUpload) -> list[str]:
     try:
         name = full_space_name(asked.space, copy.name, lambda: user)
     except ValueError as error:
-        raise CommandError(
-            str(error),
-            hint="write OWNER/NAME, or NAME, of letters, digits and . _ -",
-            exit_code=MISUSED,
+        raise MisuseError(
+            str(error), hint="write OWNER/NAME, or NAME, of letters, digits and . _ -"
         ) from None
     if asked.count == 1:
         return [name]
@@ -316,10 +310,9 @@ def _announce(copy: StagedSpace, settings: SpaceSettings) -> None:
             )
     twice = sorted(set(settings.variables) & set(settings.secrets))
     if twice:
-        raise CommandError(
+        raise MisuseError(
             f"{', '.join(twice)} would be a variable and a secret of the Space",
             hint="name it once: with --secret, take it out of openenv.yaml's variables",
-            exit_code=MISUSED,
         )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from openenv._internal.toml import parse_toml
-from openenv.cli._console import MISUSED, CommandError, did_you_mean
+from openenv.cli._console import CommandError, MisuseError, did_you_mean
 
 __all__ = [
     "KINDS",
@@ -118,9 +118,7 @@ def read_source(told: str) -> VendoredSource:
 
 def _of_file(told: str, path: Path) -> VendoredSource:
     if path.suffix != ".py" or not path.stem.isidentifier():
-        raise CommandError(
-            f"{told} is not a Python module", hint="name a .py file", exit_code=MISUSED
-        )
+        raise MisuseError(f"{told} is not a Python module", hint="name a .py file")
     files = {path.name: path, **_licences_in(path.parent)}
     return VendoredSource(told, files, "vendor")
 
@@ -196,10 +194,9 @@ def _of_distribution(name: str) -> VendoredSource:
         found = metadata.distribution(name)
     except (metadata.PackageNotFoundError, ValueError):
         known = {one.name for one in metadata.distributions()}
-        raise CommandError(
+        raise MisuseError(
             f"{name} is neither a directory, a file nor an installed package",
             hint=did_you_mean(name, known),
-            exit_code=MISUSED,
         ) from None
     files = {}
     for one in found.files or ():
@@ -213,10 +210,9 @@ def _of_distribution(name: str) -> VendoredSource:
         elif not any(LEFT_OUT.fullmatch(part) for part in one.parts):
             files[at] = path
     if not any(at.endswith(".py") for at in files):
-        raise CommandError(
+        raise MisuseError(
             f"{name} has no files of Python where it is installed",
             hint="name the directory of its source (an editable install has its files elsewhere)",
-            exit_code=MISUSED,
         )
     wanted = [one for one in found.requires or () if "extra ==" not in one]
     return VendoredSource(name, files, "vendor", wanted)
@@ -421,30 +417,23 @@ def choose_environment(
     of_kind = f" of the type {kind}" if kind else ""
     if fitting:
         listed = ", ".join(f"{one.module}:{one.name} ({one.kind})" for one in fitting)
-        raise CommandError(
+        raise MisuseError(
             f"{source.told} has {len(fitting)} environments{of_kind}: {listed}",
             hint=f"say which: --env-class {fitting[0].module}:{fitting[0].name}",
-            exit_code=MISUSED,
         )
     if found and wanted is not None:
         listed = ", ".join(f"{one.module}:{one.name}" for one in found)
-        raise CommandError(
+        raise MisuseError(
             f"{source.told} has no environment {wanted}{of_kind}",
             hint=did_you_mean(name, [one.name for one in found]) or f"there are {listed}",
-            exit_code=MISUSED,
         )
     if found:
         listed = ", ".join(f"{one.module}:{one.name} ({one.kind})" for one in found)
-        raise CommandError(
-            f"{source.told} has no environment{of_kind}",
-            hint=f"there are {listed}",
-            exit_code=MISUSED,
-        )
-    raise CommandError(
+        raise MisuseError(f"{source.told} has no environment{of_kind}", hint=f"there are {listed}")
+    raise MisuseError(
         f"{source.told} has no environment that could be recognized: "
         "no subclass of one of "
         + ", ".join(f"{p[0]}.{c}" for p, classes in BASES.values() for c in classes)
         + ", and no server of FastMCP",
         hint="wrap any other class by: openenv init NAME --wraps MODULE:CLASS",
-        exit_code=MISUSED,
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from openenv._internal.imports import NameNotFound, import_attribute
-from openenv.cli._console import MISUSED, CommandError, did_you_mean
+from openenv.cli._console import CommandError, MisuseError, did_you_mean
+from openenv.cli._options import option
 
 if TYPE_CHECKING:
     from openenv.execution.recording import RecordingOptions
@@ -19,23 +19,41 @@ __all__ = ["MCPServeOptions"]
 
 @dataclass(frozen=True)
 class MCPServeOptions:
-    """The options of `openenv serve` for `openenv.tools.wrap`.
+    """The options of `openenv serve` for `openenv.tools.wrap`."""
 
-    Attributes:
-        mcp: Command lines, URLs and paths of mcp.json files.
-        reward: The function that scores calls, as ``module:function``.
-        done: The function that decides whether the episode is over, as ``module:function``.
-        rubric: The rubric or rubric class, as ``module:name``.
-        reset_tool: The tool that begins an episode.
-        max_steps: Number of calls after which an episode is truncated.
-    """
-
-    mcp: Sequence[str]
-    reward: str | None = None
-    done: str | None = None
-    rubric: str | None = None
-    reset_tool: str | None = None
-    max_steps: int | None = None
+    mcp: list[str] | None = option(
+        None,
+        metavar="SERVER",
+        help="Serve an MCP server instead of a TARGET: a command line, the URL of a Streamable "
+        "HTTP server, or the path of an mcp.json. Repeatable.",
+    )
+    reward: str | None = option(
+        None,
+        metavar="MODULE:FUNCTION",
+        help="With --mcp: score each call with this function of the call and its observation.",
+    )
+    done: str | None = option(
+        None,
+        metavar="MODULE:FUNCTION",
+        help="With --mcp: end the episode when this function of the call and its observation "
+        "returns True.",
+    )
+    rubric: str | None = option(
+        None,
+        metavar="MODULE:NAME",
+        help="With --mcp: score calls with this rubric or rubric class.",
+    )
+    reset_tool: str | None = option(
+        None,
+        metavar="NAME",
+        help="With --mcp: begin an episode with this tool; by default with the tool reset. "
+        "Without such a tool every episode has a new process.",
+    )
+    max_steps: int | None = option(
+        None,
+        min=1,
+        help="With --mcp: truncate an episode after this many calls. By default there is no limit.",
+    )
 
     def check(self, *, has_target: bool, reload: bool) -> None:
         """Check that the options are consistent.
@@ -43,29 +61,21 @@ class MCPServeOptions:
         Raises:
             CommandError: The options contradict each other.
         """
-        others = {
-            "--reward": self.reward,
-            "--done": self.done,
-            "--rubric": self.rubric,
-            "--reset-tool": self.reset_tool,
-            "--max-steps": self.max_steps,
-        }
-        given = [option for option, value in others.items() if value is not None]
+        given = [name for name, value in vars(self).items() if name != "mcp" and value is not None]
         if not self.mcp and given:
-            raise CommandError(
-                f"{given[0]} is for MCP servers only",
+            raise MisuseError(
+                f"--{given[0].replace('_', '-')} is for MCP servers only",
                 hint='name one: --mcp "npx some-server"; an environment of your own scores itself',
-                exit_code=MISUSED,
             )
         if self.mcp and has_target:
-            raise CommandError("TARGET and --mcp exclude each other", exit_code=MISUSED)
+            raise MisuseError("TARGET and --mcp exclude each other")
         if self.mcp and reload:
-            raise CommandError("--reload and --mcp exclude each other", exit_code=MISUSED)
+            raise MisuseError("--reload and --mcp exclude each other")
 
     def __str__(self) -> str:
         from openenv._internal.redaction import redact
 
-        return redact(", ".join(self.mcp))
+        return redact(", ".join(self.mcp or ()))
 
     def application(
         self, workers: int | None, recording: RecordingOptions | None, debug: bool
@@ -81,7 +91,7 @@ class MCPServeOptions:
         from openenv.tools.wrapped import wrap
 
         try:
-            sources = read_sources(*self.mcp)
+            sources = read_sources(*self.mcp or ())
             wrapped = wrap(
                 sources,
                 reward=_import_named("reward", self.reward),
@@ -91,7 +101,7 @@ class MCPServeOptions:
                 max_steps=self.max_steps,
             )
         except (TypeError, ValueError) as error:
-            raise CommandError(str(error), exit_code=MISUSED) from error
+            raise MisuseError(str(error)) from error
         for source in sources.values():
             if isinstance(source, Program):
                 _check_program(source)
@@ -101,36 +111,33 @@ class MCPServeOptions:
             raise CommandError(str(error)) from error
 
 
-def _import_named(option: str, text: str | None) -> Any:
+def _import_named(name: str, text: str | None) -> Any:
     """Import ``module:name``."""
     if text is None:
         return None
-    module, _, name = text.partition(":")
-    if not module or not name:
-        raise CommandError(
-            f"--{option} {text!r} is not of the form module:name",
-            hint=f"expected module:name, such as --{option} scores:{option}",
-            exit_code=MISUSED,
+    module, _, attribute = text.partition(":")
+    if not module or not attribute:
+        raise MisuseError(
+            f"--{name} {text!r} is not of the form module:name",
+            hint=f"expected module:name, such as --{name} scores:{name}",
         )
     try:
         return import_attribute(text)
     except NameNotFound as error:
         places = f"{module}.py is looked for in this directory, and among what is installed"
-        raise CommandError(
-            f"--{option}: {error}",
+        raise MisuseError(
+            f"--{name}: {error}",
             hint=did_you_mean(error.missing, error.known) if error.known else places,
-            exit_code=MISUSED,
         ) from error
     except ModuleNotFoundError as error:
-        raise CommandError(f"--{option} {text}: {error}") from error
+        raise CommandError(f"--{name} {text}: {error}") from error
 
 
 def _check_program(source: Program) -> None:
     program = source.command[0]
     path = source.env.get("PATH")
     if shutil.which(program, path=path) is None and not (source.cwd and "/" in program):
-        raise CommandError(
+        raise MisuseError(
             f"there is no program {program!r} to run an MCP server",
             hint="install it, or give its path",
-            exit_code=MISUSED,
         )

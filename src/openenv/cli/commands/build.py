@@ -8,12 +8,13 @@ import time
 from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from openenv._internal.redaction import redact, register_secrets_of
-from openenv.cli._console import MISUSED, CommandError, emit, say
+from openenv.cli._console import CommandError, MisuseError, emit, say
+from openenv.cli._options import argument, option, takes_options
 from openenv.cli._progress import display
 from openenv.cli._spaces import parse_pairs
 
@@ -46,135 +47,82 @@ class EngineName(str, Enum):
 
 # ------------------------------------------------------------------ its options
 
-Environment = Annotated[
-    Path, typer.Argument(help="A directory with an openenv.yaml.", metavar="ENV_DIR")
-]
-Tag = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--tag",
+
+# ------------------------------------------------------------------ the command
+
+
+@takes_options
+def build(
+    environment: Path = argument(
+        Path(), metavar="ENV_DIR", help="A directory with an openenv.yaml."
+    ),
+    tag: list[str] | None = option(
+        None,
         "-t",
         help="Name of the image; repeatable. By default echo-env:latest and "
         "openenv-echo:latest, for echo_env.",
     ),
-]
-Builder = Annotated[
-    EngineName | None,
-    typer.Option("--engine", help="Program that builds the image; by default the first found."),
-]
-Base = Annotated[
-    str | None,
-    typer.Option(
+    engine: EngineName | None = option(
+        None, help="Program that builds the image; by default the first found."
+    ),
+    base: str | None = option(
+        None,
         metavar="IMAGE",
         help="Base image with Python 3.10 or later, passed as the Dockerfile's ARG BASE.",
     ),
-]
-DockerfileOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--dockerfile",
+    dockerfile: Path | None = option(
+        None,
         "-f",
         help="Dockerfile; by default server/Dockerfile or Dockerfile in ENV_DIR, or else a "
         "built-in one.",
     ),
-]
-Context = Annotated[
-    Path | None, typer.Option("--context", "-c", help="Build context; by default ENV_DIR.")
-]
-BuildArg = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--build-arg", metavar="NAME=VALUE", help="Build argument of the Dockerfile; repeatable."
+    context: Path | None = option(None, "-c", help="Build context; by default ENV_DIR."),
+    build_arg: list[str] | None = option(
+        None, metavar="NAME=VALUE", help="Build argument of the Dockerfile; repeatable."
     ),
-]
-Label = Annotated[
-    list[str] | None, typer.Option(metavar="NAME=VALUE", help="Label of the image; repeatable.")
-]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Run every step anew.")]
-Platform = Annotated[
-    str | None, typer.Option(help="Target platform, such as linux/arm64.", metavar="OS/ARCH")
-]
-Network = Annotated[str | None, typer.Option(help="Network of the build steps, such as host.")]
-Volume = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="FROM:TO[:ro]", help="Mount for the build steps (podman and buildah only)."
+    label: list[str] | None = option(
+        None, metavar="NAME=VALUE", help="Label of the image; repeatable."
     ),
-]
-CaFile = Annotated[
-    Path | None,
-    typer.Option(
+    no_cache: bool = option(False, help="Run every step anew."),
+    platform: str | None = option(
+        None, metavar="OS/ARCH", help="Target platform, such as linux/arm64."
+    ),
+    network: str | None = option(None, help="Network of the build steps, such as host."),
+    volume: list[str] | None = option(
+        None, metavar="FROM:TO[:ro]", help="Mount for the build steps (podman and buildah only)."
+    ),
+    ca_file: Path | None = option(
+        None,
         help="CA certificates (PEM) that replace the base image's during the build. With "
-        "Docker they apply to pip only."
+        "Docker they apply to pip only.",
     ),
-]
-IndexUrl = Annotated[str | None, typer.Option(help="Package index.", metavar="URL")]
-Wheels = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIRECTORY", help="Directory of wheels to install from, instead of an index."
+    index_url: str | None = option(None, metavar="URL", help="Package index."),
+    wheels: Path | None = option(
+        None, metavar="DIRECTORY", help="Directory of wheels to install from, instead of an index."
     ),
-]
-OpenEnv = Annotated[
-    Path | None,
-    typer.Option(
-        "--openenv",
+    openenv: Path | None = option(
+        None,
         metavar="PATH|running|locked",
         help="OpenEnv to install: a wheel or a checkout, the running version, or that of "
         "uv.lock. By default the checkout that contains ENV_DIR, or else the version "
         "in pyproject.toml and uv.lock, which must be of the running series.",
     ),
-]
-Push = Annotated[
-    str | None,
-    typer.Option(
+    push: str | None = option(
+        None,
         metavar="REGISTRY",
         help="Push the image to this registry afterwards, such as ghcr.io/somebody.",
     ),
-]
-NoTls = Annotated[bool, typer.Option("--push-without-tls", help="Let --push use plain HTTP.")]
-Sbom = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="Write a bill of materials (CycloneDX) of the image to this file."
+    push_without_tls: bool = option(False, help="Let --push use plain HTTP."),
+    sbom: Path | None = option(
+        None,
+        metavar="FILE",
+        help="Write a bill of materials (CycloneDX) of the image to this file.",
     ),
-]
-Offline = Annotated[
-    bool, typer.Option("--offline", help="Contact no registry and no index; see --wheels.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Print = Annotated[
-    bool,
-    typer.Option("--print", help="Print the Dockerfile and the build context, and build nothing."),
-]
-
-
-# ------------------------------------------------------------------ the command
-
-
-def build(
-    environment: Environment = Path(),
-    tag: Tag = None,
-    engine: Builder = None,
-    base: Base = None,
-    dockerfile: DockerfileOption = None,
-    context: Context = None,
-    build_arg: BuildArg = None,
-    label: Label = None,
-    no_cache: NoCache = False,
-    platform: Platform = None,
-    network: Network = None,
-    volume: Volume = None,
-    ca_file: CaFile = None,
-    index_url: IndexUrl = None,
-    wheels: Wheels = None,
-    openenv: OpenEnv = None,
-    push: Push = None,
-    push_without_tls: NoTls = False,
-    sbom: Sbom = None,
-    offline: Offline = False,
-    as_json: AsJson = False,
-    only_print: Print = False,
+    offline: bool = option(False, help="Contact no registry and no index; see --wheels."),
+    as_json: bool = option(False, "--json", help="Print the result as JSON."),
+    only_print: bool = option(
+        False, "--print", help="Print the Dockerfile and the build context, and build nothing."
+    ),
 ) -> None:
     """Build the image of an environment.
 
@@ -304,30 +252,26 @@ def own_dockerfile() -> str:
 def _check(tags: Sequence[str] | None, push: str | None, plain: bool, offline: bool) -> None:
     for tag in tags or ():
         if not TAG.fullmatch(tag):
-            raise CommandError(
+            raise MisuseError(
                 f"{tag!r} cannot be the name of an image",
                 hint="lower-case letters, digits, . _ - and /, and a tag after a colon: "
                 "my-env:latest",
-                exit_code=MISUSED,
             )
     if push is not None and "://" in push:
-        raise CommandError(
+        raise MisuseError(
             f"--push takes a registry without its scheme, not {push}",
             hint=f"--push {push.partition('://')[2]}",
-            exit_code=MISUSED,
         )
     if push is not None and offline:
-        raise CommandError("--push and --offline exclude each other", exit_code=MISUSED)
+        raise MisuseError("--push and --offline exclude each other")
     if plain and push is None:
-        raise CommandError("--push-without-tls requires --push", exit_code=MISUSED)
+        raise MisuseError("--push-without-tls requires --push")
 
 
 def _check_files(**paths: Path | None) -> None:
     for name, path in paths.items():
         if path is not None and not path.exists():
-            raise CommandError(
-                f"--{name.replace('_', '-')} {path} does not exist", exit_code=MISUSED
-            )
+            raise MisuseError(f"--{name.replace('_', '-')} {path} does not exist")
 
 
 def check_openenv(told: Path | None) -> None:
@@ -339,20 +283,18 @@ def check_openenv(told: Path | None) -> None:
     from openenv.images.running import LOCKED, RUNNING
 
     if told not in (None, RUNNING, LOCKED) and not told.exists():
-        raise CommandError(
+        raise MisuseError(
             f"--openenv {told} does not exist",
             hint="name a wheel or a checkout of OpenEnv, or say running or locked",
-            exit_code=MISUSED,
         )
 
 
 def _check_unlocked(locking: LockOptions) -> None:
     for name in ("openenv", "index_url", "wheels"):
         if getattr(locking, name) is not None:
-            raise CommandError(
+            raise MisuseError(
                 f"--{name.replace('_', '-')} has no effect on a Dockerfile that ignores the lock",
                 hint="have it install .openenv/requirements.lock, as that of `openenv init` does",
-                exit_code=MISUSED,
             )
 
 

@@ -3,68 +3,49 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from openenv._internal.logs import set_up_logs
-from openenv.cli._console import MISUSED, CommandError, emit, say
+from openenv.cli._console import CommandError, MisuseError, emit, say
+from openenv.cli._options import option, takes_options
 
 __all__ = ["capture"]
 
 
+@takes_options
 def capture(
-    upstream: Annotated[
-        str, typer.Option(help="Base URL of the model's API, such as http://localhost:8000/v1.")
-    ],
-    out: Annotated[Path, typer.Option(help="Directory for the recorded calls.")],
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="Name of the model for the upstream; by default the agent's name for it."
-        ),
-    ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses a free port.")
-    ] = 8100,
-    provider: Annotated[
-        str, typer.Option(help="API of the upstream: openai (or compatible), or anthropic.")
-    ] = "openai",
-    capture_level: Annotated[
-        str,
-        typer.Option(
-            "--level", help="Detail to request from the upstream: tokens, logprobs or text."
-        ),
-    ] = "tokens",
-    registered: Annotated[
-        bool,
-        typer.Option(
-            "--registered",
-            help="Accept only keys of sessions created by POST /sessions; by default any "
-            "key makes a session. Requires OPENENV_CAPTURE_ADMIN_KEY.",
-        ),
-    ] = False,
-    max_output_tokens: Annotated[
-        int, typer.Option(min=0, help="Maximum tokens of an answer; 0 for no limit.")
-    ] = 8192,
-    max_model_calls: Annotated[
-        int, typer.Option(min=0, help="Maximum calls of a session; 0 for no limit.")
-    ] = 0,
-    max_session_tokens: Annotated[
-        int,
-        typer.Option(
-            min=0, help="Maximum tokens that a session may read and write; 0 for no limit."
-        ),
-    ] = 0,
-    max_sessions: Annotated[int, typer.Option(min=1, help="Maximum number of sessions.")] = 4096,
-    check: Annotated[
-        bool, typer.Option(help="Check first that the upstream returns tokens.")
-    ] = True,
-    as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Print the proxy's address and each finished session as JSON."),
-    ] = False,
+    upstream: str = option(
+        ..., help="Base URL of the model's API, such as http://localhost:8000/v1."
+    ),
+    out: Path = option(..., help="Directory for the recorded calls."),
+    model: str | None = option(
+        None, help="Name of the model for the upstream; by default the agent's name for it."
+    ),
+    host: str = option("127.0.0.1", help="Address to listen on."),
+    port: int = option(8100, min=0, max=65535, help="Port to listen on; 0 chooses a free port."),
+    provider: str = option(
+        "openai", help="API of the upstream: openai (or compatible), or anthropic."
+    ),
+    capture_level: str = option(
+        "tokens", "--level", help="Detail to request from the upstream: tokens, logprobs or text."
+    ),
+    registered: bool = option(
+        False,
+        help="Accept only keys of sessions created by POST /sessions; by default any "
+        "key makes a session. Requires OPENENV_CAPTURE_ADMIN_KEY.",
+    ),
+    max_output_tokens: int = option(
+        8192, min=0, help="Maximum tokens of an answer; 0 for no limit."
+    ),
+    max_model_calls: int = option(0, min=0, help="Maximum calls of a session; 0 for no limit."),
+    max_session_tokens: int = option(
+        0, min=0, help="Maximum tokens that a session may read and write; 0 for no limit."
+    ),
+    max_sessions: int = option(4096, min=1, help="Maximum number of sessions."),
+    check: bool = option(True, help="Check first that the upstream returns tokens."),
+    as_json: bool = option(
+        False, "--json", help="Print the proxy's address and each finished session as JSON."
+    ),
 ) -> None:
     """Run a proxy in front of a model, and record agents' calls with exact tokens for training.
 
@@ -88,10 +69,9 @@ def capture(
     set_up_logs()
     admin_key = capture_admin_key()
     if registered and admin_key is None:
-        raise CommandError(
+        raise MisuseError(
             "--registered lets nobody in: there is no admin key",
             hint="set OPENENV_CAPTURE_ADMIN_KEY, and send it with POST /sessions",
-            exit_code=MISUSED,
         )
     if check and provider == "openai" and capture_level == "tokens":
         _check(upstream, model, upstream_model_key())
@@ -122,7 +102,7 @@ def capture(
         )
         bound = bind(host, port)
     except ValueError as error:
-        raise CommandError(str(error), exit_code=MISUSED) from None
+        raise MisuseError(str(error)) from None
     except OSError as error:
         words = error.strerror or error
         raise CommandError(f"cannot listen on {host} port {port}: {words}") from None
@@ -147,7 +127,7 @@ def _check(upstream: str, model: str | None, key: str | None) -> None:
         try:
             report = validate_llm(upstream, model, api_key=key, check_tools=False)
         except ValueError as error:
-            raise CommandError(str(error), exit_code=MISUSED) from None
+            raise MisuseError(str(error)) from None
     if report is None:
         return
     if not report.ok:

@@ -6,12 +6,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from openenv._internal.quoting import printable
-from openenv.cli._console import MISUSED, CommandError, emit, say
+from openenv.cli._console import CommandError, MisuseError, emit, say
+from openenv.cli._options import argument, option, takes_options
 
 if TYPE_CHECKING:
     from openenv.auto.catalog import EnvironmentCard
@@ -19,17 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["app", "discover"]
 
 app = typer.Typer(help="List the environments of a repository, in a file and as a site.")
-
-Repository = Annotated[Path, typer.Option(help="Git repository; only committed files are read.")]
-Uri = Annotated[str, typer.Option(metavar="URL", help="Public clone address of the repository.")]
-Publisher = Annotated[str, typer.Option(metavar="NAME", help="Party responsible for the catalog.")]
-Revision = Annotated[str, typer.Option(metavar="COMMIT", help="Commit, branch or tag.")]
-Root = Annotated[str, typer.Option(metavar="DIR", help="Directory of the environments.")]
-Namespace = Annotated[str, typer.Option(metavar="NAME", help="Prefix of identifiers.")]
-Catalog = Annotated[
-    Path, typer.Option(metavar="FILE", help="File written by `openenv catalog build`.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @contextmanager
@@ -44,15 +34,18 @@ def _report_errors() -> Iterator[None]:
 
 
 @app.command()
+@takes_options
 def build(
-    repository_uri: Uri,
-    publisher: Publisher,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write.")],
-    repository: Repository = Path(),
-    revision: Revision = "HEAD",
-    root: Root = "envs",
-    namespace: Namespace = "openenv",
-    as_json: AsJson = False,
+    repository_uri: str = option(
+        ..., metavar="URL", help="Public clone address of the repository."
+    ),
+    publisher: str = option(..., metavar="NAME", help="Party responsible for the catalog."),
+    output: Path = option(..., "-o", metavar="FILE", help="File to write."),
+    repository: Path = option(Path(), help="Git repository; only committed files are read."),
+    revision: str = option("HEAD", metavar="COMMIT", help="Commit, branch or tag."),
+    root: str = option("envs", metavar="DIR", help="Directory of the environments."),
+    namespace: str = option("openenv", metavar="NAME", help="Prefix of identifiers."),
+    as_json: bool = option(False, "--json", help="Print JSON."),
 ) -> None:
     """Write a catalog of the environments committed in a repository.
 
@@ -79,7 +72,11 @@ def build(
 
 
 @app.command()
-def inspect(identifier: str, catalog: Catalog) -> None:
+@takes_options
+def inspect(
+    identifier: str,
+    catalog: Path = option(..., metavar="FILE", help="File written by `openenv catalog build`."),
+) -> None:
     """Print an environment's card as JSON.
 
     Examples:
@@ -93,14 +90,15 @@ def inspect(identifier: str, catalog: Catalog) -> None:
 
 
 @app.command()
+@takes_options
 def site(
-    output: Annotated[Path, typer.Option(metavar="DIR", help="Directory to write.")],
-    repository: Repository = Path(),
-    repository_uri: Uri = "",
-    publisher: Publisher = "",
-    revision: Revision = "HEAD",
-    root: Root = "envs",
-    namespace: Namespace = "openenv",
+    output: Path = option(..., metavar="DIR", help="Directory to write."),
+    repository: Path = option(Path(), help="Git repository; only committed files are read."),
+    repository_uri: str = option("", metavar="URL", help="Public clone address of the repository."),
+    publisher: str = option("", metavar="NAME", help="Party responsible for the catalog."),
+    revision: str = option("HEAD", metavar="COMMIT", help="Commit, branch or tag."),
+    root: str = option("envs", metavar="DIR", help="Directory of the environments."),
+    namespace: str = option("openenv", metavar="NAME", help="Prefix of identifiers."),
 ) -> None:
     """Write a site of the environments, for any web server, or to open from the disk.
 
@@ -125,13 +123,14 @@ def site(
 
 
 @app.command()
+@takes_options
 def serve(
-    repository: Repository = Path(),
-    revision: Revision = "HEAD",
-    root: Root = "envs",
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 chooses a free port.")] = 8080,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the address as JSON.")] = False,
+    repository: Path = option(Path(), help="Git repository; only committed files are read."),
+    revision: str = option("HEAD", metavar="COMMIT", help="Commit, branch or tag."),
+    root: str = option("envs", metavar="DIR", help="Directory of the environments."),
+    host: str = option("127.0.0.1", help="Address to listen on."),
+    port: int = option(8080, help="Port to listen on; 0 chooses a free port."),
+    as_json: bool = option(False, "--json", help="Print the address as JSON."),
 ) -> None:
     """Serve the site of the environments until Ctrl-C, or SIGTERM.
 
@@ -151,26 +150,23 @@ def serve(
             server.serve_forever()
 
 
+@takes_options
 def discover(
-    query: Annotated[str, typer.Argument(help="Keywords; without any, list everything.")] = "",
-    catalog: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="File written by `openenv catalog build`; by default the installed environments.",
-        ),
-    ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of results.")] = 20,
-    filters: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--filter",
-            metavar="FIELD=VALUE",
-            help="Show only matches; fields: license, provider, artifact_availability, "
-            "name, tags, type.",
-        ),
-    ] = None,
-    as_json: AsJson = False,
+    query: str = argument("", help="Keywords; without any, list everything."),
+    catalog: Path | None = option(
+        None,
+        metavar="FILE",
+        help="File written by `openenv catalog build`; by default the installed environments.",
+    ),
+    limit: int = option(20, min=1, max=1000, help="Maximum number of results."),
+    filters: list[str] | None = option(
+        None,
+        "--filter",
+        metavar="FIELD=VALUE",
+        help="Show only matches; fields: license, provider, artifact_availability, "
+        "name, tags, type.",
+    ),
+    as_json: bool = option(False, "--json", help="Print JSON."),
 ) -> None:
     """Find environments by keywords, among the installed ones or in a catalog.
 
@@ -198,9 +194,7 @@ def discover(
 def _parse_filter(text: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not sign:
-        raise CommandError(
-            f"--filter {text} has no value", hint="write --filter tags=game", exit_code=MISUSED
-        )
+        raise MisuseError(f"--filter {text} has no value", hint="write --filter tags=game")
     return name, value
 
 

@@ -7,22 +7,19 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from openenv._internal.json import read_json
 from openenv.cli import _completion
 from openenv.cli._console import (
-    FAILED,
-    MISUSED,
     CommandError,
+    MisuseError,
     describe_error,
     did_you_mean,
     emit,
     say,
 )
-from openenv.cli._options import takes_groups
+from openenv.cli._options import argument, option, takes_options
 from openenv.cli._progress import display
 from openenv.cli._targets import target_hint
 from openenv.cli.commands.rollout import (
@@ -46,40 +43,24 @@ FAMILY_TURNS = 9
 class Teacher:
     """The options that select the policy."""
 
-    provider: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="Policy: scripted (any legal action), or a model behind the API openai or "
-            "anthropic.",
-        ),
-    ] = "scripted"
-    model: Annotated[str | None, typer.Option(help="Name of the model.")] = None
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            metavar="POLICY", help="Any policy of `openenv rollout`, instead of --provider."
-        ),
-    ] = None
-    llm_endpoint: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Address of the model's server; /v1 is added to a URL without a path.",
-        ),
-    ] = None
-    llm_port: Annotated[
-        int | None, typer.Option(help="Port of the model's server, if the URL has none.")
-    ] = None
-    temperature: Annotated[
-        float, typer.Option(min=0.0, help="Sampling temperature of the model.")
-    ] = 0.2
-    max_tokens: Annotated[
-        int, typer.Option(min=1, help="Maximum tokens of a reply of the model.")
-    ] = 200
-    system_prompt: Annotated[
-        str | None, typer.Option(help="System prompt of the model.", metavar="TEXT")
-    ] = None
+    provider: str = option(
+        "scripted",
+        metavar="NAME",
+        help="Policy: scripted (any legal action), or a model behind the API openai or anthropic.",
+    )
+    model: str | None = option(None, help="Name of the model.")
+    policy: str | None = option(
+        None, metavar="POLICY", help="Any policy of `openenv rollout`, instead of --provider."
+    )
+    llm_endpoint: str | None = option(
+        None,
+        metavar="URL",
+        help="Address of the model's server; /v1 is added to a URL without a path.",
+    )
+    llm_port: int | None = option(None, help="Port of the model's server, if the URL has none.")
+    temperature: float = option(0.2, min=0.0, help="Sampling temperature of the model.")
+    max_tokens: int = option(200, min=1, help="Maximum tokens of a reply of the model.")
+    system_prompt: str | None = option(None, metavar="TEXT", help="System prompt of the model.")
 
     def make_policy(self) -> Any:
         """Create the policy.
@@ -96,28 +77,25 @@ class Teacher:
         from openenv.settings import MODEL_KEY_VARIABLES, teacher_key
 
         if self.provider not in PROVIDERS:
-            raise CommandError(
+            raise MisuseError(
                 f"--provider {self.provider!r} must be one of {', '.join(PROVIDERS)}",
                 hint=did_you_mean(self.provider, PROVIDERS),
-                exit_code=MISUSED,
             )
         if self.llm_port is not None and self.llm_endpoint is None:
-            raise CommandError(
-                "--llm-port says where no server is", hint="--llm-endpoint URL", exit_code=MISUSED
-            )
+            raise MisuseError("--llm-port says where no server is", hint="--llm-endpoint URL")
         if self.policy is not None:
             if self.model is not None or self.llm_endpoint is not None or self.is_model:
                 why = "--policy excludes --provider, --model and --llm-endpoint"
-                raise CommandError(why, hint="one of them says who plays", exit_code=MISUSED)
+                raise MisuseError(why, hint="one of them says who plays")
             return policy_named(self.policy)
         if not self.is_model:
             if self.model is not None:
                 hint = "--provider openai, or anthropic; or --llm-endpoint URL"
-                raise CommandError("--model is of no provider", hint=hint, exit_code=MISUSED)
+                raise MisuseError("--model is of no provider", hint=hint)
             return policy_named("random")
         if self.model is None:
             why = "--model is needed where a model plays"
-            raise CommandError(why, hint="--model NAME", exit_code=MISUSED)
+            raise MisuseError(why, hint="--model NAME")
         api = "openai" if self.provider == "scripted" else self.provider
         key = teacher_key(api)
         client: Any
@@ -125,11 +103,10 @@ class Teacher:
             made = OpenAIClient if api == "openai" else AnthropicClient
             client = made(self.llm_endpoint, self.llm_port, self.model, key)
         elif key is None:
-            raise CommandError(
+            raise MisuseError(
                 f"--provider {api} needs a key",
                 hint=f"set {MODEL_KEY_VARIABLES[api]} or API_KEY; or name another server by "
                 "--llm-endpoint",
-                exit_code=MISUSED,
             )
         else:
             client = create_llm_client(api, self.model, key)
@@ -163,113 +140,67 @@ class Teacher:
 class DatasetUpload:
     """The options of the upload to the Hub."""
 
-    push_to_hub: Annotated[
-        str | None,
-        typer.Option(
-            "--push-to-hub",
-            "-H",
-            metavar="REPO",
-            help="Upload the dataset to the Hugging Face Hub as ORG/NAME.",
-        ),
-    ] = None
-    private: Annotated[
-        bool, typer.Option("--private", help="Create the dataset on the Hub as private.")
-    ] = False
-    commit_message: Annotated[
-        str | None, typer.Option(help="Commit message of the upload.", metavar="TEXT")
-    ] = None
+    push_to_hub: str | None = option(
+        None, "-H", metavar="REPO", help="Upload the dataset to the Hugging Face Hub as ORG/NAME."
+    )
+    private: bool = option(False, help="Create the dataset on the Hub as private.")
+    commit_message: str | None = option(None, metavar="TEXT", help="Commit message of the upload.")
 
 
-@takes_groups
+@takes_options
 def collect(
-    env: Annotated[
-        str,
-        typer.Argument(
-            metavar="ENV",
-            autocompletion=_completion.complete_environments,
-            help="Environment: openspiel:GAME, reasoning_gym:DATASET, or any ENV of "
-            "`openenv rollout`.",
-        ),
-    ],
-    output_dir: Annotated[
-        Path, typer.Option("--output-dir", "-o", metavar="DIR", help="Folder of the dataset.")
-    ],
+    *,
+    env: str = argument(
+        ...,
+        metavar="ENV",
+        autocompletion=_completion.complete_environments,
+        help="Environment: openspiel:GAME, reasoning_gym:DATASET, or any ENV of `openenv rollout`.",
+    ),
+    output_dir: Path = option(..., "-o", metavar="DIR", help="Folder of the dataset."),
     teacher: Teacher,
     upload: DatasetUpload,
-    base_url: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Server of the environment; by default the environment runs in this process.",
-        ),
-    ] = None,
-    num_episodes: Annotated[
-        int,
-        typer.Option(
-            "--num-episodes",
-            "-n",
-            min=1,
-            help="Number of episodes to collect, or of tasks to play.",
-        ),
-    ] = 10,
-    tasks: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SOURCE",
-            help="Tasks to play, as for `openenv rollout`. By default episodes without a task.",
-        ),
-    ] = None,
-    split: Annotated[str | None, typer.Option(help="Split of the tasks.", metavar="NAME")] = None,
-    samples: Annotated[int, typer.Option(min=1, help="Episodes per task.")] = 1,
-    max_turns: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Stop an episode after this many actions.",
-            show_default="9 of a family, else no limit",
-        ),
-    ] = None,
-    episode_id_prefix: Annotated[str, typer.Option(help="Prefix of episode ids.")] = "ep",
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume/--no-resume",
-            help="Resume the dataset in the folder, or set it aside and start anew.",
-        ),
-    ] = True,
-    concurrency: Annotated[
-        int, typer.Option(min=1, help="Maximum number of concurrent episodes.")
-    ] = 16,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            help="Seed from which all other seeds derive.", show_default="any, which is noted"
-        ),
-    ] = None,
-    keep_losses: Annotated[
-        bool, typer.Option("--keep-losses", help="Keep episodes with a reward below 0.")
-    ] = False,
-    parquet: Annotated[
-        bool, typer.Option("--parquet", help="Also write results.parquet, a table of the episodes.")
-    ] = False,
-    dataset_config: Annotated[
-        str | None,
-        typer.Option(
-            metavar="JSON",
-            help="Configuration of the dataset (reasoning_gym:) or the game (openspiel:).",
-        ),
-    ] = None,
-    retries: Annotated[int, typer.Option(min=0, help="Retries after a temporary failure.")] = 2,
-    error_budget: Annotated[
-        str,
-        typer.Option(
-            metavar="NUMBER", help="Failures to tolerate: a share (0.1) or a number (10)."
-        ),
-    ] = "0.1",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything, print the plan, and do nothing.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    base_url: str | None = option(
+        None,
+        metavar="URL",
+        help="Server of the environment; by default the environment runs in this process.",
+    ),
+    num_episodes: int = option(
+        10, "-n", min=1, help="Number of episodes to collect, or of tasks to play."
+    ),
+    tasks: str | None = option(
+        None,
+        metavar="SOURCE",
+        help="Tasks to play, as for `openenv rollout`. By default episodes without a task.",
+    ),
+    split: str | None = option(None, metavar="NAME", help="Split of the tasks."),
+    samples: int = option(1, min=1, help="Episodes per task."),
+    max_turns: int | None = option(
+        None,
+        min=1,
+        show_default="9 of a family, else no limit",
+        help="Stop an episode after this many actions.",
+    ),
+    episode_id_prefix: str = option("ep", help="Prefix of episode ids."),
+    resume: bool = option(
+        True, help="Resume the dataset in the folder, or set it aside and start anew."
+    ),
+    concurrency: int = option(16, min=1, help="Maximum number of concurrent episodes."),
+    seed: int | None = option(
+        None, show_default="any, which is noted", help="Seed from which all other seeds derive."
+    ),
+    keep_losses: bool = option(False, help="Keep episodes with a reward below 0."),
+    parquet: bool = option(False, help="Also write results.parquet, a table of the episodes."),
+    dataset_config: str | None = option(
+        None,
+        metavar="JSON",
+        help="Configuration of the dataset (reasoning_gym:) or the game (openspiel:).",
+    ),
+    retries: int = option(2, min=0, help="Retries after a temporary failure."),
+    error_budget: str = option(
+        "0.1", metavar="NUMBER", help="Failures to tolerate: a share (0.1) or a number (10)."
+    ),
+    dry_run: bool = option(False, help="Check everything, print the plan, and do nothing."),
+    as_json: bool = option(False, "--json", help="Print the result as JSON."),
 ) -> None:
     """Collect a teacher's episodes as a dataset, or resume an unfinished collection.
 
@@ -346,7 +277,7 @@ def _variant(env: str, base_url: str | None, config: str | None) -> Variant | No
     found = variant_of(env, _config(config))
     if found is None and config is not None:
         why = "--dataset-config is of openspiel:GAME and reasoning_gym:DATASET only"
-        raise CommandError(why, exit_code=MISUSED)
+        raise MisuseError(why)
     if found is None and base_url is not None:
         raise no_family(env)
     return found
@@ -359,10 +290,10 @@ def _config(text: str | None) -> dict[str, Any] | None:
         found = read_json(text)
     except ValueError as error:
         why = f"--dataset-config is not valid JSON: {error}"
-        raise CommandError(why, exit_code=MISUSED) from error
+        raise MisuseError(why) from error
     if not isinstance(found, dict):
         why = f"--dataset-config is {found!r:.100}; expected an object"
-        raise CommandError(why, exit_code=MISUSED)
+        raise MisuseError(why)
     return found
 
 
@@ -379,23 +310,23 @@ def _report_errors(output_dir: Path, env: str) -> Iterator[None]:
     try:
         yield
     except RolloutsFailed as error:
-        raise CommandError(str(error), hint=again, exit_code=FAILED) from error
+        raise CommandError(str(error), hint=again) from error
     except RolloutFileError as error:
         hint = "--no-resume sets what is there aside, and begins anew"
-        raise CommandError(str(error), hint=hint, exit_code=MISUSED) from error
+        raise MisuseError(str(error), hint=hint) from error
     except TargetError as error:
-        raise CommandError(str(error), hint=target_hint(env), exit_code=MISUSED) from error
+        raise MisuseError(str(error), hint=target_hint(env)) from error
     except (FamilyError, PolicyError, TasksetError) as error:
-        raise CommandError(str(error), exit_code=MISUSED) from error
+        raise MisuseError(str(error)) from error
     except OSError as error:
-        raise CommandError(describe_error(error), hint=again, exit_code=FAILED) from error
+        raise CommandError(describe_error(error), hint=again) from error
     except OpenEnvError as error:
-        raise CommandError(str(error), exit_code=FAILED) from error
+        raise CommandError(str(error)) from error
     except ModuleNotFoundError as error:  # of the environment's own code
         why = f"the environment needs {error.name!r}, which is not installed"
-        raise CommandError(why, exit_code=FAILED) from error
+        raise CommandError(why) from error
     except ValueError as error:  # of an option that means nothing
-        raise CommandError(str(error), exit_code=MISUSED) from error
+        raise MisuseError(str(error)) from error
 
 
 # ------------------------------------------------------------------ what is said

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from openenv.cli._console import CommandError, emit, say, stdout
+from openenv.cli._options import option, takes_options
 from openenv.errors import OpenEnvError
 
 __all__ = ["prune", "ps"]
 
-Engine = Annotated[
-    str | None, typer.Option(help="Address of the container engine; by default the first found.")
-]
 
-
+@takes_options
 def ps(
-    engine: Engine = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print a line of JSON per container.")
-    ] = False,
+    engine: str | None = option(
+        None, help="Address of the container engine; by default the first found."
+    ),
+    as_json: bool = option(False, "--json", help="Print a line of JSON per container."),
 ) -> None:
     """List the containers of environments on this machine, and the processes that hold them.
 
@@ -48,11 +46,12 @@ def ps(
     stdout().print(table)
 
 
+@takes_options
 def prune(
-    engine: Engine = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the removed containers as JSON.")
-    ] = False,
+    engine: str | None = option(
+        None, help="Address of the container engine; by default the first found."
+    ),
+    as_json: bool = option(False, "--json", help="Print the removed containers as JSON."),
 ) -> None:
     """Remove containers and swarm services that no running process holds.
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from openenv.cli._console import CommandError, describe_error, emit
+from openenv.cli._options import option, takes_options
 
 __all__ = ["demo"]
 
@@ -20,17 +18,18 @@ NEEDED = {
 }
 
 
+@takes_options
 def demo(
-    hands: Annotated[int, typer.Option(min=1, help="Number of training hands.")] = 40_000,
-    sessions: Annotated[int, typer.Option(min=1, help="Number of concurrent sessions.")] = 64,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the cards and the policy.")] = 0,
-    evaluation_hands: Annotated[
-        int, typer.Option(min=2, help="Number of evaluation hands, before and after training.")
-    ] = 10_000,
-    output_dir: Annotated[
-        Path, typer.Option("--output-dir", "-o", help="Directory of the plot and the episodes.")
-    ] = Path("outputs/demo"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    hands: int = option(40000, min=1, help="Number of training hands."),
+    sessions: int = option(64, min=1, help="Number of concurrent sessions."),
+    seed: int = option(0, min=0, help="Seed of the cards and the policy."),
+    evaluation_hands: int = option(
+        10000, min=2, help="Number of evaluation hands, before and after training."
+    ),
+    output_dir: Path = option(
+        Path("outputs/demo"), "-o", help="Directory of the plot and the episodes."
+    ),
+    as_json: bool = option(False, "--json", help="Print the result as JSON."),
 ) -> None:
     """Train a policy on blackjack, live, against OpenSpiel in another process.
 

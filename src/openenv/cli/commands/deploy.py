@@ -8,12 +8,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 
-from openenv.cli._console import MISUSED, CommandError, emit, say
-from openenv.cli._options import takes_groups
+from openenv.cli._console import CommandError, MisuseError, emit, say
+from openenv.cli._options import argument, option, takes_options
 from openenv.cli._progress import display
 from openenv.cli._spaces import SpaceUpload, parse_pairs, parse_secrets, push_spaces
 from openenv.errors import OpenEnvError
@@ -44,45 +44,22 @@ class SpaceDestination:
 
     PANEL: ClassVar[str] = SPACE
 
-    environment: Annotated[
-        Path | None,
-        typer.Argument(
-            help="Directory with an openenv.yaml; by default the current one.",
-            metavar="ENV_DIR",
-        ),
-    ] = None
-    hardware: Annotated[
-        str | None,
-        typer.Option(
-            "--hardware",
-            "-H",
-            help="Hardware of the Space, such as cpu-basic.",
-            metavar="NAME",
-        ),
-    ] = None
-    private: Annotated[bool, typer.Option("--private", help="Create the Space as private.")] = False
-    wait: Annotated[
-        bool,
-        typer.Option(
-            "--wait/--no-wait",
-            help="Wait until the Space runs, or return at once.",
-        ),
-    ] = True
-    allow_secret: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PATH[:LINE]",
-            help="Place that looks like a secret and is approved; repeatable.",
-        ),
-    ] = None
-    openenv: Annotated[
-        Path | None,
-        typer.Option(
-            "--openenv",
-            metavar="locked",
-            help="Deploy even if uv.lock has an OpenEnv of another series.",
-        ),
-    ] = None
+    environment: Path | None = argument(
+        None, metavar="ENV_DIR", help="Directory with an openenv.yaml; by default the current one."
+    )
+    hardware: str | None = option(
+        None, "-H", metavar="NAME", help="Hardware of the Space, such as cpu-basic."
+    )
+    private: bool = option(False, help="Create the Space as private.")
+    wait: bool = option(True, help="Wait until the Space runs, or return at once.")
+    allow_secret: list[str] | None = option(
+        None,
+        metavar="PATH[:LINE]",
+        help="Place that looks like a secret and is approved; repeatable.",
+    )
+    openenv: Path | None = option(
+        None, metavar="locked", help="Deploy even if uv.lock has an OpenEnv of another series."
+    )
 
 
 @dataclass(frozen=True)
@@ -91,108 +68,58 @@ class ClusterDestination:
 
     PANEL: ClassVar[str] = KUBERNETES
 
-    image: Annotated[
-        str | None,
-        typer.Option(
-            help="Image name under which the cluster's nodes can pull it.",
-        ),
-    ] = None
-    name: Annotated[
-        str | None,
-        typer.Option(
-            help="Name of the Deployment; by default derived from the image.",
-        ),
-    ] = None
-    namespace: Annotated[str, typer.Option(help="Namespace, which must exist.")] = "default"
-    replicas: Annotated[int, typer.Option(min=1, help="Number of pods.")] = 1
-    cpu: Annotated[str, typer.Option(help="CPU limit of a pod.")] = "2"
-    memory: Annotated[str, typer.Option(help="Memory limit of a pod.")] = "4Gi"
-    port: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            max=65535,
-            help="Port of the server in the container.",
-        ),
-    ] = 8000
-    egress: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Network that pods may reach, such as 10.2.0.0/16; repeatable.",
-            metavar="CIDR",
-        ),
-    ] = None
-    dns: Annotated[
-        bool,
-        typer.Option("--dns", help="Let pods use the cluster's DNS."),
-    ] = False
-    open_network: Annotated[
-        bool,
-        typer.Option(
-            "--open-network",
-            help="Let pods reach every network that the cluster reaches.",
-        ),
-    ] = False
-    user: Annotated[
-        str,
-        typer.Option(help="User and group of the server, as uid:gid."),
-    ] = "65532:65532"
-    service_account: Annotated[str | None, typer.Option(help="Service account of the pods.")] = None
-    image_pull_secret: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Secret with the registry's credentials; repeatable.",
-            metavar="NAME",
-        ),
-    ] = None
-    runtime_class: Annotated[
-        str | None,
-        typer.Option(help="Runtime class of the pods, such as gvisor."),
-    ] = None
-    pull: Annotated[
-        str,
-        typer.Option(help="When to pull the image: missing, always or never."),
-    ] = "missing"
-    kubeconfig: Annotated[str | None, typer.Option(help="Path of the kubeconfig.")] = None
-    context: Annotated[str | None, typer.Option(help="Context in the kubeconfig.")] = None
+    image: str | None = option(None, help="Image name under which the cluster's nodes can pull it.")
+    name: str | None = option(
+        None, help="Name of the Deployment; by default derived from the image."
+    )
+    namespace: str = option("default", help="Namespace, which must exist.")
+    replicas: int = option(1, min=1, help="Number of pods.")
+    cpu: str = option("2", help="CPU limit of a pod.")
+    memory: str = option("4Gi", help="Memory limit of a pod.")
+    port: int = option(8000, min=1, max=65535, help="Port of the server in the container.")
+    egress: list[str] | None = option(
+        None, metavar="CIDR", help="Network that pods may reach, such as 10.2.0.0/16; repeatable."
+    )
+    dns: bool = option(False, help="Let pods use the cluster's DNS.")
+    open_network: bool = option(
+        False, help="Let pods reach every network that the cluster reaches."
+    )
+    user: str = option("65532:65532", help="User and group of the server, as uid:gid.")
+    service_account: str | None = option(None, help="Service account of the pods.")
+    image_pull_secret: list[str] | None = option(
+        None, metavar="NAME", help="Secret with the registry's credentials; repeatable."
+    )
+    runtime_class: str | None = option(None, help="Runtime class of the pods, such as gvisor.")
+    pull: str = option("missing", help="When to pull the image: missing, always or never.")
+    kubeconfig: str | None = option(None, help="Path of the kubeconfig.")
+    context: str | None = option(None, help="Context in the kubeconfig.")
 
 
-@takes_groups
+@takes_options
 def deploy(
     cli: typer.Context,
     to_space: SpaceDestination,
     to_cluster: ClusterDestination,
-    space: Annotated[
-        str | None,
-        typer.Option(help="Deploy to this Space on the Hugging Face Hub.", metavar="OWNER/NAME"),
-    ] = None,
-    kubernetes: Annotated[bool, typer.Option("--kubernetes", help="Deploy to Kubernetes.")] = False,
-    env: Annotated[
-        list[str] | None,
-        typer.Option(help="Environment variable of the server; repeatable.", metavar="NAME=VALUE"),
-    ] = None,
-    secret: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Secret of the server; without a value, taken from this shell's variable. "
-            "A Space gets a secret, a cluster the file NAME_FILE. Repeatable.",
-            metavar="NAME[=VALUE]",
-        ),
-    ] = None,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            min=1,
-            help="Maximum seconds to wait; by default 300, and 1800 for a Space, which is "
-            "built first.",
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the plan, and do nothing.")
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print a line of JSON per object.")
-    ] = False,
+    space: str | None = option(
+        None, metavar="OWNER/NAME", help="Deploy to this Space on the Hugging Face Hub."
+    ),
+    kubernetes: bool = option(False, help="Deploy to Kubernetes."),
+    env: list[str] | None = option(
+        None, metavar="NAME=VALUE", help="Environment variable of the server; repeatable."
+    ),
+    secret: list[str] | None = option(
+        None,
+        metavar="NAME[=VALUE]",
+        help="Secret of the server; without a value, taken from this shell's variable. "
+        "A Space gets a secret, a cluster the file NAME_FILE. Repeatable.",
+    ),
+    timeout: float | None = option(
+        None,
+        min=1,
+        help="Maximum seconds to wait; by default 300, and 1800 for a Space, which is built first.",
+    ),
+    dry_run: bool = option(False, help="Print the plan, and do nothing."),
+    as_json: bool = option(False, "--json", help="Print a line of JSON per object."),
 ) -> None:
     """Run an environment as a Space on the Hub, or run an image on Kubernetes.
 
@@ -204,7 +131,7 @@ def deploy(
         openenv deploy --kubernetes --image echo-env:1 --dry-run  # the objects, as YAML
     """
     if space is not None and kubernetes:
-        raise CommandError("--space and --kubernetes exclude each other", exit_code=MISUSED)
+        raise MisuseError("--space and --kubernetes exclude each other")
     variables, sent = parse_pairs("--env", env), parse_secrets("--secret", secret)
     if space is not None:
         _refuse_options_of(KUBERNETES, "--space", cli)
@@ -213,13 +140,11 @@ def deploy(
         push_spaces(upload, dry_run=dry_run, as_json=as_json, wait_s=wait_s)
         return
     if not kubernetes:
-        raise CommandError(
-            "no destination is given",
-            hint="--space OWNER/NAME, or --kubernetes --image IMAGE",
-            exit_code=MISUSED,
+        raise MisuseError(
+            "no destination is given", hint="--space OWNER/NAME, or --kubernetes --image IMAGE"
         )
     if to_cluster.image is None:
-        raise CommandError("--kubernetes requires --image", exit_code=MISUSED)
+        raise MisuseError("--kubernetes requires --image")
     _refuse_options_of(SPACE, "--kubernetes", cli)
     _deploy_image(
         to_cluster.image,
@@ -257,7 +182,7 @@ def _deploy_image(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    from openenv.providers._asked import slug
+    from openenv.providers.options import slug
 
     options = _cluster_options(asked, sent)
     name = asked.name or slug(image)
@@ -301,7 +226,7 @@ def _cluster_options(asked: ClusterDestination, sent: dict[str, str]) -> Kuberne
             pull=asked.pull,  # type: ignore[arg-type]  # which is checked
         )
     except ValueError as error:
-        raise CommandError(str(error), exit_code=MISUSED) from None
+        raise MisuseError(str(error)) from None
 
 
 def _refuse_options_of(panel: str, chosen: str, cli: typer.Context) -> None:
@@ -313,7 +238,7 @@ def _refuse_options_of(panel: str, chosen: str, cli: typer.Context) -> None:
             is_off = cli.params[str(param.name)] is False and param.secondary_opts
             names = param.secondary_opts if is_off else param.opts
             told = names[0] if names[0].startswith("-") else getattr(param, "metavar", names[0])
-            raise CommandError(f"{chosen} excludes {told}", exit_code=MISUSED)
+            raise MisuseError(f"{chosen} excludes {told}")
 
 
 def _show(

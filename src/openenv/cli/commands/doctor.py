@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from openenv.cli._console import FAILED, emit, stdout
+from openenv.cli._options import option, takes_options
 from openenv.cli._progress import display
 
 if TYPE_CHECKING:
@@ -18,11 +19,10 @@ __all__ = ["doctor"]
 STYLES = {"ok": "green", "missing": "yellow", "broken": "bold red"}
 
 
+@takes_options
 def doctor(
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 1 also if something is missing.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    strict: bool = option(False, help="Exit with 1 also if something is missing."),
+    as_json: bool = option(False, "--json", help="Print the findings as JSON."),
 ) -> None:
     """Check the capabilities of this machine, and suggest fixes.
 

@@ -1,19 +1,18 @@
-"""`openenv eval`: how well a policy does, how sure that is, and what two runs have apart."""
+"""`openenv eval`: scores of a policy with confidence intervals, and comparisons of two runs."""
 
 from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from openenv.cli import _completion
-from openenv.cli._console import MISUSED, CommandError, did_you_mean, emit, say
+from openenv.cli._console import CommandError, MisuseError, did_you_mean, emit, say
+from openenv.cli._options import argument, option, takes_options
 from openenv.cli._progress import display
 from openenv.cli.commands import rollout as playing
 
@@ -23,163 +22,104 @@ if TYPE_CHECKING:
 
 __all__ = ["evaluate_command"]
 
-NAMED = 10  # tasks, at most, in what is said
+NAMED = 10  # maximum number of tasks in a summary
+TREATMENTS = ("fail", "skip", "fail-all")
 
-Env = Annotated[
-    str | None,
-    typer.Argument(
-        help="Environment, as for `openenv rollout`; or the folder or file of a stored run "
-        "to evaluate.",
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """How samples are judged."""
+
+    threshold: float | None = option(
+        None,
+        show_default="the highest that is declared, or 1",
+        help="Minimum reward of a solved sample.",
+    )
+    unscored: str | None = option(
+        None,
+        metavar="fail|skip|fail-all",
+        show_default="fail",
+        help="How samples without a reward count. fail: those that the policy gave up are not "
+        "solved and have the lowest reward, and those with a failed environment are left out. "
+        "skip: all are left out. fail-all: none is solved.",
+    )
+    lowest: float | None = option(
+        None,
+        show_default="the lowest that is declared, at most 0",
+        help="Reward of samples that the policy gave up.",
+    )
+    level: float | None = option(
+        None,
+        min=0.5,
+        max=0.999,
+        show_default="0.95",
+        help="Confidence level of the intervals.",
+    )
+
+
+@takes_options
+def evaluate_command(
+    *,
+    env: str | None = argument(
+        None,
         metavar="ENV",
         autocompletion=_completion.complete_environments,
+        help="Environment, as for `openenv rollout`; or the folder or file of a stored run to "
+        "evaluate.",
     ),
-]
-From = Annotated[
-    Path | None,
-    typer.Option(
-        "--from",
-        metavar="RUN",
-        help="Evaluate this file of rollouts or folder of a run, and play nothing.",
-    ),
-]
-OutputDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--output-dir",
+    what: playing.TaskOptions,
+    amount: playing.AmountOptions,
+    seed: int = option(0, help="Seed from which all other seeds derive."),
+    limits: playing.LimitOptions,
+    failures: playing.FailureOptions,
+    model: playing.ModelOptions,
+    output_dir: Path | None = option(
+        None,
         "-o",
         metavar="FOLDER",
         help="Write rollouts.jsonl, result.json and the reports to this folder.",
     ),
-]
-Compare = Annotated[
-    Path | None,
-    typer.Option(
+    resume: bool = option(
+        False, help="Resume the rollouts in the folder, without playing finished ones again."
+    ),
+    stored: Path | None = option(
+        None,
+        "--from",
         metavar="RUN",
-        help="Compare with an earlier run: its folder, rollouts or result.json. `--compare "
-        "A B` compares two stored runs.",
+        help="Evaluate this file of rollouts or folder of a run, and play nothing.",
     ),
-]
-Threshold = Annotated[
-    float | None,
-    typer.Option(
-        help="Minimum reward of a solved sample.", show_default="the highest that is declared, or 1"
+    compare: Path | None = option(
+        None,
+        metavar="RUN",
+        help="Compare with an earlier run: its folder, rollouts or result.json. `--compare A B` "
+        "compares two stored runs.",
     ),
-]
-WhatOfUnscored = Annotated[
-    str | None,
-    typer.Option(
-        "--unscored",
-        metavar="fail|skip|fail-all",
-        help="Treatment of samples without a reward. fail: those that the policy gave up "
-        "count as not solved with the lowest reward, and those with a failed "
-        "environment are left out. skip: leave all out. fail-all: count all as not "
-        "solved.",
-        show_default="fail",
+    rules: EvaluationOptions,
+    report: str = option(
+        "html,md", metavar="KINDS", help="Reports to write: html, md or none, comma-separated."
     ),
-]
-Lowest = Annotated[
-    float | None,
-    typer.Option(
-        "--lowest",
-        help="Reward of samples that the policy gave up.",
-        show_default="the lowest that is declared, at most 0",
+    no_check: bool = option(
+        False, help="Skip the check that the environment is reproducible for a seed."
     ),
-]
-Level = Annotated[
-    float | None,
-    typer.Option(min=0.5, max=0.999, help="Confidence level of intervals.", show_default="0.95"),
-]
-Report = Annotated[
-    str, typer.Option(metavar="KINDS", help="Reports to write: html, md or none, comma-separated.")
-]
-Seed = Annotated[int, typer.Option(help="Seed from which all other seeds derive.")]
-Resume = Annotated[
-    bool,
-    typer.Option(
-        "--resume", help="Resume the rollouts in the folder, without playing finished ones again."
-    ),
-]
-NoCheck = Annotated[
-    bool,
-    typer.Option(
-        "--no-check", help="Skip the check that the environment is reproducible for a seed."
-    ),
-]
-
-
-def evaluate_command(
-    env: Env = None,
-    policy: playing.PolicyName = "random",
-    tasks: playing.Tasks = None,
-    split: playing.Split = None,
-    samples: playing.Samples = 1,
-    num_tasks: playing.NumTasks = None,
-    concurrency: playing.Concurrency = 16,
-    seed: Seed = 0,
-    max_steps: playing.MaxSteps = None,
-    max_seconds: playing.MaxSeconds = None,
-    max_tokens: playing.MaxTokens = None,
-    retries: playing.Retries = 2,
-    error_budget: playing.ErrorBudget = "0.1",
-    trajectory_scorer: playing.Scorer = None,
-    base_url: playing.BaseURL = None,
-    temperature: playing.Temperature = None,
-    max_reply_tokens: playing.MaxReplyTokens = None,
-    system_prompt: playing.SystemPrompt = None,
-    act_by: playing.ActBy = None,
-    output_dir: OutputDir = None,
-    resume: Resume = False,
-    stored: From = None,
-    compare: Compare = None,
-    threshold: Threshold = None,
-    unscored: WhatOfUnscored = None,
-    lowest: Lowest = None,
-    level: Level = None,
-    report: Report = "html,md",
-    no_check: NoCheck = False,
-    as_json: playing.AsJSON = False,
+    as_json: bool = option(False, "--json", help="Print the summary as JSON."),
 ) -> None:
     """Evaluate a policy on an environment's tasks, with confidence intervals.
 
-    It exits 0; 1 if nothing could be played or evaluated; 2 if it was misused.
+    The exit code is 0; 1 if nothing could be played or evaluated; 2 for wrong usage.
 
     Examples:
-        openenv eval wordle --policy openai:gpt-5-mini --num-tasks 100 -o before
-        openenv eval http://localhost:8000 --tasks own --split test -n 4 -o after
-        openenv eval --from after --compare before  # two runs that are stored
+        openenv eval http://localhost:8000 --num-tasks 20 --max-steps 10 -o after
+        openenv eval --from after --compare before  # two stored runs
     """
-    options = _PlayOptions(
-        policy=policy,
-        tasks=tasks,
-        split=split,
-        samples=samples,
-        num_tasks=num_tasks,
-        concurrency=concurrency,
-        seed=seed,
-        max_steps=max_steps,
-        max_seconds=max_seconds,
-        max_tokens=max_tokens,
-        retries=retries,
-        error_budget=error_budget,
-        trajectory_scorer=trajectory_scorer,
-        base_url=base_url,
-        temperature=temperature,
-        max_reply_tokens=max_reply_tokens,
-        system_prompt=system_prompt,
-        act_by=act_by,
-        no_check=no_check,
-    )
     reports = _reports(report)
     if resume and output_dir is None:
-        why = "--resume needs to know which folder"
-        raise CommandError(why, hint="--output-dir FOLDER", exit_code=MISUSED)
-    asked = {
-        "threshold": threshold,
-        "unscored": _unscored(unscored),
-        "lowest": lowest,
-        "level": level,
-    }
-    evaluation = {name: value for name, value in asked.items() if value is not None}
+        raise MisuseError("--resume requires --output-dir", hint="--output-dir FOLDER")
+    if rules.unscored is not None and rules.unscored not in TREATMENTS:
+        raise MisuseError(
+            f"--unscored {rules.unscored!r}: there is no such treatment",
+            hint=did_you_mean(rules.unscored, TREATMENTS) or f"there are {', '.join(TREATMENTS)}",
+        )
+    evaluation = _given(vars(rules))
     run = _stored_run(env, stored)
     with _report_errors(output_dir, env):
         from openenv.evals.results import (
@@ -197,11 +137,24 @@ def evaluate_command(
             found = load_evaluation(run, **evaluation)
         else:
             assert env is not None
-            found = _play(env, options, evaluation, output_dir, resume=resume)
+            found = _play(
+                env,
+                what,
+                model,
+                seed=seed,
+                output_dir=output_dir,
+                resume=resume,
+                evaluation=evaluation,
+                checks_reproducibility=not no_check,
+                **playing.run_arguments(amount, limits, failures),
+            )
         here = run or output_dir
         compared = None if compare is None else _compare(compare, here, found, evaluation)
-        asked_to_play = {} if run is not None else options.given()
-        result = result_of(_config(asked_to_play, run, found, lowest), found)
+        options: dict[str, Any] = {"seed": seed, "no_check": no_check}
+        for group in (what, amount, limits, failures, model):
+            options |= vars(group)
+        given = {} if run is not None else _given(options)
+        result = result_of(_config(given, run, found, rules.lowest), found)
         if output_dir is not None:
             with display() as shown:
                 shown.begin("reporting")
@@ -227,25 +180,14 @@ def _reports(text: str) -> list[str]:
     for name in names:
         if name not in REPORTS:
             known = f"there are {', '.join(REPORTS)}, and none"
-            raise CommandError(
-                f"there is no report of kind {name!r}",
-                hint=did_you_mean(name, REPORTS) or known,
-                exit_code=MISUSED,
+            raise MisuseError(
+                f"there is no report of kind {name!r}", hint=did_you_mean(name, REPORTS) or known
             )
     return names
 
 
-TREATMENTS = ("fail", "skip", "fail-all")
-
-
-def _unscored(text: str | None) -> str | None:
-    if text is not None and text not in TREATMENTS:
-        raise CommandError(
-            f"--unscored {text!r}: there is no such treatment",
-            hint=did_you_mean(text, TREATMENTS) or "there are fail, skip and fail-all",
-            exit_code=MISUSED,
-        )
-    return text
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _stored_run(env: str | None, stored: Path | None) -> Path | None:
@@ -253,12 +195,11 @@ def _stored_run(env: str | None, stored: Path | None) -> Path | None:
     from openenv.evals.results import is_stored
 
     if stored is not None and env is not None:
-        raise CommandError("ENV and --from exclude each other", exit_code=MISUSED)
+        raise MisuseError("ENV and --from exclude each other")
     if stored is None and env is None:
-        raise CommandError(
+        raise MisuseError(
             "what is to be evaluated?",
             hint="name an environment; or a run that is stored, by --from RUN",
-            exit_code=MISUSED,
         )
     if stored is not None:
         return stored
@@ -289,78 +230,24 @@ def _config(
 # ------------------------------------------------------------------ playing
 
 
-@dataclass(frozen=True)
-class _PlayOptions:
-    """Options by which episodes are played for an evaluation; a result keeps those given."""
-
-    policy: str
-    tasks: str | None
-    split: str | None
-    samples: int
-    num_tasks: int | None
-    concurrency: int
-    seed: int
-    max_steps: int | None
-    max_seconds: float | None
-    max_tokens: int | None
-    retries: int
-    error_budget: str
-    trajectory_scorer: str | None
-    base_url: str | None
-    temperature: float | None
-    max_reply_tokens: int | None
-    system_prompt: str | None
-    act_by: str | None
-    no_check: bool
-
-    def given(self) -> dict[str, Any]:
-        """Return the options that are not None, by name."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
-
 def _play(
-    env: str,
-    options: _PlayOptions,
-    evaluation: dict[str, Any],
-    output_dir: Path | None,
-    *,
-    resume: bool,
+    env: str, what: playing.TaskOptions, model: playing.ModelOptions, **how: Any
 ) -> Evaluation:
-    from openenv import rollouts
     from openenv.evals.harness import play_and_evaluate, seeds_as_tasks
 
     sys.path.insert(0, str(Path.cwd()))
-    given = {name: getattr(options, name) for name in ("temperature", "system_prompt", "act_by")}
-    given["max_tokens"] = options.max_reply_tokens
-    known = {name: value for name, value in given.items() if value is not None}
-    who = rollouts.policy_named(options.policy, base_url=options.base_url, **known)
-    num_tasks, seed = options.num_tasks, options.seed
-    limits = rollouts.RolloutLimits(options.max_steps, options.max_seconds, options.max_tokens)
-    own = playing.tasks_of(env, options.tasks, options.split)
-    with own as tasks, display() as shown:
-        what: Any = tasks
-        if tasks is None and num_tasks is not None:
-            what = seeds_as_tasks(range(seed, seed + num_tasks))
+    who = model.make_policy(what.policy)
+    with playing.tasks_of(env, what.tasks, what.split) as own, display() as shown:
+        tasks: Any = own
+        if own is None and how["num_tasks"] is not None:
+            tasks = seeds_as_tasks(range(how["seed"], how["seed"] + how["num_tasks"]))
         shown.begin("rollouts")
         found = play_and_evaluate(
             env,
             who,
-            what,
-            output_dir=output_dir,
-            checks_reproducibility=not options.no_check,
-            evaluation=evaluation,
-            n=options.samples,
-            num_tasks=num_tasks,
-            concurrency=options.concurrency,
-            seed=seed,
-            limits=limits,
-            retries=options.retries,
-            error_budget=playing.parse_error_budget(options.error_budget),
-            trajectory_scorer=playing.load_scorer(options.trajectory_scorer),
-            resume=resume,
-            progress=lambda progress: shown.update(
-                progress.done, playing.describe_progress(progress)
-            ),
+            tasks,
+            progress=lambda now: shown.update(now.done, playing.describe_progress(now)),
+            **how,
         )
         shown.finish(f"{found.counts['samples']:,} rollouts")
     return found
@@ -402,12 +289,12 @@ def _report_errors(output_dir: Path | None, env: str | None) -> Iterator[None]:
                     f"go on with them: --output-dir {output_dir} --resume; or name another folder"
                 )
                 why = f"there are rollouts in {output_dir} already"
-                raise CommandError(why, hint=hint, exit_code=MISUSED) from error
+                raise MisuseError(why, hint=hint) from error
             except RolloutsFailed as error:
                 cure = "once that is mended, --resume goes on" if output_dir else None
                 raise CommandError(str(error), hint=cure) from error
             except EvaluationError as error:
-                raise CommandError(str(error), exit_code=MISUSED) from error
+                raise MisuseError(str(error)) from error
     except ModuleNotFoundError as error:
         raise CommandError(str(error)) from error
 

@@ -2,53 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from openenv.cli._console import MISUSED, CommandError, emit, say
+from openenv.cli._console import MisuseError, emit, say
+from openenv.cli._options import argument, option, takes_options
 from openenv.cli._spaces import parse_pairs, parse_secrets, report_hub_errors
 
 __all__ = ["fork"]
 
 
+@takes_options
 def fork(
-    source: Annotated[str, typer.Argument(help="Space to copy.", metavar="OWNER/SPACE")],
-    repo_id: Annotated[
-        str | None,
-        typer.Option(
-            "--repo-id",
-            "-r",
-            metavar="[OWNER/]NAME",
-            help="Name of the copy; by default the same name in your account.",
-        ),
-    ] = None,
-    private: Annotated[bool, typer.Option("--private", help="Create the copy as private.")] = False,
-    env_var: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--env-var",
-            "--set-env",
-            "-e",
-            metavar="NAME=VALUE",
-            help="Public variable of the copy; repeatable.",
-        ),
-    ] = None,
-    secret: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--secret",
-            "--set-secret",
-            "-s",
-            metavar="NAME[=VALUE]",
-            help="Secret of the copy; without a value, taken from this shell's variable. "
-            "Repeatable.",
-        ),
-    ] = None,
-    hardware: Annotated[
-        str, typer.Option("--hardware", "-H", metavar="NAME", help="Hardware of the copy.")
-    ] = "cpu-basic",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    source: str = argument(..., metavar="OWNER/SPACE", help="Space to copy."),
+    repo_id: str | None = option(
+        None,
+        "-r",
+        metavar="[OWNER/]NAME",
+        help="Name of the copy; by default the same name in your account.",
+    ),
+    private: bool = option(False, help="Create the copy as private."),
+    env_var: list[str] | None = option(
+        None,
+        "--env-var",
+        "--set-env",
+        "-e",
+        metavar="NAME=VALUE",
+        help="Public variable of the copy; repeatable.",
+    ),
+    secret: list[str] | None = option(
+        None,
+        "--secret",
+        "--set-secret",
+        "-s",
+        metavar="NAME[=VALUE]",
+        help="Secret of the copy; without a value, taken from this shell's variable. Repeatable.",
+    ),
+    hardware: str = option("cpu-basic", "-H", metavar="NAME", help="Hardware of the copy."),
+    as_json: bool = option(False, "--json", help="Print the result as JSON."),
 ) -> None:
     """Copy a Space, including the history, to your account.
 
@@ -62,9 +52,9 @@ def fork(
     try:
         source, revision = parse_space_reference(source)
     except ValueError as error:
-        raise CommandError(str(error), hint="openenv fork OWNER/SPACE", exit_code=MISUSED) from None
+        raise MisuseError(str(error), hint="openenv fork OWNER/SPACE") from None
     if revision is not None:
-        raise CommandError(f"a fork has the whole history, not {revision} alone", exit_code=MISUSED)
+        raise MisuseError(f"a fork has the whole history, not {revision} alone")
     variables = parse_pairs("--env-var", env_var)
     secrets = parse_secrets("--secret", secret)
     with report_hub_errors():
@@ -76,9 +66,7 @@ def fork(
         try:
             target = full_space_name(repo_id, source.partition("/")[2], lambda: user)
         except ValueError as error:
-            raise CommandError(
-                str(error), hint="write OWNER/NAME, or NAME", exit_code=MISUSED
-            ) from None
+            raise MisuseError(str(error), hint="write OWNER/NAME, or NAME") from None
         hub.duplicate(source, target, SpaceSettings(private, hardware, variables, secrets))
         if as_json:
             emit({"source": source, "space": target, "url": hub.page(target), "hardware": hardware})

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from openenv._internal.logs import set_up_logs
-from openenv.cli._console import MISUSED, CommandError, emit, say
+from openenv.cli._console import CommandError, MisuseError, emit, say
+from openenv.cli._options import argument, option, takes_options
 from openenv.errors import OpenEnvError
 
 if TYPE_CHECKING:
@@ -20,53 +19,37 @@ __all__ = ["gateway"]
 
 DEFAULT = "default"
 
-Where = Annotated[
-    list[str],
-    typer.Argument(
+
+@takes_options
+def gateway(
+    servers: list[str] = argument(
+        ...,
+        metavar="[NAME=]URL...",
         help="Servers, as URL, or as NAME=URL for several environments; dns://HOST:PORT "
         "stands for all addresses of a host name.",
-        metavar="[NAME=]URL...",
     ),
-]
-
-
-def gateway(
-    servers: Where,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses a free port.")
-    ] = 8000,
-    api_key_file: Annotated[
-        Path | None,
-        typer.Option(
-            help="File of accepted keys, as for openenv serve; by default those of "
-            "OPENENV_API_KEY_FILE and OPENENV_API_KEY. Without keys, everyone has "
-            "access."
-        ),
-    ] = None,
-    server_key_file: Annotated[
-        Path | None,
-        typer.Option(help="File with the servers' key, if it differs from the gateway's."),
-    ] = None,
-    sessions_per_connection: Annotated[
-        int,
-        typer.Option(
-            min=1, help="Number of consecutive sessions of a client that go to the same server."
-        ),
-    ] = 32,
-    drain_s: Annotated[
-        float,
-        typer.Option(min=0.0, help="Seconds that clients have to finish when the gateway stops."),
-    ] = 30.0,
-    ssl_certfile: Annotated[
-        Path | None, typer.Option(help="TLS certificate (PEM) of the gateway; enables TLS.")
-    ] = None,
-    ssl_keyfile: Annotated[
-        Path | None, typer.Option(help="Private key of the certificate (PEM).")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the gateway's address as JSON.")
-    ] = False,
+    host: str = option("127.0.0.1", help="Address to listen on."),
+    port: int = option(8000, min=0, max=65535, help="Port to listen on; 0 chooses a free port."),
+    api_key_file: Path | None = option(
+        None,
+        help="File of accepted keys, as for openenv serve; by default those of "
+        "OPENENV_API_KEY_FILE and OPENENV_API_KEY. Without keys, everyone has "
+        "access.",
+    ),
+    server_key_file: Path | None = option(
+        None, help="File with the servers' key, if it differs from the gateway's."
+    ),
+    sessions_per_connection: int = option(
+        32, min=1, help="Number of consecutive sessions of a client that go to the same server."
+    ),
+    drain_s: float = option(
+        30.0, min=0.0, help="Seconds that clients have to finish when the gateway stops."
+    ),
+    ssl_certfile: Path | None = option(
+        None, help="TLS certificate (PEM) of the gateway; enables TLS."
+    ),
+    ssl_keyfile: Path | None = option(None, help="Private key of the certificate (PEM)."),
+    as_json: bool = option(False, "--json", help="Print the gateway's address as JSON."),
 ) -> None:
     """Route clients to many servers; new sessions go to the least busy server.
 
@@ -91,7 +74,7 @@ def gateway(
         plain, followed = _parse_servers(servers, key)
         behind = Servers(plain)
     except (OpenEnvError, ValueError) as error:
-        raise CommandError(str(error), exit_code=MISUSED) from None
+        raise MisuseError(str(error)) from None
     if keys is None:
         warn_if_open(host)
     tls = None

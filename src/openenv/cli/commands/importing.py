@@ -7,12 +7,11 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from openenv.cli._console import MISUSED, CommandError, did_you_mean, say
+from openenv.cli._console import CommandError, MisuseError, did_you_mean, say
 from openenv.cli._openenv import origin_for
+from openenv.cli._options import argument, option, takes_options
 from openenv.cli._sources import EXAMPLES, format_step_call
 from openenv.cli._template import OPENENV, EnvironmentNames, render
 from openenv.cli._vendor import (
@@ -52,36 +51,23 @@ LAYERS = {
 }
 
 
+@takes_options
 def import_environment(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOURCE", help="Directory, Python file, or name of an installed package."
-        ),
-    ],
-    name: Annotated[str, typer.Option("--name", "-n", help="Name of the new package.")],
-    output_dir: Annotated[
-        Path, typer.Option("--output-dir", "-o", help="Directory to create the package in.")
-    ],
-    env_class: Annotated[
-        str | None,
-        typer.Option(
-            metavar="[MODULE:]CLASS", help="Environment to import, if the source has several."
-        ),
-    ] = None,
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            "--type", metavar="|".join(KINDS), help="Consider only environments of this type."
-        ),
-    ] = None,
-    lock: Annotated[
-        bool,
-        typer.Option(help="Write a uv.lock with the versions of all dependencies; needs an index."),
-    ] = True,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the written files as JSON.")
-    ] = False,
+    source: str = argument(
+        ..., metavar="SOURCE", help="Directory, Python file, or name of an installed package."
+    ),
+    name: str = option(..., "-n", help="Name of the new package."),
+    output_dir: Path = option(..., "-o", help="Directory to create the package in."),
+    env_class: str | None = option(
+        None, metavar="[MODULE:]CLASS", help="Environment to import, if the source has several."
+    ),
+    kind: str | None = option(
+        None, "--type", metavar="|".join(KINDS), help="Consider only environments of this type."
+    ),
+    lock: bool = option(
+        True, help="Write a uv.lock with the versions of all dependencies; needs an index."
+    ),
+    as_json: bool = option(False, "--json", help="Print the written files as JSON."),
 ) -> None:
     """Create a package from an environment of another library.
 
@@ -94,10 +80,9 @@ def import_environment(
     """
     check_name(name, "import")
     if kind is not None and kind not in KINDS:
-        raise CommandError(
+        raise MisuseError(
             f"there is no type {kind!r}",
             hint=did_you_mean(kind, KINDS) or f"there are {', '.join(KINDS)}",
-            exit_code=MISUSED,
         )
     target = output_dir / name
     check_target(target)

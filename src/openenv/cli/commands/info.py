@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from openenv.cli import _completion
-from openenv.cli._console import MISUSED, CommandError, emit, say, stdout
+from openenv.cli._console import CommandError, MisuseError, emit, say, stdout
+from openenv.cli._options import argument, option, takes_options
 from openenv.cli.commands.serve import package_called
 
 __all__ = ["info"]
 
 
+@takes_options
 def info(
-    target: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[TARGET]",
-            help="Installed environment, address of a server, or any TARGET of `openenv "
-            "serve`. By default list the installed environments.",
-            autocompletion=_completion.complete_environments,
-        ),
-    ] = None,
-    static: Annotated[
-        bool, typer.Option("--static", help="Show only the data in files, and run nothing.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the data as JSON.")] = False,
+    target: str | None = argument(
+        None,
+        metavar="[TARGET]",
+        autocompletion=_completion.complete_environments,
+        help="Installed environment, address of a server, or any TARGET of `openenv "
+        "serve`. By default list the installed environments.",
+    ),
+    static: bool = option(False, help="Show only the data in files, and run nothing."),
+    as_json: bool = option(False, "--json", help="Print the data as JSON."),
 ) -> None:
     """Show an environment's actions, observations, tools, reward, tasks and limits.
 
@@ -68,10 +64,8 @@ def _collect(target: str, static: bool) -> dict[str, Any]:
     url = _info.server_address(target)
     if url is not None:
         if static:
-            raise CommandError(
-                f"--static: {url} is a server, and has no files",
-                hint=f"openenv info {url}",
-                exit_code=MISUSED,
+            raise MisuseError(
+                f"--static: {url} is a server, and has no files", hint=f"openenv info {url}"
             )
         return {"target": target, "url": url, **_info.query_server(url)}
     files = {"target": target, **_info.read_files(target)}

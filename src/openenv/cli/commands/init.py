@@ -12,13 +12,12 @@ import sys
 import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from openenv.cli._completion import complete_templates
-from openenv.cli._console import MISUSED, CommandError, did_you_mean, emit, say
+from openenv.cli._console import CommandError, MisuseError, did_you_mean, emit, say
 from openenv.cli._openenv import Origin, origin_for
+from openenv.cli._options import argument, option, takes_options
 from openenv.cli._template import TEMPLATES, EnvironmentNames, render, template_summary, write_tree
 
 if TYPE_CHECKING:
@@ -30,49 +29,35 @@ DEFAULT = "gym"
 LOCK_TIMEOUT_S = 300.0
 
 
+@takes_options
 def init(
-    name: Annotated[
-        str | None,
-        typer.Argument(help="Name of the Python package, for example my_env.", metavar="NAME"),
-    ] = None,
-    output_dir: Annotated[
-        Path, typer.Option("--output-dir", "-o", help="Directory to create the package in.")
-    ] = Path(),
-    template: Annotated[
-        str | None,
-        typer.Option(
-            "--template",
-            "-t",
-            metavar="|".join(TEMPLATES),
-            help=f"What to begin with; by default {DEFAULT}.",
-            autocompletion=complete_templates,
-        ),
-    ] = None,
-    wraps: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODULE:CLASS",
-            help="Class to wrap with the template package: its methods become tools; or a "
-            "subclass of gymnasium.Env. The module is imported.",
-        ),
-    ] = None,
-    from_gymnasium: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID",
-            help="Serve a Gymnasium environment, with models generated from the spaces.",
-        ),
-    ] = None,
-    list_templates: Annotated[
-        bool, typer.Option("--list-templates", help="List the templates, and exit.")
-    ] = False,
-    lock: Annotated[
-        bool,
-        typer.Option(help="Write a uv.lock with the versions of all dependencies; needs an index."),
-    ] = True,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the written files as JSON.")
-    ] = False,
+    name: str | None = argument(
+        None, metavar="NAME", help="Name of the Python package, for example my_env."
+    ),
+    output_dir: Path = option(Path(), "-o", help="Directory to create the package in."),
+    template: str | None = option(
+        None,
+        "-t",
+        metavar="|".join(TEMPLATES),
+        autocompletion=complete_templates,
+        help=f"What to begin with; by default {DEFAULT}.",
+    ),
+    wraps: str | None = option(
+        None,
+        metavar="MODULE:CLASS",
+        help="Class to wrap with the template package: its methods become tools; or a "
+        "subclass of gymnasium.Env. The module is imported.",
+    ),
+    from_gymnasium: str | None = option(
+        None,
+        metavar="ID",
+        help="Serve a Gymnasium environment, with models generated from the spaces.",
+    ),
+    list_templates: bool = option(False, help="List the templates, and exit."),
+    lock: bool = option(
+        True, help="Write a uv.lock with the versions of all dependencies; needs an index."
+    ),
+    as_json: bool = option(False, "--json", help="Print the written files as JSON."),
 ) -> None:
     """Create a new environment, ready to run.
 
@@ -85,10 +70,9 @@ def init(
         _list_templates(as_json)
         return
     if name is None:
-        raise CommandError(
+        raise MisuseError(
             "Missing argument 'NAME'",
             hint="such as: openenv init my_env; `openenv init --help` says more",
-            exit_code=MISUSED,
         )
     check_name(name, "init")
     chosen = _choose_template(template, wraps, from_gymnasium)
@@ -155,26 +139,23 @@ def _choose_template(template: str | None, wraps: str | None, from_gymnasium: st
         CommandError: The template does not exist, or the options contradict each other.
     """
     if template is not None and template not in TEMPLATES:
-        raise CommandError(
+        raise MisuseError(
             f"there is no template {template!r}",
             hint=did_you_mean(template, TEMPLATES) or f"there are {', '.join(TEMPLATES)}",
-            exit_code=MISUSED,
         )
     given = {"--template": template, "--wraps": wraps, "--from-gymnasium": from_gymnasium}
     if from_gymnasium is not None and (template or wraps):
         other = next(name for name, value in given.items() if value)
-        raise CommandError(f"{other} and --from-gymnasium exclude each other", exit_code=MISUSED)
+        raise MisuseError(f"{other} and --from-gymnasium exclude each other")
     if wraps is not None and template not in (None, "package"):
-        raise CommandError(
+        raise MisuseError(
             f"--wraps cannot be combined with the template {template}",
             hint="leave --template out, or say --template package",
-            exit_code=MISUSED,
         )
     if template == "package" and wraps is None:
-        raise CommandError(
+        raise MisuseError(
             "the template package wraps a class, and none was named",
             hint="add --wraps MODULE:CLASS, for example --wraps collections:Counter",
-            exit_code=MISUSED,
         )
     return "package" if wraps is not None else template or DEFAULT
 
@@ -221,17 +202,15 @@ def check_name(name: str, command: str) -> None:
         CommandError: The hint proposes a valid name.
     """
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) or not re.search("[A-Za-z]", name):
-        raise CommandError(
+        raise MisuseError(
             f"{name!r} cannot be the name of a Python package: letters, digits and underscores, "
             "and no digit first",
             hint=_proposal(name, command),
-            exit_code=MISUSED,
         )
     if keyword.iskeyword(name) or name in sys.stdlib_module_names or _is_installed(name):
-        raise CommandError(
+        raise MisuseError(
             f"{name!r} is taken: Python, or a package that is installed, has a meaning for it",
             hint=_proposal(f"{name}_env", command),
-            exit_code=MISUSED,
         )
 
 
@@ -263,10 +242,8 @@ def check_target(target: Path) -> None:
         return
     if target.exists() or target.is_symlink():
         kind = "is not empty" if target.is_dir() else "is in the way"
-        raise CommandError(
-            f"{target} {kind}",
-            hint="choose another name, or another place with --output-dir",
-            exit_code=MISUSED,
+        raise MisuseError(
+            f"{target} {kind}", hint="choose another name, or another place with --output-dir"
         )
 
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from openenv._internal.quoting import printable
-from openenv.cli._console import MISUSED, CommandError, emit, say
+from openenv.cli._console import CommandError, MisuseError, emit, say
+from openenv.cli._options import argument, option, takes_options
 from openenv.cli._progress import display
 from openenv.cli.commands.validate import (
     NO_PACKAGE,
-    Base,
-    CaFile,
-    Network,
+    ImageOptions,
     ProviderChoice,
     level_of,
 )
@@ -25,58 +22,41 @@ if TYPE_CHECKING:
 
 __all__ = ["leaderboard"]
 
-Paths = Annotated[
-    list[str],
-    typer.Argument(
+
+@takes_options
+def leaderboard(
+    *,
+    paths: list[str] = argument(
+        ...,
         metavar="PATH...",
         help="Environments: directories, folders of directories, installed environments, "
         "addresses of servers.",
     ),
-]
-Output = Annotated[Path, typer.Option(metavar="DIR", help="Directory for reports and tables.")]
-Resume = Annotated[
-    bool, typer.Option("--resume", help="Keep finished reports of unchanged environments.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the table as JSON.")]
-LevelOption = Annotated[
-    str, typer.Option("--level", metavar="static|runtime|semantic", help="Depth of the validation.")
-]
-Learn = Annotated[bool, typer.Option("--learn", help="Train a small learner in each environment.")]
-SkipBuild = Annotated[bool, typer.Option("--skip-build", help="Build no images.")]
-Policy = Annotated[
-    str | None,
-    typer.Option(metavar="VERSION|FILE", help="Severity policy, as for `openenv validate`."),
-]
-Jobs = Annotated[
-    int,
-    typer.Option(
-        min=1, help="Number of concurrent validations; more than one distorts speed measurements."
+    output: Path = option(
+        Path("leaderboard"), metavar="DIR", help="Directory for reports and tables."
     ),
-]
-Timeout = Annotated[
-    float, typer.Option(min=1.0, metavar="SECONDS", help="Maximum seconds per environment.")
-]
-Provider = Annotated[
-    ProviderChoice,
-    typer.Option(help="Provider that starts environments, as for `openenv validate`."),
-]
-
-
-def leaderboard(
-    paths: Paths,
-    output: Output = Path("leaderboard"),
-    resume: Resume = False,
-    as_json: AsJson = False,
-    level: LevelOption = "semantic",
-    learn: Learn = False,
-    skip_build: SkipBuild = False,
-    policy: Policy = None,
-    jobs: Jobs = 1,
-    timeout: Timeout = 1800.0,
-    provider: Provider = ProviderChoice.AUTO,
-    base: Base = None,
-    network: Network = None,
-    ca_file: CaFile = None,
+    resume: bool = option(False, help="Keep finished reports of unchanged environments."),
+    as_json: bool = option(False, "--json", help="Print the table as JSON."),
+    level: str = option(
+        "semantic", metavar="static|runtime|semantic", help="Depth of the validation."
+    ),
+    learn: bool = option(False, help="Train a small learner in each environment."),
+    skip_build: bool = option(False, help="Build no images."),
+    policy: str | None = option(
+        None, metavar="VERSION|FILE", help="Severity policy, as for `openenv validate`."
+    ),
+    jobs: int = option(
+        1,
+        min=1,
+        help="Number of concurrent validations; more than one distorts speed measurements.",
+    ),
+    timeout: float = option(
+        1800.0, metavar="SECONDS", min=1.0, help="Maximum seconds per environment."
+    ),
+    provider: ProviderChoice = option(
+        ProviderChoice.AUTO, help="Provider that starts environments, as for `openenv validate`."
+    ),
+    image: ImageOptions,
 ) -> None:
     """Validate many environments, and rank them by score.
 
@@ -99,9 +79,9 @@ def leaderboard(
         resume,
         jobs,
         timeout,
-        base,
-        network,
-        ca_file,
+        image.base,
+        image.network,
+        image.ca_file,
     )
     try:
         board = _rank(expand_targets(paths), output, how)
@@ -109,7 +89,7 @@ def leaderboard(
     except PackageNotFound as error:
         raise CommandError(str(error), exit_code=NO_PACKAGE) from error
     except OpenEnvError as error:
-        raise CommandError(str(error), exit_code=MISUSED) from error
+        raise MisuseError(str(error)) from error
     except OSError as error:
         hint = "what is finished is kept: --resume goes on" if output.is_dir() else None
         raise CommandError(f"{type(error).__name__}: {error}", hint=hint) from error

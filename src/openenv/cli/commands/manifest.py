@@ -5,24 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from openenv._internal.replacing import replacing
 from openenv.cli._console import FAILED, CommandError, emit, say
+from openenv.cli._options import argument, option, takes_options
 
 __all__ = ["app", "migrate", "schema"]
 
 app = typer.Typer(help="Print the schema of openenv.yaml, or migrate a file to the newest version.")
-
-Directory = Annotated[
-    Path, typer.Argument(metavar="[ENV_DIR]", help="Directory with an openenv.yaml.")
-]
-Check = Annotated[
-    bool, typer.Option("--check", help="Change nothing, and exit with 1 if the file is outdated.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the changes as JSON.")]
 
 
 @app.command()
@@ -38,7 +30,12 @@ def schema() -> None:
 
 
 @app.command()
-def migrate(directory: Directory = Path(), check: Check = False, as_json: AsJson = False) -> None:
+@takes_options
+def migrate(
+    directory: Path = argument(Path(), metavar="[ENV_DIR]", help="Directory with an openenv.yaml."),
+    check: bool = option(False, help="Change nothing, and exit with 1 if the file is outdated."),
+    as_json: bool = option(False, "--json", help="Print the changes as JSON."),
+) -> None:
     """Rewrite an openenv.yaml in the newest version, with comments and order kept.
 
     Examples:

@@ -9,13 +9,12 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from openenv._internal.logs import set_up_logs
 from openenv.cli._console import CommandError, emit
-from openenv.cli.commands.serve import Debug, Record, Target, load_application, recording_of
+from openenv.cli._options import option, takes_options
+from openenv.cli.commands.serve import DEBUG, RECORD, TARGET, load_application, recording_of
 
 if TYPE_CHECKING:
     from openenv.execution.manager import SessionManager
@@ -23,26 +22,24 @@ if TYPE_CHECKING:
 __all__ = ["mcp"]
 
 
+@takes_options
 def mcp(
-    target: Target = ".",
-    record: Record = None,
-    debug: Debug = False,
-    config: Annotated[
-        bool,
-        typer.Option(
-            "--config",
-            help="Print the mcp.json entry for Claude Code, Cursor and similar programs, and exit.",
-        ),
-    ] = False,
+    target: str = TARGET,
+    record: Path | None = RECORD,
+    debug: bool = DEBUG,
+    config: bool = option(
+        False,
+        help="Print the mcp.json entry for Claude Code, Cursor and similar programs, and exit.",
+    ),
 ) -> None:
     """Serve an environment's tools to an agent as an MCP server over stdin and stdout.
 
-    The program that runs the agent starts this command.
+    The program that runs the agent starts this command; for Claude Code, enter: claude mcp add
+    my_env -- openenv mcp my_env
 
     Examples:
         openenv mcp my_env
-        openenv mcp my_env --config  # what Claude Code, Cursor and the like want in mcp.json
-        claude mcp add my_env -- openenv mcp my_env
+        openenv mcp my_env --config  # the entry for mcp.json
     """
     if config:
         _check_runs_here(target)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from openenv.cli._console import MISUSED, CommandError, emit, say
+from openenv.cli._console import CommandError, MisuseError, emit, say
+from openenv.cli._options import argument, option, takes_options
 from openenv.cli._spaces import (
     SpaceUpload,
     parse_pairs,
@@ -33,135 +34,76 @@ __all__ = ["push"]
 
 # ------------------------------------------------------------------ its options
 
-Directory = Annotated[
-    Path, typer.Argument(help="A directory with an openenv.yaml.", metavar="ENV_DIR")
-]
-RepoId = Annotated[
-    str | None,
-    typer.Option(
-        "--repo-id",
+
+# ------------------------------------------------------------------ the command
+
+
+@takes_options
+def push(
+    environment: Path = argument(
+        Path(), metavar="ENV_DIR", help="A directory with an openenv.yaml."
+    ),
+    repo_id: str | None = option(
+        None,
         "-r",
         metavar="OWNER/NAME",
         help="Name of the Space; by default the name in openenv.yaml, in your account.",
     ),
-]
-BaseImage = Annotated[
-    str | None,
-    typer.Option(
-        "--base-image", "-b", metavar="IMAGE", help="Base image of the Dockerfile's final stage."
+    base_image: str | None = option(
+        None, "-b", metavar="IMAGE", help="Base image of the Dockerfile's final stage."
     ),
-]
-Interface = Annotated[
-    bool, typer.Option("--interface", help="Show the web page (the default for Spaces).")
-]
-NoInterface = Annotated[bool, typer.Option("--no-interface", help="Hide the web page.")]
-Registry = Annotated[
-    str | None,
-    typer.Option(
+    interface: bool = option(False, help="Show the web page (the default for Spaces)."),
+    no_interface: bool = option(False, help="Hide the web page."),
+    registry: str | None = option(
+        None,
         metavar="REGISTRY",
         help="Build an image and push it to this registry instead, such as ghcr.io/somebody.",
     ),
-]
-Private = Annotated[bool, typer.Option("--private", help="Create the Space as private.")]
-CreatePr = Annotated[
-    bool, typer.Option("--create-pr", help="Propose the upload as a pull request to the Space.")
-]
-Exclude = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="File of patterns to leave out, in the syntax of .gitignore."
+    private: bool = option(False, help="Create the Space as private."),
+    create_pr: bool = option(False, help="Propose the upload as a pull request to the Space."),
+    exclude: Path | None = option(
+        None, metavar="FILE", help="File of patterns to leave out, in the syntax of .gitignore."
     ),
-]
-Delete = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="GLOB", help="Files to delete from the Space, except pushed ones; repeatable."
+    delete: list[str] | None = option(
+        None, metavar="GLOB", help="Files to delete from the Space, except pushed ones; repeatable."
     ),
-]
-Hardware = Annotated[
-    str | None,
-    typer.Option(
-        "--hardware",
+    hardware: str | None = option(
+        None,
         "-H",
         metavar="NAME",
         help="Hardware of the Space: cpu-basic, cpu-upgrade, t4-small, ...",
     ),
-]
-Count = Annotated[
-    int,
-    typer.Option("--count", "-n", min=1, help="Number of Spaces to push to: NAME-1, NAME-2, ..."),
-]
-EnvVar = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--env-var",
+    count: int = option(1, "-n", min=1, help="Number of Spaces to push to: NAME-1, NAME-2, ..."),
+    env_var: list[str] | None = option(
+        None,
         "-e",
         metavar="NAME=VALUE",
         help="Public variable of the Space; overrides those of openenv.yaml. Repeatable.",
     ),
-]
-Secret = Annotated[
-    list[str] | None,
-    typer.Option(
+    secret: list[str] | None = option(
+        None,
         metavar="NAME[=VALUE]",
         help="Secret of the Space; without a value, taken from this shell's variable. Repeatable.",
     ),
-]
-AllowSecret = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="PATH[:LINE]", help="Place that looks like a secret and is approved; repeatable."
+    allow_secret: list[str] | None = option(
+        None,
+        metavar="PATH[:LINE]",
+        help="Place that looks like a secret and is approved; repeatable.",
     ),
-]
-Message = Annotated[str | None, typer.Option("--message", "-m", help="Commit message.")]
-Builder = Annotated[
-    EngineName | None,
-    typer.Option(
-        "--engine", help="Program that builds the image for --registry; by default the first found."
+    message: str | None = option(None, "-m", help="Commit message."),
+    engine: EngineName | None = option(
+        None, help="Program that builds the image for --registry; by default the first found."
     ),
-]
-NoTls = Annotated[bool, typer.Option("--push-without-tls", help="Let --registry use plain HTTP.")]
-OpenEnv = Annotated[
-    Path | None,
-    typer.Option(
-        "--openenv",
+    push_without_tls: bool = option(False, help="Let --registry use plain HTTP."),
+    openenv: Path | None = option(
+        None,
         metavar="PATH|running|locked",
         help="With --registry, the OpenEnv in the image, as for `openenv build`. For a "
         "Space, `locked` pushes an environment whose uv.lock has an OpenEnv of "
         "another series.",
     ),
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show the planned upload and changes, and do nothing.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print a line of JSON per Space.")]
-
-
-# ------------------------------------------------------------------ the command
-
-
-def push(
-    environment: Directory = Path(),
-    repo_id: RepoId = None,
-    base_image: BaseImage = None,
-    interface: Interface = False,
-    no_interface: NoInterface = False,
-    registry: Registry = None,
-    private: Private = False,
-    create_pr: CreatePr = False,
-    exclude: Exclude = None,
-    delete: Delete = None,
-    hardware: Hardware = None,
-    count: Count = 1,
-    env_var: EnvVar = None,
-    secret: Secret = None,
-    allow_secret: AllowSecret = None,
-    message: Message = None,
-    engine: Builder = None,
-    push_without_tls: NoTls = False,
-    openenv: OpenEnv = None,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
+    dry_run: bool = option(False, help="Show the planned upload and changes, and do nothing."),
+    as_json: bool = option(False, "--json", help="Print a line of JSON per Space."),
 ) -> None:
     """Publish an environment as a Space on the Hub, or as an image in a registry.
 
@@ -174,11 +116,11 @@ def push(
         openenv push my_env --registry ghcr.io/acme
     """
     if interface and no_interface:
-        raise CommandError("--interface and --no-interface exclude each other", exit_code=MISUSED)
+        raise MisuseError("--interface and --no-interface exclude each other")
     if exclude is not None and not exclude.is_file():
-        raise CommandError(f"--exclude {exclude} does not exist", exit_code=MISUSED)
+        raise MisuseError(f"--exclude {exclude} does not exist")
     if not environment.is_dir():
-        raise CommandError(f"{environment} is not a directory", exit_code=MISUSED)
+        raise MisuseError(f"{environment} is not a directory")
     check_openenv(openenv)
     if registry is not None:
         _refuse(
@@ -211,13 +153,12 @@ def push(
             )
         return
     if push_without_tls or engine is not None:
-        raise CommandError("--push-without-tls and --engine want --registry", exit_code=MISUSED)
+        raise MisuseError("--push-without-tls and --engine want --registry")
     from openenv.images.running import LOCKED
 
     if openenv not in (None, LOCKED):
-        raise CommandError(
-            f"--openenv {openenv} requires --registry: a Space installs what the environment names",
-            exit_code=MISUSED,
+        raise MisuseError(
+            f"--openenv {openenv} requires --registry: a Space installs what the environment names"
         )
     if create_pr:
         _refuse("--create-pr", bool(env_var or secret), count, {"--hardware": hardware})
@@ -243,14 +184,12 @@ def push(
 
 def _refuse(option: str, has_settings: bool, count: int, others: dict[str, object]) -> None:
     if has_settings:
-        raise CommandError(
-            f"{option} excludes --env-var and --secret, which are of a Space", exit_code=MISUSED
-        )
+        raise MisuseError(f"{option} excludes --env-var and --secret, which are of a Space")
     if count > 1:
         raise CommandError(f"{option} excludes --count {count}")
     for name, value in others.items():
         if value:
-            raise CommandError(f"{option} excludes {name}", exit_code=MISUSED)
+            raise MisuseError(f"{option} excludes {name}")
 
 
 # ------------------------------------------------------------------ to a registry
@@ -274,10 +213,9 @@ def _push_image(
     from openenv.images import push as push_image
 
     if "://" in registry:
-        raise CommandError(
+        raise MisuseError(
             f"--registry takes a registry without its scheme, not {registry}",
             hint=f"--registry {registry.partition('://')[2]}",
-            exit_code=MISUSED,
         )
     manifest = check_structure(environment)
     plan = _plan(environment, base_image, interface)

@@ -7,23 +7,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from openenv._internal.consent import agrees, is_at_terminal
 from openenv._internal.quoting import printable
 from openenv.cli import _completion
 from openenv.cli._console import (
     DEBUG_HINT,
-    FAILED,
-    MISUSED,
     CommandError,
+    MisuseError,
     describe_error,
     emit,
     say,
 )
 from openenv.cli._failures import describe_user_error
+from openenv.cli._options import argument, option, takes_options
 
 if TYPE_CHECKING:
     from openenv.rollouts.replays import ReplayReport
@@ -31,29 +29,25 @@ if TYPE_CHECKING:
 __all__ = ["replay"]
 
 
+@takes_options
 def replay(
-    file: Annotated[Path, typer.Argument(help="Recording, a .jsonl file.", metavar="FILE")],
-    target: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TARGET",
-            autocompletion=_completion.complete_environments,
-            help="Environment to play against, in this process, as for `openenv serve`; or "
-            "docker://IMAGE. By default the recorded environment.",
-        ),
-    ] = None,
-    url: Annotated[str | None, typer.Option(metavar="URL", help="Server to play against.")] = None,
-    episode: Annotated[int | None, typer.Option(min=0, help="Play only this episode.")] = None,
-    tolerance: Annotated[float, typer.Option(min=0.0, help="Maximum difference of numbers.")] = 0.0,
-    trust: Annotated[
-        bool,
-        typer.Option(
-            "--trust",
-            help="Import any environment that the recording names, without asking. By "
-            "default only an installed environment is imported.",
-        ),
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    file: Path = argument(..., metavar="FILE", help="Recording, a .jsonl file."),
+    target: str | None = option(
+        None,
+        metavar="TARGET",
+        autocompletion=_completion.complete_environments,
+        help="Environment to play against, in this process, as for `openenv serve`; or "
+        "docker://IMAGE. By default the recorded environment.",
+    ),
+    url: str | None = option(None, metavar="URL", help="Server to play against."),
+    episode: int | None = option(None, min=0, help="Play only this episode."),
+    tolerance: float = option(0.0, min=0.0, help="Maximum difference of numbers."),
+    trust: bool = option(
+        False,
+        help="Import any environment that the recording names, without asking. By "
+        "default only an installed environment is imported.",
+    ),
+    as_json: bool = option(False, "--json", help="Print the result as JSON."),
 ) -> None:
     """Play a recording again and report the first difference.
 
@@ -64,7 +58,7 @@ def replay(
         openenv replay records/session.jsonl --target my_env --episode 3
     """
     if target is not None and url is not None:
-        raise CommandError("--target and --url exclude each other", exit_code=MISUSED)
+        raise MisuseError("--target and --url exclude each other")
     from openenv.rollouts.replays.replaying import UntrustedTarget
 
     sys.path.insert(0, str(Path.cwd()))
@@ -78,7 +72,7 @@ def replay(
     if as_json:
         emit(_as_data(report))
     if report.divergence is not None:
-        raise CommandError(str(report.divergence), hint=_hint(report), exit_code=FAILED)
+        raise CommandError(str(report.divergence), hint=_hint(report))
     say(f"the same: {_describe_counts(report)}")
 
 
@@ -118,18 +112,18 @@ def _report_errors() -> Iterator[None]:
         hint = (
             "if you trust it: --trust; or name what to play it against: --target TARGET, --url URL"
         )
-        raise CommandError(printable(str(error)), hint=hint, exit_code=MISUSED) from error
+        raise MisuseError(printable(str(error)), hint=hint) from error
     except TargetError as error:
         hint = "name what to play it against: --target TARGET, or --url URL"
-        raise CommandError(str(error), hint=hint, exit_code=MISUSED) from error
+        raise MisuseError(str(error), hint=hint) from error
     except ConnectError as error:
         hint = "is it running? start it: openenv serve"
-        raise CommandError(str(error), hint=hint, exit_code=MISUSED) from error
+        raise MisuseError(str(error), hint=hint) from error
     except (OpenEnvError, ManifestError, OSError) as error:
-        raise CommandError(describe_error(error), exit_code=MISUSED) from error
+        raise MisuseError(describe_error(error)) from error
     except Exception as error:  # whatever the environment's own code raises when it is imported
         why = f"it could not be played: {describe_user_error(error)}"
-        raise CommandError(why, hint=DEBUG_HINT, exit_code=MISUSED) from error
+        raise MisuseError(why, hint=DEBUG_HINT) from error
 
 
 def _describe_counts(report: ReplayReport) -> str:

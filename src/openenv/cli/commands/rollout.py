@@ -5,13 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from openenv.cli import _completion
-from openenv.cli._console import FAILED, MISUSED, CommandError, describe_error, emit, say
+from openenv.cli._console import (
+    CommandError,
+    MisuseError,
+    describe_error,
+    emit,
+    say,
+)
+from openenv.cli._options import argument, option, takes_options
 from openenv.cli._progress import display
 from openenv.cli._targets import target_hint
 
@@ -22,235 +28,236 @@ if TYPE_CHECKING:
 __all__ = ["rollout"]
 
 # ------------------------------------------------------------------ its options
+# The groups are also options of `openenv eval`; their order is that of the help.
 
-Env = Annotated[
-    str,
-    typer.Argument(
-        help="Environment: the address of a server; docker://IMAGE; or, in this process, "
-        "an installed environment or any TARGET of `openenv serve`.",
-        metavar="ENV",
-        autocompletion=_completion.complete_environments,
-    ),
-]
-PolicyName = Annotated[
-    str,
-    typer.Option(
+
+@dataclass(frozen=True)
+class TaskOptions:
+    """Who plays, and on which tasks."""
+
+    policy: str = option(
+        "random",
         metavar="POLICY",
-        help="Policy: random, openai:MODEL, anthropic:MODEL, transformers:FOLDER, "
+        help="Policy that plays: random, openai:MODEL, anthropic:MODEL, transformers:FOLDER, "
         "scripted:FILE, module:name, or human.",
-    ),
-]
-Tasks = Annotated[
-    str | None,
-    typer.Option(
+    )
+    tasks: str | None = option(
+        None,
         metavar="SOURCE",
         help="Tasks to play: own (the environment's tasks), a .jsonl or .parquet file, "
-        "hf://datasets/ORG/NAME, module:function, or the address of another "
-        "environment. By default episodes without a task.",
-    ),
-]
-Split = Annotated[
-    str | None,
-    typer.Option(
-        help="Split of the tasks; without --tasks, of the environment's own tasks.", metavar="NAME"
-    ),
-]
-Samples = Annotated[
-    int,
-    typer.Option(
-        "-n", "--samples", min=1, help="Rollouts per task, or number of episodes without tasks."
-    ),
-]
-SamplerName = Annotated[
-    str | None,
-    typer.Option(
-        "--sampler",
+        "hf://datasets/ORG/NAME, module:function, or the address of another environment. By "
+        "default episodes have no task.",
+    )
+    split: str | None = option(
+        None,
         metavar="NAME",
-        help="Order of tasks: sequential; shuffled, by the seed; weighted:FIELD, by a "
-        "number in each task; or curriculum, which prefers tasks with a learning "
-        "signal.",
-        show_default="sequential",
-    ),
-]
-NumTasks = Annotated[int | None, typer.Option(min=1, help="Maximum number of tasks.")]
-Concurrency = Annotated[int, typer.Option(min=1, help="Maximum number of concurrent episodes.")]
-Seed = Annotated[
-    int | None,
-    typer.Option(
-        help="Seed from which all other seeds derive.", show_default="any, which the file tells"
-    ),
-]
-MaxSteps = Annotated[
-    int | None,
-    typer.Option(min=1, help="Stop an episode after this many steps.", show_default="no limit"),
-]
-MaxSeconds = Annotated[
-    float | None,
-    typer.Option(help="Stop an episode after this many seconds.", show_default="no limit"),
-]
-MaxTokens = Annotated[
-    int | None,
-    typer.Option(
+        help="Split of the tasks to play; without --tasks, of the environment's own tasks.",
+    )
+
+
+@dataclass(frozen=True)
+class AmountOptions:
+    """How many episodes are played."""
+
+    samples: int = option(
+        1,
+        "-n",
+        "--samples",
         min=1,
-        help="Stop an episode after the policy has written this many tokens.",
+        help="Number of rollouts per task, or of episodes if there are no tasks.",
+    )
+    num_tasks: int | None = option(
+        None, min=1, help="Maximum number of tasks to play; by default all."
+    )
+    concurrency: int = option(16, min=1, help="Maximum number of episodes that run at once.")
+
+
+@dataclass(frozen=True)
+class LimitOptions:
+    """When an episode is stopped."""
+
+    max_steps: int | None = option(
+        None, min=1, show_default="no limit", help="Stop an episode after this many steps."
+    )
+    max_seconds: float | None = option(
+        None, show_default="no limit", help="Stop an episode after this many seconds."
+    )
+    max_tokens: int | None = option(
+        None,
+        min=1,
         show_default="no limit",
-    ),
-]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="Write the rollouts to this file: JSON lines, or a table for a .parquet file.",
-    ),
-]
-Resume = Annotated[
-    bool,
-    typer.Option(
-        "--resume", help="Resume the file: keep finished rollouts, and repeat failed ones."
-    ),
-]
-Retries = Annotated[int, typer.Option(min=0, help="Retries after a temporary failure.")]
-ErrorBudget = Annotated[
-    str,
-    typer.Option(metavar="NUMBER", help="Failures to tolerate: a share (0.1) or a number (10)."),
-]
-Scorer = Annotated[
-    str | None,
-    typer.Option(
-        "--trajectory-scorer",
+        help="Stop an episode after the policy has written this many tokens.",
+    )
+
+
+@dataclass(frozen=True)
+class FailureOptions:
+    """What happens to failed episodes, and who scores the others."""
+
+    retries: int = option(2, min=0, help="Number of retries after a temporary failure.")
+    error_budget: str = option(
+        "0.1",
+        metavar="NUMBER",
+        help="Number of failed rollouts to tolerate: a share (0.1) or a count (10).",
+    )
+    trajectory_scorer: str | None = option(
+        None,
         metavar="SCORER",
-        help="Scorer of whole episodes: module:function, an address, or command:PROGRAM. "
-        "By default the environment scores.",
-    ),
-]
-CreditName = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help="Distribution of an episode's reward over steps: terminal, uniform, discounted:0.95.",
-    ),
-]
-TokenCreditName = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Distribution of a step's reward over tokens: last, spread, or module:function.",
-    ),
-]
-BaseURL = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL", help="Address of the model's server, for openai: and anthropic: policies."
-    ),
-]
-Temperature = Annotated[
-    float | None,
-    typer.Option(
+        help="Scorer of whole episodes: module:function, an address, or command:PROGRAM. By "
+        "default the environment scores.",
+    )
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The options of a policy that asks a model."""
+
+    base_url: str | None = option(
+        None,
+        metavar="URL",
+        help="Address of the model's server, for the policies openai: and anthropic:.",
+    )
+    temperature: float | None = option(
+        None,
         min=0.0,
-        help="Sampling temperature of a model.",
         show_default="0 of an API, 1 of transformers:",
-    ),
-]
-MaxReplyTokens = Annotated[
-    int | None,
-    typer.Option(
+        help="Sampling temperature of the model.",
+    )
+    max_reply_tokens: int | None = option(
+        None,
         min=1,
-        help="Maximum tokens of a reply of a model.",
         show_default="4096 of an API, 256 of transformers:",
-    ),
-]
-SystemPrompt = Annotated[str | None, typer.Option(help="System prompt of a model.", metavar="TEXT")]
-ActBy = Annotated[
-    str | None,
-    typer.Option(
+        help="Maximum number of tokens in a reply of the model.",
+    )
+    system_prompt: str | None = option(
+        None, metavar="TEXT", help="System prompt of the model; by default none."
+    )
+    act_by: str | None = option(
+        None,
         metavar="HOW",
-        help="Form of a model's actions: tools, json, text, or auto.",
         show_default="auto",
-    ),
-]
-AsJSON = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
+        help="Form of the model's actions: tools, json, text, or auto.",
+    )
+
+    def make_policy(self, name: str) -> Any:
+        """Create the policy `name`.
+
+        Raises:
+            PolicyError: The policy does not exist.
+        """
+        from openenv.rollouts import policy_named
+
+        given = {**vars(self), "max_tokens": self.max_reply_tokens}
+        del given["max_reply_tokens"]
+        return policy_named(name, **{key: one for key, one in given.items() if one is not None})
+
+
+def run_arguments(
+    amount: AmountOptions, limits: LimitOptions, failures: FailureOptions
+) -> dict[str, Any]:
+    """Return the options as arguments of `openenv.rollouts.rollout`."""
+    from openenv.rewards.external.names import resolve_scorer
+    from openenv.rollouts import RolloutLimits
+
+    scorer = failures.trajectory_scorer
+    return {
+        "n": amount.samples,
+        "num_tasks": amount.num_tasks,
+        "concurrency": amount.concurrency,
+        "limits": RolloutLimits(limits.max_steps, limits.max_seconds, limits.max_tokens),
+        "retries": failures.retries,
+        "error_budget": parse_error_budget(failures.error_budget),
+        "trajectory_scorer": None if scorer is None else resolve_scorer(scorer),
+    }
 
 
 # ------------------------------------------------------------------ the command
 
 
+@takes_options
 def rollout(
-    env: Env,
-    policy: PolicyName = "random",
-    tasks: Tasks = None,
-    split: Split = None,
-    sampler: SamplerName = None,
-    samples: Samples = 1,
-    num_tasks: NumTasks = None,
-    concurrency: Concurrency = 16,
-    seed: Seed = None,
-    max_steps: MaxSteps = None,
-    max_seconds: MaxSeconds = None,
-    max_tokens: MaxTokens = None,
-    output: Output = None,
-    resume: Resume = False,
-    retries: Retries = 2,
-    error_budget: ErrorBudget = "0.1",
-    trajectory_scorer: Scorer = None,
-    credit: CreditName = "terminal",
-    token_credit: TokenCreditName = None,
-    base_url: BaseURL = None,
-    temperature: Temperature = None,
-    max_reply_tokens: MaxReplyTokens = None,
-    system_prompt: SystemPrompt = None,
-    act_by: ActBy = None,
-    as_json: AsJSON = False,
+    *,
+    env: str = argument(
+        ...,
+        metavar="ENV",
+        autocompletion=_completion.complete_environments,
+        help="Environment: the address of a server; docker://IMAGE; or, in this process, an "
+        "installed environment or any TARGET of `openenv serve`.",
+    ),
+    what: TaskOptions,
+    sampler: str | None = option(
+        None,
+        metavar="NAME",
+        show_default="sequential",
+        help="Order of the tasks: sequential; shuffled, by the seed; weighted:FIELD, by a number "
+        "in each task; or curriculum, which prefers tasks with a learning signal.",
+    ),
+    amount: AmountOptions,
+    seed: int | None = option(
+        None,
+        show_default="a random one, which the file tells",
+        help="Seed from which all other seeds derive.",
+    ),
+    limits: LimitOptions,
+    output: Path | None = option(
+        None,
+        "-o",
+        metavar="FILE",
+        help="Write the rollouts to this file: JSON lines, or a table for a .parquet file.",
+    ),
+    resume: bool = option(
+        False, help="Resume the file: keep finished rollouts, and repeat failed ones."
+    ),
+    failures: FailureOptions,
+    credit: str = option(
+        "terminal",
+        metavar="NAME",
+        help="How an episode's reward is distributed over its steps: terminal, uniform, or "
+        "discounted:0.95.",
+    ),
+    token_credit: str | None = option(
+        None,
+        metavar="NAME",
+        help="How a step's reward is distributed over its tokens: last, spread, or "
+        "module:function. By default tokens have no rewards.",
+    ),
+    model: ModelOptions,
+    as_json: bool = option(False, "--json", help="Print the summary as JSON."),
 ) -> None:
     """Play episodes of an environment, many at once, and record them.
 
-    It exits 0; 1 if more rollouts failed than may, or nothing could be played; 2 if it was misused.
+    The exit code is 0; 1 if nothing could be played, or more rollouts failed than --error-budget
+    tolerates; 2 for wrong usage.
 
     Examples:
-        openenv rollout blackjack -n 8  # at random, in this process
-        openenv rollout echo -n 8 --max-steps 10  # whose episodes have no end of their own
-        openenv rollout http://localhost:8000 --policy openai:gpt-5-mini -n 64 -o episodes.jsonl
+        openenv rollout echo -n 8 --max-steps 10 -o episodes.jsonl  # at random, in this process
+        openenv rollout http://localhost:8000 --policy openai:gpt-5-mini -n 64
     """
     from openenv import rollouts
     from openenv.rollouts.runs import RolloutOptions
 
     if resume and output is None:
-        hint = "--output FILE"
-        raise CommandError("--resume needs to know which file", hint=hint, exit_code=MISUSED)
+        raise MisuseError("--resume requires --output", hint="--output FILE")
     sys.path.insert(0, str(Path.cwd()))
     with report_errors(output, env), ExitStack() as stack:
-        options = {
-            "temperature": temperature,
-            "max_tokens": max_reply_tokens,
-            "system_prompt": system_prompt,
-            "act_by": act_by,
-        }
-        known: Any = {name: value for name, value in options.items() if value is not None}
-        who = rollouts.policy_named(policy, base_url=base_url, **known)
-        what = stack.enter_context(tasks_of(env, tasks, split))
+        who = model.make_policy(what.policy)
+        tasks: Any = stack.enter_context(tasks_of(env, what.tasks, what.split))
         if sampler is not None:
             seed = RolloutOptions(output=output, resume=resume, seed=seed).drawn_seed()
-            what = _apply_sampler(sampler, what, samples, num_tasks, seed)
+            tasks = _apply_sampler(sampler, tasks, amount, seed)
         with display() as shown:
             shown.begin("rollouts")
             run = rollouts.rollout(
                 env,
                 who,
-                what,
-                n=samples,
-                num_tasks=num_tasks,
-                concurrency=concurrency,
+                tasks,
                 output=output,
                 resume=resume,
                 seed=seed,
-                limits=rollouts.RolloutLimits(max_steps, max_seconds, max_tokens),
-                retries=retries,
-                error_budget=parse_error_budget(error_budget),
-                trajectory_scorer=load_scorer(trajectory_scorer),
                 credit=credit,
                 token_credit=token_credit,
                 progress=lambda progress: shown.update(progress.done, describe_progress(progress)),
+                **run_arguments(amount, limits, failures),
             )
             summary = run.summary()
             shown.finish(f"{summary.rollouts:,} rollouts")
@@ -264,51 +271,41 @@ def tasks_of(env: str, source: str | None, split: str | None) -> Iterator[Taskse
     from openenv.rollouts.sessions import own_tasks
     from openenv.tasks.load import load_tasks
 
-    if source == "own" or (source is None and split is not None):
-        with ExitStack() as stack:
-            try:
-                tasks = stack.enter_context(own_tasks(env, split))
-            except NotSupported as error:
-                hint = "--tasks SOURCE names others"
-                why = f"{env} has no tasks of its own: {error}"
-                raise CommandError(why, hint=hint, exit_code=MISUSED) from error
-            yield tasks
-    else:
+    if source != "own" and (source is not None or split is None):
         yield None if source is None else load_tasks(source, split=split)
+        return
+    with ExitStack() as stack:
+        try:
+            tasks = stack.enter_context(own_tasks(env, split))
+        except NotSupported as error:
+            why = f"{env} has no tasks of its own: {error}"
+            raise MisuseError(why, hint="--tasks SOURCE names others") from error
+        yield tasks
 
 
-def _apply_sampler(
-    name: str, tasks: Taskset | None, samples: int, num_tasks: int | None, seed: int
-) -> Any:
+def _apply_sampler(name: str, tasks: Taskset | None, amount: AmountOptions, seed: int) -> Any:
     from openenv.rollouts.samplers import sampler_named
 
     if tasks is None:
-        raise CommandError(
+        raise MisuseError(
             "--sampler chooses from tasks, and there are none",
             hint="--tasks SOURCE; or --tasks own, those of the environment",
-            exit_code=MISUSED,
         )
-    if num_tasks is None and name.partition(":")[0] in ("weighted", "curriculum"):
+    if amount.num_tasks is None and name.partition(":")[0] in ("weighted", "curriculum"):
         why = f"--sampler {name} never ends"
-        raise CommandError(why, hint="--num-tasks NUMBER", exit_code=MISUSED)
-    return sampler_named(name, tasks, group_size=samples, seed=seed, num_tasks=num_tasks)
+        raise MisuseError(why, hint="--num-tasks NUMBER")
+    return sampler_named(
+        name, tasks, group_size=amount.samples, seed=seed, num_tasks=amount.num_tasks
+    )
 
 
 def parse_error_budget(text: str) -> float:
     try:
         return int(text) if text.isdigit() else float(text)
     except ValueError:
-        raise CommandError(
-            f"--error-budget {text!r} is not a number",
-            hint="0.1 is a share, 10 a count",
-            exit_code=2,
+        raise MisuseError(
+            f"--error-budget {text!r} is not a number", hint="0.1 is a share, 10 a count"
         ) from None
-
-
-def load_scorer(name: str | None) -> Any:
-    from openenv.rewards.external.names import resolve_scorer
-
-    return None if name is None else resolve_scorer(name)
 
 
 @contextmanager
@@ -324,18 +321,18 @@ def report_errors(output: Path | None, env: str | None = None) -> Iterator[None]
         yield
     except FileExistsError as error:
         hint = f"go on with it: --output {output} --resume; or name another file"
-        raise CommandError(f"{output} already exists", hint=hint, exit_code=MISUSED) from error
+        raise MisuseError(f"{output} already exists", hint=hint) from error
     except RolloutsFailed as error:
         again = None if output is None else f"once that is mended: --output {output} --resume"
-        raise CommandError(str(error), hint=again, exit_code=FAILED) from error
+        raise CommandError(str(error), hint=again) from error
     except TargetError as error:
-        raise CommandError(str(error), hint=target_hint(env or ""), exit_code=MISUSED) from error
+        raise MisuseError(str(error), hint=target_hint(env or "")) from error
     except (PolicyError, RolloutFileError, ScorerNameError, TasksetError) as error:
-        raise CommandError(str(error), exit_code=MISUSED) from error
+        raise MisuseError(str(error)) from error
     except (OpenEnvError, OSError) as error:
-        raise CommandError(describe_error(error), exit_code=FAILED) from error
+        raise CommandError(describe_error(error)) from error
     except ValueError as error:  # of an option that means nothing
-        raise CommandError(str(error), exit_code=MISUSED) from error
+        raise MisuseError(str(error)) from error
 
 
 # ------------------------------------------------------------------ what is said

@@ -7,20 +7,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from openenv.cli._console import (
     DEBUG_HINT,
-    FAILED,
-    MISUSED,
     CommandError,
+    MisuseError,
     describe_error,
     emit,
     say,
 )
 from openenv.cli._failures import describe_user_error
+from openenv.cli._options import argument, option, takes_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,88 +32,56 @@ SHOWN_REASONS = 10
 SHOWN_ERRORS = 3
 CHUNK_BYTES = 2**20
 
-File = Annotated[
-    Path, typer.Argument(metavar="FILE", help="File of rollouts, or a server's recording.")
-]
-With = Annotated[
-    str,
-    typer.Option(
+
+@takes_options
+def score(
+    file: Path = argument(..., metavar="FILE", help="File of rollouts, or a server's recording."),
+    with_: str = option(
+        ...,
         "--with",
         metavar="SCORER",
         help="Scorer or rubric: module:function, file.py:function, http://..., "
         "'command:PROGRAM ARGUMENTS', or reasoning_gym:DATASET.",
     ),
-]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "--output", "-o", metavar="FILE", help="File to write; by default FILE.scored.jsonl."
+    output: Path | None = option(
+        None, "-o", metavar="FILE", help="File to write; by default FILE.scored.jsonl."
     ),
-]
-CreditOption = Annotated[
-    str,
-    typer.Option(
+    credit: str = option(
+        "terminal",
         metavar="terminal|uniform|discounted:GAMMA",
         help="Distribution of the reward over steps, unless the scorer decides.",
     ),
-]
-TokenCreditOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="last|spread|module:function", help="Distribution of a step's reward over tokens."
+    token_credit: str | None = option(
+        None,
+        metavar="last|spread|module:function",
+        help="Distribution of a step's reward over tokens.",
     ),
-]
-Tasks = Annotated[
-    str | None,
-    typer.Option(
+    tasks: str | None = option(
+        None,
         metavar="SOURCE",
         help="Source of the tasks, including the private scoring data that rollouts do not "
         "contain.",
     ),
-]
-Split = Annotated[str | None, typer.Option(metavar="NAME", help="Split of the tasks.")]
-ModelOption = Annotated[
-    str | None, typer.Option(metavar="module:class", help="Model class for this part of a record.")
-]
-Concurrency = Annotated[int, typer.Option(min=1, help="Maximum number of concurrent scorings.")]
-Timeout = Annotated[
-    float, typer.Option(min=0.001, metavar="SECONDS", help="Maximum seconds per attempt.")
-]
-Retries = Annotated[int, typer.Option(min=0, help="Retries after a temporary error.")]
-Batch = Annotated[
-    int, typer.Option(min=1, help="Batch size of a scorer that takes several episodes.")
-]
-Cache = Annotated[Path | None, typer.Option(metavar="DIR", help="Directory for a cache of scores.")]
-Resume = Annotated[
-    bool, typer.Option("--resume", help="Resume an existing output: score only missing episodes.")
-]
-Force = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]
-AllowUnscored = Annotated[
-    bool,
-    typer.Option("--allow-unscored", help="Exit with 0 even if some episodes could not be scored."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
-
-
-def score(
-    file: File,
-    with_: With,
-    output: Output = None,
-    credit: CreditOption = "terminal",
-    token_credit: TokenCreditOption = None,
-    tasks: Tasks = None,
-    split: Split = None,
-    action: ModelOption = None,
-    observation: ModelOption = None,
-    concurrency: Concurrency = 8,
-    timeout: Timeout = 60.0,
-    retries: Retries = 2,
-    batch: Batch = 64,
-    cache: Cache = None,
-    resume: Resume = False,
-    force: Force = False,
-    allow_unscored: AllowUnscored = False,
-    as_json: AsJson = False,
+    split: str | None = option(None, metavar="NAME", help="Split of the tasks."),
+    action: str | None = option(
+        None, metavar="module:class", help="Model class for this part of a record."
+    ),
+    observation: str | None = option(
+        None, metavar="module:class", help="Model class for this part of a record."
+    ),
+    concurrency: int = option(8, min=1, help="Maximum number of concurrent scorings."),
+    timeout: float = option(
+        60.0, metavar="SECONDS", min=0.001, help="Maximum seconds per attempt."
+    ),
+    retries: int = option(2, min=0, help="Retries after a temporary error."),
+    batch: int = option(64, min=1, help="Batch size of a scorer that takes several episodes."),
+    cache: Path | None = option(None, metavar="DIR", help="Directory for a cache of scores."),
+    resume: bool = option(False, help="Resume an existing output: score only missing episodes."),
+    force: bool = option(False, help="Replace an existing output."),
+    allow_unscored: bool = option(
+        False, help="Exit with 0 even if some episodes could not be scored."
+    ),
+    as_json: bool = option(False, "--json", help="Print the summary as JSON."),
 ) -> None:
     """Rescore stored episodes with any scorer, and write the result to another file.
 
@@ -149,7 +115,6 @@ def score(
         raise CommandError(
             f"{left:,} of {report.rollouts:,} could not be scored",
             hint="each says why in the output; --allow-unscored takes that as it is",
-            exit_code=FAILED,
         )
 
 
@@ -166,7 +131,7 @@ def _tasks(source: str | None, split: str | None) -> Callable[[str], Task | None
     if source is None:
         if split is not None:
             why = f"--split {split} requires tasks"
-            raise CommandError(why, hint="--tasks SOURCE", exit_code=MISUSED)
+            raise MisuseError(why, hint="--tasks SOURCE")
         return None
     from openenv.tasks import load_tasks
 
@@ -188,7 +153,7 @@ def _model(option: str, name: str | None) -> Any:
 
     found = import_named(name)
     if not (isinstance(found, type) and issubclass(found, BaseModel)):
-        raise CommandError(f"{option} {name}: expected a model of pydantic", exit_code=MISUSED)
+        raise MisuseError(f"{option} {name}: expected a model of pydantic")
     return found
 
 
@@ -298,12 +263,12 @@ def _report_errors(output: Path) -> Iterator[None]:
     except FileExistsError as error:
         hint = "--resume goes on with it, --force replaces it, --output names another one"
         why = f"{output} already exists"
-        raise CommandError(why, hint=hint, exit_code=MISUSED) from error
+        raise MisuseError(why, hint=hint) from error
     except (OpenEnvError, OSError, ValueError) as error:
-        raise CommandError(describe_error(error), exit_code=MISUSED) from error
+        raise MisuseError(describe_error(error)) from error
     except KeyboardInterrupt:
         say(f"what was scored is in {output}; --resume goes on with it")
         raise
     except Exception as error:  # whatever the scorer's own code raises when it is imported
         why = f"nothing could be scored: {describe_user_error(error)}"
-        raise CommandError(why, hint=DEBUG_HINT, exit_code=MISUSED) from error
+        raise MisuseError(why, hint=DEBUG_HINT) from error

@@ -11,9 +11,10 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -23,8 +24,8 @@ from openenv._internal.net.peers import is_loopback
 from openenv.cli import _completion
 from openenv.cli._console import (
     DEBUG_HINT,
-    MISUSED,
     CommandError,
+    MisuseError,
     did_you_mean,
     emit,
     say,
@@ -32,6 +33,7 @@ from openenv.cli._console import (
     stderr,
 )
 from openenv.cli._failures import describe_user_error
+from openenv.cli._options import argument, option, takes_options
 from openenv.cli._wrapped import MCPServeOptions
 from openenv.settings import use_api_key_file
 
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from openenv.execution.recording import RecordingOptions
     from openenv.tasks import ServedTasks
 
-__all__ = ["load_application", "recording_of", "serve"]
+__all__ = ["load_application", "package_called", "recording_of", "serve"]
 
 logger = logging.getLogger(__name__)
 
@@ -55,178 +57,106 @@ ANY_ADDRESS = ("0.0.0.0", "::", "")
 
 
 # ------------------------------------------------------------------ its options
+# These are also options of `openenv mcp`.
+TARGET: str = argument(
+    ".",
+    metavar="TARGET",
+    autocompletion=_completion.complete_environments,
+    help="Environment to serve: a directory with an openenv.yaml, an installed environment, a "
+    "Python file, or module:attribute.",
+)
+RECORD: Path | None = option(
+    None,
+    metavar="DIRECTORY",
+    help="Record all sessions in this directory, for `openenv replay`. By default the directory "
+    "in OPENENV_RECORD, if set.",
+)
+DEBUG: bool = option(
+    False, help="Send clients the text of exceptions, not only the class and an incident id."
+)
 
-Target = Annotated[
-    str,
-    typer.Argument(
-        help="Directory with an openenv.yaml, installed environment, Python file, or "
-        "module:attribute.",
-        metavar="TARGET",
-        autocompletion=_completion.complete_environments,
+
+@dataclass(frozen=True)
+class TLSOptions:
+    """The certificate of a server."""
+
+    ssl_certfile: str | None = option(
+        None, help="Serve https and wss with this TLS certificate (PEM)."
+    )
+    ssl_keyfile: str | None = option(None, help="Private key of the certificate (PEM).")
+    ssl_keyfile_password_file: str | None = option(
+        None, help="File with the password of the private key."
+    )
+
+
+@takes_options
+def serve(
+    *,
+    context: typer.Context,
+    target: str = TARGET,
+    wrapping: MCPServeOptions,
+    host: str = option("127.0.0.1", help="Address to listen on."),
+    port: int = option(
+        8000, "--port", "-p", min=0, max=65535, help="Port to listen on; 0 chooses a free port."
     ),
-]
-MCP = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="SERVER",
-        help="Serve an MCP server instead of a TARGET: a command line, the URL of a "
-        "Streamable HTTP server, or the path of an mcp.json. Repeatable.",
+    reload: bool = option(
+        False, help="Restart the server when the environment's files change; implies --debug."
     ),
-]
-Reward = Annotated[
-    str | None,
-    typer.Option(
-        metavar="MODULE:FUNCTION",
-        help="With --mcp: function of call and observation that returns the reward.",
-    ),
-]
-Done = Annotated[
-    str | None,
-    typer.Option(
-        metavar="MODULE:FUNCTION",
-        help="With --mcp: function of call and observation that returns whether the "
-        "episode is over.",
-    ),
-]
-Rubric = Annotated[
-    str | None,
-    typer.Option(
-        metavar="MODULE:NAME", help="With --mcp: rubric, or rubric class, that scores calls."
-    ),
-]
-ResetTool = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="With --mcp: tool that begins an episode; by default the tool reset. Without "
-        "such a tool every episode has a new process.",
-    ),
-]
-MaxSteps = Annotated[
-    int | None, typer.Option(min=1, help="With --mcp: truncate an episode after this many calls.")
-]
-Host = Annotated[str, typer.Option(help="Address to listen on.")]
-Port = Annotated[
-    int,
-    typer.Option(
-        "--port", "-p", min=0, max=65535, help="Port to listen on; 0 chooses a free port."
-    ),
-]
-Reload = Annotated[
-    bool, typer.Option("--reload", help="Restart when files change; implies --debug.")
-]
-WorkerCount = Annotated[
-    int | None,
-    typer.Option(
+    workers: int | None = option(
+        None,
         min=1,
-        help="Number of worker processes for environments: a crash affects one worker "
-        "only, and N workers use N cores. By default environments run in the server's "
-        "process.",
+        help="Number of worker processes for environments: a crash affects one worker only, and "
+        "N workers use N cores. By default environments run in the server's process.",
     ),
-]
-Record = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIRECTORY",
-        help="Record all sessions in this directory, for `openenv replay`. By default "
-        "OPENENV_RECORD.",
+    record: Path | None = RECORD,
+    record_on_request: bool = option(
+        False, help="Record only the sessions whose clients request it."
     ),
-]
-RecordOnRequest = Annotated[
-    bool, typer.Option("--record-on-request", help="Record only sessions whose clients request it.")
-]
-Tasks = Annotated[
-    str | None,
-    typer.Option(
+    tasks: str | None = option(
+        None,
         metavar="SOURCE",
         help="Tasks that `reset` can begin: a .jsonl or .parquet file, a dataset folder, "
-        "hf://datasets/ORG/NAME, or module:function.",
+        "hf://datasets/ORG/NAME, or module:function. By default the environment's own.",
     ),
-]
-Web = Annotated[
-    bool,
-    typer.Option(
-        "--web",
-        help="Also serve a web page at /web/ to play the environment and watch sessions. "
-        "By default enabled by ENABLE_WEB_INTERFACE.",
+    web: bool = option(
+        False,
+        help="Also serve a web page at /web/ to play the environment and watch sessions. By "
+        "default the page is served if ENABLE_WEB_INTERFACE is set.",
     ),
-]
-Debug = Annotated[
-    bool,
-    typer.Option(
-        "--debug",
-        help="Send clients the text of exceptions, not only the class and an incident id.",
-    ),
-]
-LogFormatOption = Annotated[
-    LogFormat | None,
-    typer.Option(
-        help="Format of the log: text, or JSON with an object per line.",
+    debug: bool = DEBUG,
+    log_format: LogFormat | None = option(
+        None,
         show_default="OPENENV_LOG_FORMAT, else text",
+        help="Format of the log: text, or JSON with an object per line.",
     ),
-]
-KeyFile = Annotated[
-    Path | None,
-    typer.Option(help="File of accepted keys (TOML or JSON lines), readable by its owner only."),
-]
-Certificate = Annotated[str | None, typer.Option(help="TLS certificate (PEM); enables TLS.")]
-PrivateKey = Annotated[str | None, typer.Option(help="Private key of the certificate (PEM).")]
-PasswordFile = Annotated[str | None, typer.Option(help="File with the private key's password.")]
-AsJSON = Annotated[
-    bool, typer.Option("--json", help="Print the URL as JSON once the server listens.")
-]
-
-
-# ------------------------------------------------------------------ the command
-
-
-def serve(
-    context: typer.Context,
-    target: Target = ".",
-    mcp: MCP = None,
-    reward: Reward = None,
-    done: Done = None,
-    rubric: Rubric = None,
-    reset_tool: ResetTool = None,
-    max_steps: MaxSteps = None,
-    host: Host = "127.0.0.1",
-    port: Port = 8000,
-    reload: Reload = False,
-    workers: WorkerCount = None,
-    record: Record = None,
-    record_on_request: RecordOnRequest = False,
-    tasks: Tasks = None,
-    web: Web = False,
-    debug: Debug = False,
-    log_format: LogFormatOption = None,
-    api_key_file: KeyFile = None,
-    ssl_certfile: Certificate = None,
-    ssl_keyfile: PrivateKey = None,
-    ssl_keyfile_password_file: PasswordFile = None,
-    as_json: AsJSON = False,
+    api_key_file: Path | None = option(
+        None,
+        help="File of accepted keys (TOML or JSON lines), readable by its owner only. By default "
+        "the file in OPENENV_API_KEY_FILE, and the key in OPENENV_API_KEY.",
+    ),
+    tls: TLSOptions,
+    as_json: bool = option(False, "--json", help="Print the URL as JSON once the server listens."),
 ) -> None:
     """Serve an environment over WebSocket and HTTP.
 
+    The server runs until Ctrl-C or SIGTERM.
+
     Examples:
-        openenv serve                              # the environment in this directory
         openenv serve echo --port 9000 --web
         openenv serve --mcp 'uvx mcp-server-time'  # an MCP server as an environment
     """
-    wrapping = MCPServeOptions(mcp or (), reward, done, rubric, reset_tool, max_steps)
     source = context.get_parameter_source("target")
     is_given = source is not None and source.name == "COMMANDLINE"
     wrapping.check(has_target=is_given, reload=reload)
     if reload and workers is not None:
-        raise CommandError(
+        raise MisuseError(
             "--reload and --workers exclude each other",
             hint="use --reload while you write the environment, --workers when you run it",
-            exit_code=MISUSED,
         )
-    if tasks is not None and (reload or mcp):
-        raise CommandError(
+    if tasks is not None and (reload or wrapping.mcp):
+        raise MisuseError(
             f"--tasks and {'--reload' if reload else '--mcp'} exclude each other",
             hint="give them in the program: create_app(..., tasks=SOURCE)",
-            exit_code=MISUSED,
         )
     if web:  # where the application is made, which may be in another process, it is read
         settings.enable_web_interface()
@@ -245,9 +175,9 @@ def serve(
         application = load_application(target, workers, recording, debug, served)
         if served is not None:
             say(f"tasks: {served}")
-    tls = _tls_options(ssl_certfile, ssl_keyfile, ssl_keyfile_password_file)
+    options = _tls_options(tls)
     bound = _listen(host, port)
-    scheme = "https" if tls else "http"
+    scheme = "https" if options else "http"
     url = f"{scheme}://{_reachable(host)}:{bound.getsockname()[1]}"
     if settings.log_format() == "json":
         logger.info("serving %s at %s", target, url)
@@ -256,13 +186,13 @@ def serve(
     if as_json:
         emit({"url": url, "pid": os.getpid(), "target": target})
     if reload:
-        _reload(target, bound, host, tls)
+        _reload(target, bound, host, options)
     else:
         from openenv.server import run
 
         # It ends by the signal itself, so that what supervises it knows why.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        run.serve(application, host=host, bound=bound, **tls)
+        run.serve(application, host=host, bound=bound, **options)
 
 
 def recording_of(
@@ -276,34 +206,27 @@ def recording_of(
     from openenv.server.recording import recording_options
 
     if reload and (directory is not None or on_request):
-        raise CommandError(
+        raise MisuseError(
             "--reload and --record exclude each other",
             hint="set OPENENV_RECORD, or record without --reload",
-            exit_code=MISUSED,
         )
     try:
         options = recording_options(directory, every_session=not on_request)
     except ValueError as error:
-        raise CommandError(str(error), exit_code=MISUSED) from error
+        raise MisuseError(str(error)) from error
     if options is None and on_request:
-        raise CommandError(
-            "--record-on-request needs to know where", hint="--record DIRECTORY", exit_code=MISUSED
-        )
-    if options is not None:
-        _check_writable(Path(options.directory))
-    return options
-
-
-def _check_writable(directory: Path) -> None:
+        raise MisuseError("--record-on-request needs to know where", hint="--record DIRECTORY")
+    if options is None:
+        return None
+    directory = Path(options.directory)
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
-            pass
+            return options
     except OSError as error:
-        raise CommandError(
+        raise MisuseError(
             f"nothing can be recorded in {directory}: {error.strerror}",
             hint="name a directory that can be written to: --record DIRECTORY",
-            exit_code=MISUSED,
         ) from error
 
 
@@ -358,7 +281,7 @@ def _served_tasks(source: str) -> ServedTasks:
     try:
         return ServedTasks(source)
     except (TasksetError, MissingPackage, ConnectError) as error:
-        raise CommandError(f"--tasks: {error}", exit_code=MISUSED) from error
+        raise MisuseError(f"--tasks: {error}") from error
 
 
 def load_application(
@@ -408,14 +331,14 @@ def load_application(
         ) from error
 
 
-def _tls_options(*files: str | None) -> dict[str, Any]:
+def _tls_options(tls: TLSOptions) -> dict[str, Any]:
     from openenv.server.loading import TargetError
     from openenv.server.run import tls_options
 
     try:
-        return tls_options(*files)
+        return tls_options(tls.ssl_certfile, tls.ssl_keyfile, tls.ssl_keyfile_password_file)
     except TargetError as error:
-        raise CommandError(str(error), exit_code=MISUSED) from error
+        raise MisuseError(str(error)) from error
 
 
 def _missing_module(error: Exception, target: str) -> str | None:
@@ -426,16 +349,15 @@ def _missing_module(error: Exception, target: str) -> str | None:
         return None
     place = Path(target.partition(":")[0])
     directory = place if place.is_dir() else place.parent
-    for file, command in (
-        ("pyproject.toml", f"pip install -e {shlex.quote(str(directory))}"),
-        ("requirements.txt", f"pip install -r {shlex.quote(str(directory / 'requirements.txt'))}"),
-        (
-            "server/requirements.txt",
-            f"pip install -r {shlex.quote(str(directory / 'server' / 'requirements.txt'))}",
+    for file, install in (
+        ("pyproject.toml", f"-e {shlex.quote(str(directory))}"),
+        *(
+            (file, f"-r {shlex.quote(str(directory / file))}")
+            for file in ("requirements.txt", "server/requirements.txt")
         ),
     ):
         if (directory / file).is_file():
-            return f"install what it depends on: {command}"
+            return f"install what it depends on: pip install {install}"
     return (
         f"no package that is installed, and no file of the directory, is {error.name!r}; install "
         "what the environment's README names, or correct the import"
@@ -470,26 +392,17 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         bound = bind(host, port)
         bound.listen(LISTEN_BACKLOG)  # from here on a client waits instead of being refused
+        return bound
     except OSError as error:
-        raise _no_port(error, host, port) from error
-    return bound
-
-
-def _no_port(error: OSError, host: str, port: int) -> CommandError:
-    if error.errno == errno.EADDRINUSE:
-        return CommandError(
-            f"port {port} of {host} is in use",
-            hint=f"take another: --port {min(port + 1, 65535)}, or --port 0 for any free one",
-        )
-    if error.errno == errno.EACCES:
-        return CommandError(
-            f"port {port} is not for you to take: {error.strerror}",
-            hint="ports below 1024 need privileges; take a higher one with --port",
-        )
-    return CommandError(
-        f"cannot listen on {host}: {error.strerror}",
-        hint="--host 127.0.0.1 is for this machine, --host 0.0.0.0 for everybody who reaches it",
-    )
+        why = f"cannot listen on {host}: {error.strerror}"
+        hint = "--host 127.0.0.1 is for this machine, --host 0.0.0.0 for all that reach it"
+        if error.errno == errno.EADDRINUSE:
+            why = f"port {port} of {host} is in use"
+            hint = f"take another: --port {min(port + 1, 65535)}, or --port 0 for any free one"
+        elif error.errno == errno.EACCES:
+            why = f"port {port} may not be used: {error.strerror}"
+            hint = "ports below 1024 need privileges; take a higher one with --port"
+        raise CommandError(why, hint=hint) from error
 
 
 def _reachable(host: str) -> str:

@@ -3,67 +3,46 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from openenv.cli._console import (
-    FAILED,
-    MISUSED,
     CommandError,
+    MisuseError,
     describe_error,
     did_you_mean,
     emit,
     say,
 )
+from openenv.cli._options import argument, option, takes_options
 
 __all__ = ["sft"]
 
 
+@takes_options
 def sft(
-    sources: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="SOURCE...",
-            help="Folders of `openenv collect` or `openenv eval`, or files of rollouts or "
-            "episodes.",
-        ),
-    ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="A .parquet or .jsonl file.")
-    ],
-    form: Annotated[
-        str,
-        typer.Option(
-            metavar="FORM",
-            help="Form of a row: messages (a conversation) or prompt-completion (a reply).",
-        ),
-    ] = "messages",
-    min_reward: Annotated[
-        float | None, typer.Option(help="Minimum reward.", show_default="any")
-    ] = None,
-    best_of: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Keep the best N episodes of each task.", show_default="all"
-        ),
-    ] = None,
-    max_refused: Annotated[
-        int | None,
-        typer.Option(
-            min=0, help="Maximum number of refused actions in an episode.", show_default="any"
-        ),
-    ] = None,
-    only_done: Annotated[
-        bool, typer.Option("--only-done", help="Keep only finished episodes.")
-    ] = False,
-    duplicates: Annotated[
-        bool, typer.Option("--duplicates", help="Keep duplicate conversations.")
-    ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the counts of used and omitted episodes as JSON.")
-    ] = False,
+    sources: list[Path] = argument(
+        ...,
+        metavar="SOURCE...",
+        help="Folders of `openenv collect` or `openenv eval`, or files of rollouts or episodes.",
+    ),
+    output: Path = option(..., "-o", metavar="FILE", help="A .parquet or .jsonl file."),
+    form: str = option(
+        "messages",
+        metavar="FORM",
+        help="Form of a row: messages (a conversation) or prompt-completion (a reply).",
+    ),
+    min_reward: float | None = option(None, show_default="any", help="Minimum reward."),
+    best_of: int | None = option(
+        None, metavar="N", min=1, show_default="all", help="Keep the best N episodes of each task."
+    ),
+    max_refused: int | None = option(
+        None, min=0, show_default="any", help="Maximum number of refused actions in an episode."
+    ),
+    only_done: bool = option(False, help="Keep only finished episodes."),
+    duplicates: bool = option(False, help="Keep duplicate conversations."),
+    force: bool = option(False, help="Replace an existing file."),
+    as_json: bool = option(
+        False, "--json", help="Print the counts of used and omitted episodes as JSON."
+    ),
 ) -> None:
     """Convert episodes to training data for TRL's SFTTrainer.
 
@@ -77,22 +56,18 @@ def sft(
     from openenv.rollouts.collect.sft import FORMS, SFTFilters, write_sft
 
     if form not in FORMS:
-        raise CommandError(
-            f"--form {form!r} must be one of {', '.join(FORMS)}",
-            hint=did_you_mean(form, FORMS),
-            exit_code=MISUSED,
+        raise MisuseError(
+            f"--form {form!r} must be one of {', '.join(FORMS)}", hint=did_you_mean(form, FORMS)
         )
     filters = SFTFilters(min_reward, best_of, max_refused, only_done, unique=not duplicates)
     try:
         done = write_sft(*sources, output=output, form=form, filters=filters, replace=force)
     except FileExistsError as error:
-        raise CommandError(
-            f"{output} already exists", hint="--force replaces it", exit_code=MISUSED
-        ) from error
+        raise MisuseError(f"{output} already exists", hint="--force replaces it") from error
     except (OpenEnvError, OSError) as error:
-        raise CommandError(describe_error(error), exit_code=FAILED) from error
+        raise CommandError(describe_error(error)) from error
     except ValueError as error:
-        raise CommandError(str(error), exit_code=MISUSED) from error
+        raise MisuseError(str(error)) from error
     if as_json:
         emit({**done.as_data(), "output": str(output)})
         return

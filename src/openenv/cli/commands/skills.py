@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from openenv.cli._console import CommandError, emit, say
+from openenv.cli._options import option, takes_options
 
 __all__ = ["skills"]
 
@@ -28,29 +28,24 @@ def preview(context: typer.Context) -> None:
 
 
 @skills.command()
+@takes_options
 def add(
     context: typer.Context,
-    claude: Annotated[bool, typer.Option("--claude", help="Link the skill for Claude.")] = False,
-    codex: Annotated[bool, typer.Option("--codex", help="Link the skill for Codex.")] = False,
-    cursor: Annotated[bool, typer.Option("--cursor", help="Link the skill for Cursor.")] = False,
-    opencode: Annotated[
-        bool, typer.Option("--opencode", help="Link the skill for OpenCode.")
-    ] = False,
-    everywhere: Annotated[
-        bool,
-        typer.Option(
-            "--global",
-            "-g",
-            help="Install into the home directory, for all projects, instead of this project.",
-        ),
-    ] = False,
-    dest: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Install only into this directory of skills.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing skill.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the written paths as JSON.")
-    ] = False,
+    claude: bool = option(False, help="Link the skill for Claude."),
+    codex: bool = option(False, help="Link the skill for Codex."),
+    cursor: bool = option(False, help="Link the skill for Cursor."),
+    opencode: bool = option(False, help="Link the skill for OpenCode."),
+    everywhere: bool = option(
+        False,
+        "--global",
+        "-g",
+        help="Install into the home directory, for all projects, instead of this project.",
+    ),
+    dest: Path | None = option(
+        None, metavar="DIR", help="Install only into this directory of skills."
+    ),
+    force: bool = option(False, help="Replace an existing skill."),
+    as_json: bool = option(False, "--json", help="Print the written paths as JSON."),
 ) -> None:
     """Install the skill for coding assistants.
 

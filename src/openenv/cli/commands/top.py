@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from openenv._internal.addresses import over_http
 from openenv._internal.net.keys import checked_key
 from openenv.cli._console import CommandError, emit, stderr, stdout
+from openenv.cli._options import argument, option, takes_options
 from openenv.cli._readings import (
     MetricsChange,
     MetricsReading,
@@ -32,18 +31,15 @@ __all__ = ["top"]
 View = dict[str, "MetricsChange | MetricsUnreadable"]
 
 
+@takes_options
 def top(
-    urls: Annotated[
-        list[str], typer.Argument(help="Servers, as http://HOST:PORT.", metavar="URL...")
-    ],
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two readings.")] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Show a single interval, and exit.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print a line of JSON per interval.")
-    ] = False,
-    api_key_file: Annotated[
-        Path | None, typer.Option(help="File with the servers' key; by default OPENENV_API_KEY.")
-    ] = None,
+    urls: list[str] = argument(..., metavar="URL...", help="Servers, as http://HOST:PORT."),
+    interval: float = option(2.0, min=0.1, help="Seconds between two readings."),
+    once: bool = option(False, help="Show a single interval, and exit."),
+    as_json: bool = option(False, "--json", help="Print a line of JSON per interval."),
+    api_key_file: Path | None = option(
+        None, help="File with the servers' key; by default OPENENV_API_KEY."
+    ),
 ) -> None:
     """Watch servers: sessions, steps a second, latency, errors, traffic.
 

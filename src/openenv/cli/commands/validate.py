@@ -6,9 +6,10 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
@@ -16,7 +17,8 @@ from openenv._internal.quoting import printable
 from openenv._internal.targets import TargetKind, parse_target
 from openenv._internal.terminal import console as terminal
 from openenv.cli import _completion
-from openenv.cli._console import FAILED, MISUSED, CommandError, did_you_mean, emit, say
+from openenv.cli._console import FAILED, CommandError, MisuseError, did_you_mean, emit, say
+from openenv.cli._options import argument, option, takes_options
 from openenv.cli.commands.build import check_lock, check_openenv, own_dockerfile
 
 if TYPE_CHECKING:
@@ -59,116 +61,78 @@ class ProviderChoice(str, Enum):
 
 # ------------------------------------------------------------------ its options
 
-Target = Annotated[
-    str | None,
-    typer.Argument(
+
+# ------------------------------------------------------------------ the command
+
+
+@dataclass(frozen=True)
+class ImageOptions:
+    """How the image of an environment is built."""
+
+    base: str | None = option(
+        None, metavar="IMAGE", help="Base image of the build, as for `openenv build`."
+    )
+    network: str | None = option(
+        None, metavar="NAME", help="Network of the build steps, as for `openenv build`."
+    )
+    ca_file: Path | None = option(
+        None, metavar="FILE", help="CA certificates for the build, as for `openenv build`."
+    )
+
+
+@takes_options
+def validate(
+    *,
+    target: str | None = argument(
+        None,
         metavar="[TARGET]",
         autocompletion=_completion.complete_environments,
         help="Directory with an openenv.yaml, installed environment, address of a server, "
         "or docker://IMAGE; of the last two only the routes are checked. By default "
         "the current directory.",
     ),
-]
-Url = Annotated[
-    str | None, typer.Option(metavar="URL", help="Check the routes of a running server.")
-]
-LevelOption = Annotated[
-    str,
-    typer.Option(
-        "--level",
+    url: str | None = option(None, metavar="URL", help="Check the routes of a running server."),
+    level: str = option(
+        "semantic",
         metavar="static|runtime|semantic",
         help="Depth: read the package, also serve it, or also check the meaning of the reward.",
     ),
-]
-SkipBuild = Annotated[
-    bool, typer.Option("--skip-build", help="Build no image, and skip checks that need one.")
-]
-Local = Annotated[
-    bool, typer.Option("--local", help="Treat TARGET as a package (the default); excludes --url.")
-]
-Policy = Annotated[
-    str | None,
-    typer.Option(
+    skip_build: bool = option(False, help="Build no image, and skip checks that need one."),
+    local: bool = option(False, help="Treat TARGET as a package (the default); excludes --url."),
+    policy: str | None = option(
+        None,
         metavar="VERSION|FILE",
         help="Severity policy: v1 (static), v2, v3, or a file. By default v1 for the "
         "static level, v3 for the others.",
     ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
-Output = Annotated[
-    Path | None,
-    typer.Option(
+    as_json: bool = option(False, "--json", help="Print the report as JSON."),
+    output: Path | None = option(
+        None,
         metavar="FILE",
         help="Write the report as JSON to this file, and the evidence to the directory "
         ".artifacts beside it.",
     ),
-]
-Timeout = Annotated[
-    float, typer.Option(min=0.1, metavar="SECONDS", help="With --url: maximum seconds per route.")
-]
-Learn = Annotated[
-    bool, typer.Option("--learn", help="Also train a small learner, which takes minutes.")
-]
-Report = Annotated[
-    str | None,
-    typer.Option(
+    timeout: float = option(
+        5.0, metavar="SECONDS", min=0.1, help="With --url: maximum seconds per route."
+    ),
+    learn: bool = option(False, help="Also train a small learner, which takes minutes."),
+    report: str | None = option(
+        None,
         metavar="html,md",
         help="Write reports for people: beside --output, or as validation.html and .md here.",
     ),
-]
-Badge = Annotated[
-    Path | None, typer.Option(metavar="FILE.svg", help="Write a badge for a README to this file.")
-]
-Provider = Annotated[
-    ProviderChoice,
-    typer.Option(
+    badge: Path | None = option(
+        None, metavar="FILE.svg", help="Write a badge for a README to this file."
+    ),
+    provider: ProviderChoice = option(
+        ProviderChoice.AUTO,
         help="Provider that starts the package: a container, or a process, which does not "
-        "isolate. By default a container if an engine is installed."
+        "isolate. By default a container if an engine is installed.",
     ),
-]
-
-
-Base = Annotated[
-    str | None, typer.Option(metavar="IMAGE", help="Base image, as for `openenv build`.")
-]
-Network = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Network of builds, as for `openenv build`.")
-]
-CaFile = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="CA certificates of builds, as for `openenv build`."),
-]
-OpenEnv = Annotated[
-    Path | None,
-    typer.Option(
-        "--openenv",
-        metavar="PATH|running|locked",
-        help="OpenEnv in the image, as for `openenv build`.",
+    image: ImageOptions,
+    openenv: Path | None = option(
+        None, metavar="PATH|running|locked", help="OpenEnv in the image, as for `openenv build`."
     ),
-]
-
-
-# ------------------------------------------------------------------ the command
-
-
-def validate(
-    target: Target = None,
-    url: Url = None,
-    level: LevelOption = "semantic",
-    skip_build: SkipBuild = False,
-    local: Local = False,
-    policy: Policy = None,
-    as_json: AsJson = False,
-    output: Output = None,
-    timeout: Timeout = 5.0,
-    learn: Learn = False,
-    report: Report = None,
-    badge: Badge = None,
-    provider: Provider = ProviderChoice.AUTO,
-    base: Base = None,
-    network: Network = None,
-    ca_file: CaFile = None,
-    openenv: OpenEnv = None,
 ) -> None:
     """Check an environment for training, and report the faults to fix.
 
@@ -198,7 +162,7 @@ def validate(
         wanted = _ValidationOptions(
             level_of(level, learn), policy_of(policy), skip_build, provider, output
         )
-        validation = _run_validation(found, wanted, _settings(base, network, ca_file, openenv))
+        validation = _run_validation(found, wanted, _settings(image, openenv))
         page = _page(validation)
         _write(page, validation, output, formats, badge)
     if as_json:
@@ -213,7 +177,7 @@ def _address(target: str | None, url: str | None, local: bool) -> str | None:
     """Return the address of the server to check, or None for a package."""
     if url is not None and (target is not None or local):
         what = "TARGET" if target is not None else "--local"
-        raise CommandError(f"{what} and --url exclude each other", exit_code=FAILED)
+        raise CommandError(f"{what} and --url exclude each other")
     if target is not None and parse_target(target, local_files=True).kind is TargetKind.SERVER:
         if local:
             raise CommandError(f"--local wants a package, and {target} is a server")
@@ -260,7 +224,7 @@ def _formats(told: str | None) -> list[str]:
     for one in formats:
         if one not in FORMATS:
             hint = did_you_mean(one, FORMATS) or f"there are {', '.join(FORMATS)}"
-            raise CommandError(f"--report knows no {one!r}", hint=hint, exit_code=MISUSED)
+            raise MisuseError(f"--report knows no {one!r}", hint=hint)
     return formats
 
 
@@ -316,14 +280,12 @@ def _check_lock(package: Path, openenv: Path | None) -> None:
             raise CommandError(str(error), hint=error.hint, exit_code=INTERNAL) from error
 
 
-def _settings(
-    base: str | None, network: str | None, ca_file: Path | None, openenv: Path | None
-) -> BuildSettings:
+def _settings(image: ImageOptions, openenv: Path | None) -> BuildSettings:
     from openenv.images import BuildOptions, LockOptions
     from openenv.validation.static.builds import BuildSettings
 
-    options = BuildOptions(network=network, ca_file=ca_file)
-    return BuildSettings(base, options, LockOptions(openenv, ca_file=ca_file))
+    options = BuildOptions(network=image.network, ca_file=image.ca_file)
+    return BuildSettings(image.base, options, LockOptions(openenv, ca_file=image.ca_file))
 
 
 def _run_validation(target: Path, wanted: _ValidationOptions, build: BuildSettings) -> Validation:
