@@ -29,6 +29,7 @@
      |    +-- NotAuthenticatedError           no key, or none that is known
      |    +-- NotPermittedError               the key's role, or a page's origin, is not let in
      |    +-- WrongHostError                  asked for by a name that is not the server's
+     |    |    +-- MalformedHostError         by what is no name; over HTTP, 400
      |    +-- RateLimitError                  a key asks for more than it may; .retry_after_s
      |    +-- KeyFileError                    (ValueError) keys that are not to be used
      |    +-- SandboxError                    (RuntimeError) of a sandbox
@@ -99,6 +100,7 @@ __all__ = [
     "InvalidReturnError",
     "KeyFileError",
     "KeySessionsError",
+    "MalformedHostError",
     "MalformedRequest",
     "NotAuthenticatedError",
     "NotPermittedError",
@@ -502,6 +504,10 @@ class WrongHostError(OpenEnvError):
     """A request asks for a host by a name that is not the server's (DNS rebinding)."""
 
 
+class MalformedHostError(WrongHostError):
+    """The `Host` of a request is no name with an optional port (RFC 9112, section 3.2)."""
+
+
 class RateLimitError(OpenEnvError):
     """A key has exceeded a rate limit.
 
@@ -855,6 +861,7 @@ OUTWARD: dict[type[BaseException], Outward] = {
     RateLimitError: Outward(ErrorCode.RATE_LIMITED, 429, -32000),
     NotAuthenticatedError: Outward(ErrorCode.NOT_AUTHENTICATED, 401, -32000),
     NotPermittedError: Outward(ErrorCode.NOT_PERMITTED, 403, -32000),
+    MalformedHostError: Outward(ErrorCode.WRONG_HOST, 400, -32000),
     WrongHostError: Outward(ErrorCode.WRONG_HOST, 421, -32000),
     Exception: Outward(ErrorCode.EXECUTION_ERROR, 500, -32603),
 }

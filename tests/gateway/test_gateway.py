@@ -324,7 +324,7 @@ def test_a_server_that_comes_back_gets_sessions_again(
         ),
         (
             b"GET /ws HTTP/1.1\r\nHost: ::1\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n",
-            421,
+            400,
         ),
     ],
 )

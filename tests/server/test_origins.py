@@ -16,7 +16,7 @@ from support.servers import NotAdopted, serving
 from support.ws import Raw
 
 from openenv._internal.net.peers import is_loopback
-from openenv.errors import NotPermittedError, WrongHostError
+from openenv.errors import MalformedHostError, NotPermittedError
 from openenv.server.origins import Pages
 
 EVIL = "https://evil.example"
@@ -119,7 +119,8 @@ def test_a_made_up_name_reaches_no_server_on_loopback(way: str) -> None:
             "evil.example/.localhost",
             "evil@a.localhost",
         ):
-            assert httpx.get(url + "/health", headers={"Host": host}).status_code == 421, host
+            answer = httpx.get(url + "/health", headers={"Host": host})
+            assert answer.status_code == 400 and answer.json()["code"] == "WRONG_HOST", host
         for host in (f"evil.example:{port}", "evil.example", "localhost.evil.example", "local"):
             answer = httpx.get(url + "/health", headers={"Host": host, "Origin": f"http://{host}"})
             assert answer.status_code == 421 and answer.json()["code"] == "WRONG_HOST", host
@@ -133,13 +134,23 @@ def test_of_two_names_and_two_origins_none_counts() -> None:
     """A browser sends one of each: the last one counted, whatever the first was."""
     own, other = b"localhost:8000", b"evil.example"
     for hosts in ((own, other), (other, own)):
-        with pytest.raises(WrongHostError):
+        with pytest.raises(MalformedHostError):
             Pages().check([(b"host", host) for host in hosts], ("127.0.0.1", 8000))
     for origins in ((own, other), (other, own)):
         headers = [(b"host", own), *((b"origin", b"http://" + one) for one in origins)]
         with pytest.raises(NotPermittedError):
             Pages().check(headers, ("127.0.0.1", 8000))
     Pages().check([(b"host", own), (b"host", own)], ("127.0.0.1", 8000))
+
+
+@pytest.mark.parametrize("server", [("127.0.0.1", 8000), ("10.0.0.7", 8000), None])
+@pytest.mark.parametrize(
+    "host", ["::1", "a b", "http://localhost", "localhost/", "a:b", "a:999999"]
+)
+def test_a_malformed_host_is_refused_wherever_the_server_listens(host: str, server: Any) -> None:
+    """RFC 9112, section 3.2."""
+    with pytest.raises(MalformedHostError):
+        Pages().check([(b"host", host.encode())], server)
 
 
 @pytest.mark.parametrize(

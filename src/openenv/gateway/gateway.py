@@ -29,7 +29,7 @@ from openenv._internal.json import read_json
 from openenv._internal.net.peers import is_loopback
 from openenv._internal.net.sockets import connect
 from openenv._internal.net.tls import client_context
-from openenv.errors import NotPermittedError, WrongHostError
+from openenv.errors import NotPermittedError, WrongHostError, outward
 from openenv.execution.principal import KeyLimits, Keyring, Principal, Role
 from openenv.gateway.servers import NoServer, RouteGone, Server, Servers, Shares
 from openenv.gateway.wire import Wire, splice
@@ -253,10 +253,8 @@ class Gateway:
         own = wire.transport.get_extra_info("sockname")
         try:
             self._pages.check(headers, (own[0], own[1]) if isinstance(own, tuple) else None)
-        except NotPermittedError as error:
-            raise _Refused(403, str(error)) from None
-        except WrongHostError as error:
-            raise _Refused(421, str(error)) from None
+        except (NotPermittedError, WrongHostError) as error:
+            raise _Refused(outward(error).http_status, str(error)) from None
 
     def _let_in(self, asked: _Asked) -> str | None:
         """The key that the server is sent; "" passes on what the client sent.
