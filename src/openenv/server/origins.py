@@ -92,10 +92,10 @@ class Pages:
                 "OPENENV_ALLOWED_ORIGINS"
             )
         if host and server is not None and server[1] is not None and is_loopback(server[0]):
-            name = _place(host)[0]
-            if not (_is_own(name) or self._hosts & {"*", name, host}):
+            asked = _place(host)[0]
+            if not (_is_own(asked) or self._hosts & {"*", asked, host}):
                 raise WrongHostError(
-                    f"this server is on loopback, and not known as {name}; if a proxy is to reach "
+                    f"this server is on loopback, and not known as {asked}; if a proxy is to reach "
                     "it by that name, set OPENENV_ALLOWED_HOSTS"
                 )
 
