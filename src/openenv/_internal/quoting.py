@@ -9,14 +9,9 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
-from openenv._internal.lazy import lazy_module
-
-if TYPE_CHECKING:
-    import json
-else:
-    json = lazy_module("json")
+from openenv._internal.lazy import json
 
 __all__ = [
     "MAX_QUOTED",

@@ -8,15 +8,10 @@ from __future__ import annotations
 import math
 import random
 import sys
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Awaitable
+from typing import TypeVar
 
-from openenv._internal.lazy import lazy_module
-
-if TYPE_CHECKING:
-    import asyncio
-else:
-    asyncio = lazy_module("asyncio")
+from openenv._internal.lazy import asyncio
 
 __all__ = ["Expired", "TimeoutBase", "backoff_s", "new_event_loop", "within"]
 
@@ -36,7 +31,7 @@ class Expired(TimeoutBase):
     """The time of `within` was up; never a timeout that the awaited work raised by itself."""
 
 
-async def within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
+async def within(seconds: float | None, work: Awaitable[T]) -> T:
     """Await `work` for at most so many seconds; None is without a limit.
 
     Raises:

@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from openenv._internal.lazy import lazy_module
+from openenv.protocol.messages import IGNORED_ARGUMENTS, INFO, TRUNCATED
+from openenv.reward import REWARD_INFO
+from openenv.types import StepResult
 
 if TYPE_CHECKING:
     import numpy as np
 else:
     np = lazy_module("numpy")
-
-from openenv.protocol.messages import IGNORED_ARGUMENTS, INFO, TRUNCATED
-from openenv.reward import REWARD_INFO
-from openenv.types import StepResult
 
 __all__ = ["gather_infos", "info_of", "plain_value", "rows_of", "stack_observations"]
 

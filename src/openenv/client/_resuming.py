@@ -6,7 +6,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from openenv._internal.lazy import lazy_module
+from openenv._internal.lazy import asyncio, logging
 from openenv._internal.timing import Expired, backoff_s, within
 from openenv.client.transports.base import Transport, TransportClosed
 from openenv.errors import (
@@ -20,13 +20,7 @@ from openenv.errors import (
 from openenv.protocol.v1.connection import Multiplexer
 
 if TYPE_CHECKING:
-    import asyncio
-    import logging
-
     from openenv.client.connection import ConnectionEndpoint
-else:
-    asyncio = lazy_module("asyncio")
-    logging = lazy_module("logging")
 
 __all__ = ["CannotResume", "greeted", "is_worth_resuming", "resume"]
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from openenv.client.internals import ClientInternals, internals
+from openenv._internal.addresses import over_http
 from openenv.errors import NotSupported, ProtocolError
 from openenv.protocol.messages import ROUTE_QUERY, MCPReply, Request
 from openenv.tools.types import AGENT_KEY, CREATE
@@ -36,10 +35,9 @@ class AgentAccess:
 
 async def agent_access(client: EnvClient[Any, Any, Any]) -> AgentAccess:
     """Return how an agent reaches the session of a client; see `EnvClient.agent_access`."""
-    inside = internals(client)
-    session_id = (await _ask(inside, CREATE))["session_id"]
-    key = (await _ask(inside, AGENT_KEY))["key"]
-    if client.base_url is None or inside.open_transport is not None:
+    session_id = (await _ask(client, CREATE))["session_id"]
+    key = (await _ask(client, AGENT_KEY))["key"]
+    if client.base_url is None or client._open_transport is not None:
         raise NotSupported(
             "an environment in this process has no address; serve it, for an agent to reach it",
             feature="agent_access",
@@ -47,17 +45,16 @@ async def agent_access(client: EnvClient[Any, Any, Any]) -> AgentAccess:
     query = {}
     if key is None:
         query["session_id"] = session_id
-    if inside.session.route is not None:  # the server of a gateway that has the session
-        query[ROUTE_QUERY] = inside.session.route
-    url = f"{_http(client.base_url)}/mcp" + (f"?{urlencode(query)}" if query else "")
-    if key is None:
-        return AgentAccess(url, {}, session_id)
-    return AgentAccess(url, {"Authorization": f"Bearer {key}"}, session_id)
+    if (route := client._session.route) is not None:  # of the gateway's server with the session
+        query[ROUTE_QUERY] = route
+    url = f"{over_http(client.base_url)}/mcp" + (f"?{urlencode(query)}" if query else "")
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    return AgentAccess(url, headers, session_id)
 
 
-async def _ask(client: ClientInternals, method: str) -> dict[str, Any]:
+async def _ask(client: EnvClient[Any, Any, Any], method: str) -> dict[str, Any]:
     data = {"jsonrpc": "2.0", "id": 1, "method": method}
-    reply = await client.request(Request("mcp", data))
+    reply = await client._request(Request("mcp", data))
     response = reply.response if isinstance(reply, MCPReply) else None
     if not isinstance(response, dict):
         raise ProtocolError(f"the server answered {method} with {type(reply).__name__}")
@@ -66,10 +63,3 @@ async def _ask(client: ClientInternals, method: str) -> dict[str, Any]:
         raise NotSupported(why, feature="agent_access")
     result: dict[str, Any] = response["result"]
     return result
-
-
-def _http(base_url: str) -> str:
-    """Return a server's address with an HTTP scheme."""
-    if "://" not in base_url:
-        return f"http://{base_url}"
-    return re.sub("^ws", "http", base_url)

@@ -19,16 +19,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from typing_extensions import ParamSpec
 
-from openenv._internal.lazy import lazy_module
+from openenv._internal.lazy import asyncio, lazy_module
 from openenv._internal.timing import new_event_loop
 
 if TYPE_CHECKING:
-    import asyncio
-
     from openenv.client import _calls
     from openenv.client._calls import PendingCall
 else:
-    asyncio = lazy_module("asyncio")
     _calls = lazy_module("openenv.client._calls")
 
 __all__ = [

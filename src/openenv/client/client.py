@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, overloa
 from typing_extensions import Self
 
 from openenv._internal.addresses import server_root
-from openenv._internal.lazy import lazy_module
+from openenv._internal.lazy import asyncio, futures, lazy_module, logging
 from openenv.client import background, codec
 from openenv.client.connection import BEGINNINGS, RESET_HINT, connect_transport
 from openenv.client.hybrid import (
@@ -43,13 +43,10 @@ from openenv.settings import queue_timeout_s as default_queue_s
 from openenv.types import State, StepResult, set_elapsed_time
 
 if TYPE_CHECKING:
-    import asyncio
-    import logging
-    from concurrent import futures
-
     from openenv.arrays import Rendering
-    from openenv.client.agents import AgentAccess
-    from openenv.client.launch import Launch
+    from openenv.client import agents as _agents
+    from openenv.client import launch as _launches
+    from openenv.client import snapshots as _snapshots
     from openenv.client.replicas import Replicas
     from openenv.client.scoring import EpisodeScoring
     from openenv.client.sync import SyncEnvClient
@@ -60,10 +57,10 @@ if TYPE_CHECKING:
     from openenv.reward import RewardSpec
     from openenv.rewards.credit import Credit
     from openenv.rewards.delayed import TrajectoryScorer
-else:  # a sixth of what it takes to import a client, and needed by those only who use one
-    asyncio = lazy_module("asyncio")
-    futures = lazy_module("concurrent.futures")
-    logging = lazy_module("logging")
+else:
+    _agents = lazy_module("openenv.client.agents")
+    _launches = lazy_module("openenv.client.launch")
+    _snapshots = lazy_module("openenv.client.snapshots")
 
 __all__ = ["EnvClient"]
 
@@ -193,11 +190,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         self._on_queue = on_queue
         self._is_recorded = record
         self._session = _new_session(self)
-        self._launch: Launch | None = None
-        if provider is not None:
-            from openenv.client.launch import Launch
-
-            self._launch = Launch(provider, self._base_url)
+        self._launch = None if provider is None else _launches.Launch(provider, self._base_url)
         self._home: asyncio.AbstractEventLoop | None = None
         self._blocks = False
         self._journal: Journal | None = None
@@ -281,10 +274,8 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             api_key: The application's key, if it has any; by default that of OPENENV_API_KEY.
             **options: Of the client, such as `message_timeout_s` and `queue_timeout_s`.
         """
-        from openenv.client.launch import local_transport
-
         client = cls(base_url="local://", **options)
-        client._open_transport = local_transport(
+        client._open_transport = _launches.local_transport(
             environment, *codec.models(cls), client._websocket.subprotocols, api_key
         )
         return client
@@ -324,15 +315,18 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             TypeError: The provider starts one server only.
             ValueError: `replicas` is below 1.
         """
-        from openenv.client.launch import provider_launch, server_launch
-
         count = getattr(provider, "replicas", None) if replicas is None else replicas
         if count is None:
-            return cls._launched(provider_launch(cast("Provider", provider), cls))
+            return cls._launched(_launches.provider_launch(cast("Provider", provider), cls))
         from openenv.client.replicas import Replicas
 
-        start = server_launch(cast("Provider", provider))
-        return Replicas(lambda: cls._launched(start()), count)
+        start = getattr(provider, "launch", None)
+        if start is None:
+            raise TypeError(
+                f"{type(provider).__name__} starts one server; replicas need a provider that has "
+                "launch(), as a ServerProvider"
+            )
+        return Replicas(lambda: cls._launched(_launches.server_launch(start)), count)
 
     @classmethod
     def from_docker_image(
@@ -351,9 +345,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
                 or else the image is fetched.
             **start_options: `port`, `env_vars` and whatever else the provider takes.
         """
-        from openenv.client.launch import image_launch
-
-        return cls._launched(image_launch(image, provider, start_options))
+        return cls._launched(_launches.image_launch(image, provider, start_options))
 
     @classmethod
     def from_env(
@@ -372,9 +364,8 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             provider: What runs it.
             **provider_options: `tag`, `port`, `env_vars`, `project_path`, `workers`, ...
         """
-        from openenv.client.launch import space_launch
-
-        return cls._launched(space_launch(repo_id, use_docker, provider, provider_options))
+        launch = _launches.space_launch(repo_id, use_docker, provider, provider_options)
+        return cls._launched(launch)
 
     @classmethod
     def from_hub(
@@ -399,7 +390,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         return cls.from_env(repo_id, provider=provider, **provider_options)
 
     @classmethod
-    def _launched(cls, launch: Launch, **options: Any) -> Self:
+    def _launched(cls, launch: _launches.Launch, **options: Any) -> Self:
         client = cls(base_url="http://not-started.invalid", **options)
         client._base_url = None
         client._launch = launch
@@ -530,7 +521,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             ServerError: The environment could not take one.
             SessionLost: The episode is gone.
         """
-        return self._answer(Pending, self._snapshot_async(replay=replay))
+        return self._answer(Pending, _snapshots.take(self, replay=replay))
 
     @background.interruptible
     def restore(self, data: bytes) -> PendingState[StateT]:
@@ -546,7 +537,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             ReplayDiverged: The same actions led elsewhere. The session is left without an
                 episode, until `reset`.
         """
-        return self._answer(PendingState, self._restore_async(data))
+        return self._answer(PendingState, _snapshots.restore(self, data))
 
     @background.interruptible
     def fork(self, n: int, *, replay: bool = False) -> Pending[list[Self]]:
@@ -559,10 +550,10 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             CapacityError: The server has no room for them.
             OpenEnvError: What `snapshot` and `restore` raise.
         """
-        return self._answer(Pending, self._fork_async(n, replay=replay))
+        return self._answer(Pending, _snapshots.fork(self, n, replay=replay))
 
     @background.interruptible
-    def agent_access(self) -> Pending[AgentAccess]:
+    def agent_access(self) -> Pending[_agents.AgentAccess]:
         """Return how an agent connects to this client's session by MCP, to act by tools.
 
             access = env.agent_access()
@@ -574,7 +565,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         Raises:
             NotSupported: The server is too old, or the environment runs in this process.
         """
-        return self._answer(Pending, self._agent_access_async())
+        return self._answer(Pending, _agents.agent_access(self))
 
     def keep_journal(self, max_steps: int | None = None) -> None:
         """Keep the seed, the actions and digests of the observations of each episode from now on,
@@ -718,7 +709,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
     async def _ask(self, request: Request, timeout_s: float | None = None) -> Reply:
         """Send a reset or a step, and note the request in the journal, if any."""
         if self._journal is not None:
-            return await self._journaled(self._journal, request, timeout_s)
+            return await _snapshots.journaled(self, self._journal, request, timeout_s)
         return cast(Reply, await self._request(request, timeout_s))
 
     def _read_result(self, request: Request, reply: Reply) -> StepResult[ObsT]:
@@ -731,38 +722,6 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         if payload.get("metadata"):
             return codec.complete(result, payload, request.type)
         return result
-
-    async def _journaled(
-        self, journal: Journal, request: Request, timeout_s: float | None
-    ) -> Reply:
-        from openenv.client import snapshots
-        from openenv.client.internals import internals
-
-        return await snapshots.journaled(internals(self), journal, request, timeout_s)
-
-    async def _agent_access_async(self) -> AgentAccess:
-        from openenv.client.agents import agent_access
-
-        return await agent_access(self)
-
-    async def _snapshot_async(self, *, replay: bool) -> bytes:
-        from openenv.client import snapshots
-        from openenv.client.internals import internals
-
-        return await snapshots.take(internals(self), replay=replay)
-
-    async def _restore_async(self, data: bytes) -> StateT:
-        from openenv.client import snapshots
-        from openenv.client.internals import internals
-
-        if self._scoring is not None:
-            self._scoring.lose("the episode was restored, and its beginning is not known")
-        return cast(StateT, await snapshots.restore(internals(self), data))
-
-    async def _fork_async(self, n: int, *, replay: bool) -> list[Self]:
-        from openenv.client import snapshots
-
-        return await snapshots.fork(self, n, replay=replay)
 
     async def _state_async(self) -> StateT:
         reply = await self._request(Request("state"))

@@ -47,7 +47,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from openenv._internal.lazy import lazy_module
+from openenv._internal.lazy import asyncio, lazy_module
 from openenv._internal.timing import within
 from openenv.client._resuming import CannotResume, greeted, is_worth_resuming, resume
 from openenv.client.transports.base import Transport, TransportClosed
@@ -66,11 +66,8 @@ from openenv.protocol.v1.connection import Multiplexer
 from openenv.protocol.v1.messages import HEARTBEAT_S, Notice, Queued
 
 if TYPE_CHECKING:
-    import asyncio
-
     from openenv.protocol.v0 import connection as v0
 else:
-    asyncio = lazy_module("asyncio")
     v0 = lazy_module("openenv.protocol.v0.connection")  # which few servers speak
 
 __all__ = [

@@ -13,18 +13,12 @@ import inspect
 from collections.abc import Coroutine, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from openenv._internal.lazy import lazy_module
+from openenv._internal.lazy import asyncio, futures
 from openenv.client import background
 from openenv.types import StepResult
 
 if TYPE_CHECKING:
-    import asyncio
-    from concurrent import futures
-
     from openenv.client._calls import PendingCall
-else:
-    asyncio = lazy_module("asyncio")
-    futures = lazy_module("concurrent.futures")
 
 __all__ = [
     "Pending",

@@ -1,13 +1,13 @@
 """The internal interface of an `EnvClient`, for the rest of openenv.
 
-An `EnvClient` is subclassed by every environment, so its namespace belongs to its users. This
-module is the only one that reads a client's private attributes; all others ask here.
+An `EnvClient` is subclassed by every environment, so its namespace belongs to its users. Outside
+the package `openenv.client`, no module reads a client's private attributes; all others ask here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from openenv.client import background
 from openenv.protocol.messages import Request
@@ -20,11 +20,8 @@ if TYPE_CHECKING:
     from openenv.client.session import ClientSession
     from openenv.client.transports.base import Transport
     from openenv.client.transports.websocket import WebSocketOptions
-    from openenv.protocol.snapshots import Journal
 
 __all__ = ["ClientInternals", "internals"]
-
-PendingT = TypeVar("PendingT")
 
 
 def internals(client: EnvClient[Any, Any, Any]) -> ClientInternals:
@@ -58,28 +55,9 @@ class ClientInternals:
         return self.client._websocket
 
     @property
-    def message_timeout_s(self) -> float | None:
-        """Seconds to wait for an answer; None for no limit."""
-        return self.client._message_timeout
-
-    @property
     def open_transport(self) -> Callable[[], Transport] | None:
         """Opens transports to an environment in this process; None if the server has an address."""
         return self.client._open_transport
-
-    @property
-    def journal(self) -> Journal | None:
-        """The client's journal, if any."""
-        return self.client._journal
-
-    @property
-    def way_to_tasks(self) -> Any:
-        """The way in which the client's server was asked for tasks last; None if never."""
-        return self.client._way_to_tasks
-
-    @way_to_tasks.setter
-    def way_to_tasks(self, way: Any) -> None:
-        self.client._way_to_tasks = way
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -94,24 +72,6 @@ class ClientInternals:
         """Send a request and return the answer; see `ClientSession.request`."""
         return await self.client._request(request, timeout_s)
 
-    async def read_state(self) -> Any:
-        """Return the state, of the client's model."""
-        return await self.client._state_async()
-
-    def parse_state(self, payload: dict[str, Any]) -> Any:
-        """Return the state model of a payload."""
-        return self.client._parse_state(payload)
-
-    async def open_session(self) -> Any:
-        """Return another client, with another session; see `EnvClient.new_session`."""
-        return await self.client._new_session_async()
-
     async def close(self) -> None:
         """Close the client; see `EnvClient.close`."""
         await self.client._close_async()
-
-    def answer(
-        self, kind: Callable[[Any], PendingT], coroutine: Coroutine[Any, Any, Any]
-    ) -> PendingT:
-        """Run a coroutine as a call of the client, awaited or not, as public methods are."""
-        return self.client._answer(kind, coroutine)

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from typing_extensions import TypeIs
 
@@ -22,14 +22,14 @@ from openenv.protocol.messages import NON_FINITE_HEADER
 from openenv.providers.base import ContainerProvider, Provider
 from openenv.settings import api_key
 
-__all__ = ["Launch", "image_launch", "local_transport", "space_launch"]
+__all__ = ["Launch", "choosing_launch", "image_launch", "local_transport", "server_launch"]
 
 
 class Launch:
     """A provider's server, started once and stopped once; from any thread.
 
     Args:
-        provider: What starts the server, and stops it.
+        provider: What starts the server, and stops it; None if `start` chooses it.
         base_url: Where the server is, if the provider has already started it.
         start: Starts the server and returns its base URL; by default `provider.start()`.
 
@@ -39,13 +39,13 @@ class Launch:
 
     def __init__(
         self,
-        provider: Provider,
+        provider: Provider | None,
         base_url: str | None = None,
         start: Callable[[], str] | None = None,
     ) -> None:
-        self._provider = provider
+        self._provider: Any = provider
         self._base_url = base_url
-        self._start = start or _plain_start(provider, base_url)
+        self._start = start or _plain_start(cast("Provider", provider), base_url)
         self.ready_timeout_s: float | None = None
         self._turn = threading.Lock()
         self._process = os.getpid()
@@ -136,101 +136,39 @@ class Launch:
                 self._base_url = None
 
 
-class ImageLaunch(Launch):
-    """An image, run by a provider that is chosen at the start.
+def server_launch(start_server: Callable[[], Any]) -> Launch:
+    """Plan a server of a provider that starts many; its `launch` is the function."""
+
+    def start() -> str:
+        launch._provider = None
+        launch._provider = start_server()
+        url: str = launch._provider.url
+        return url
+
+    launch = Launch(None, start=start)
+    return launch
+
+
+def choosing_launch(image: str, options: dict[str, Any], package: str | None = None) -> Launch:
+    """Plan to run an image by the provider that `openenv.providers.choice` chooses at the start.
 
     Args:
-        image: Its name.
-        options: Of the provider's start.
-        package: The installed package that may stand for it; by default that of the same name.
+        image: The image.
+        options: Options of the provider's start.
+        package: The installed package that may stand for the image; by default that of its name.
     """
 
-    def __init__(self, image: str, options: dict[str, Any], package: str | None = None) -> None:
-        self._provider: Any = None
-        self._base_url = None
-        self.ready_timeout_s = None
-        self._turn = threading.Lock()
-        self._process = os.getpid()
+    def start() -> str:
+        from openenv.providers.choice import provider_for
 
-        def start() -> str:
-            from openenv.providers.choice import provider_for
+        launch._provider = provider = provider_for(image, package or image)
+        if _runs_images(provider):
+            return provider.start_container(image, **options)
+        started: str = provider.start(**options)
+        return started
 
-            self._provider = provider_for(image, package or image)
-            if _runs_images(self._provider):
-                return self._provider.start_container(image, **options)
-            started: str = self._provider.start(**options)
-            return started
-
-        self._start = start
-
-
-class ServerLaunch(Launch):
-    """A server from a provider that starts many.
-
-    Args:
-        launch: Starts the server; gives a `openenv.providers.Server`.
-    """
-
-    def __init__(self, launch: Callable[[], Any]) -> None:
-        self._launch = launch
-        self._server: Any = None
-        self.ready_timeout_s = None
-        self._turn = threading.Lock()
-        self._process = os.getpid()
-
-    @property
-    def is_running(self) -> bool:
-        return self._server is not None
-
-    @property
-    def base_url(self) -> str | None:
-        return None if self._server is None else self._server.url
-
-    def _start_now(self) -> bool:
-        with self._turn:
-            if self._server is not None:
-                return False
-            server = self._launch()
-            try:
-                server.wait_for_ready(*(() if (s := self.ready_timeout_s) is None else (s,)))
-            except BaseException:
-                server.stop()
-                raise
-            self._server, self._process = server, os.getpid()
-            return True
-
-    def exited(self) -> ProviderExited | None:
-        try:
-            if self._server is not None:
-                self._server.check_running()
-        except ProviderExited as exited:
-            return exited
-        return None
-
-    def locate(self, error: ServerError) -> None:
-        """Do nothing: the provider knows the log."""
-
-    def _stop_now(self) -> None:
-        with self._turn:
-            if self._server is not None:
-                if self._process == os.getpid():
-                    self._server.stop()
-                self._server = None
-
-
-def server_launch(provider: Provider) -> Callable[[], Launch]:
-    """Plan servers of a provider that starts many.
-
-    Raises:
-        TypeError: It starts one only.
-    """
-    launch = getattr(provider, "launch", None)
-    if launch is None:
-        raise TypeError(
-            f"{type(provider).__name__} starts one server; replicas need a provider that has "
-            "launch(), as a ServerProvider"
-        )
-    return lambda: ServerLaunch(launch)
+    launch = Launch(None, start=start)
+    return launch
 
 
 def _plain_start(provider: Provider, base_url: str | None) -> Callable[[], str]:
@@ -272,7 +210,7 @@ def _runs_images(provider: Provider) -> TypeIs[ContainerProvider]:
 def image_launch(image: str, provider: Provider | None, options: dict[str, Any]) -> Launch:
     """Plan to run `image`; without a provider, `openenv.providers.choice` chooses."""
     if provider is None:
-        return ImageLaunch(image, options)
+        return choosing_launch(image, options)
     if not _runs_images(provider):
         raise TypeError(
             f"{type(provider).__name__} runs no images; use with_provider(provider) for what it "
@@ -318,7 +256,7 @@ def space_launch(
         tag = options.pop("tag", "latest")
         image = f"registry.hf.space/{hf_space_subdomain(repo_id)}:{tag}"
         if provider is None:
-            return ImageLaunch(image, options, package=repo_id.rsplit("/", 1)[-1])
+            return choosing_launch(image, options, repo_id.rsplit("/", 1)[-1])
         return image_launch(image, provider, options)
     start_options = {k: options.pop(k) for k in ("port", "env_vars", "workers") if k in options}
     if provider is not None and options:

@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from openenv.client import background
-from openenv.client.internals import internals
 
 __all__ = ["Replicas"]
 
@@ -58,7 +57,7 @@ class Replicas(Generic[C]):
         _raise_first(await asyncio.gather(*closing, return_exceptions=True))
 
     def __enter__(self) -> list[C]:
-        begin = [internals(one).connect for one in self._clients]
+        begin = [one._connect_async for one in self._clients]
         background.run(_together(begin, self._close_all))
         return list(self._clients)
 
@@ -71,7 +70,7 @@ class Replicas(Generic[C]):
         background.run(self._close_all())
 
     async def _close_all(self) -> None:
-        closing = [internals(one).close() for one in self._clients]
+        closing = [one._close_async() for one in self._clients]
         _raise_first(await asyncio.gather(*closing, return_exceptions=True))
 
 

@@ -23,9 +23,9 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from openenv._internal.lazy import lazy_module
+from openenv._internal.lazy import asyncio
 from openenv._internal.traces import traced, tracer
 from openenv.client import background
 from openenv.client.connection import (
@@ -52,11 +52,6 @@ from openenv.errors import (
 )
 from openenv.protocol.messages import ErrorReply, Reply, Request
 from openenv.protocol.v1.messages import Queued
-
-if TYPE_CHECKING:
-    import asyncio
-else:
-    asyncio = lazy_module("asyncio")
 
 __all__ = ["ClientSession"]
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from openenv._internal.lazy import lazy_module
+from openenv._internal.lazy import asyncio
 from openenv.client import background
-from openenv.client.internals import ClientInternals, internals
 from openenv.errors import (
     NotSupported,
     ProtocolError,
@@ -25,51 +24,49 @@ from openenv.protocol.snapshots import (
 )
 
 if TYPE_CHECKING:
-    import asyncio
-
     from openenv.client.client import EnvClient
 
-    ClientT = TypeVar("ClientT", bound=EnvClient[Any, Any, Any])
-else:
-    asyncio = lazy_module("asyncio")
+    Client = EnvClient[Any, Any, Any]
+    ClientT = TypeVar("ClientT", bound=Client)
 
 __all__ = ["fork", "journaled", "restore", "take"]
 
 
-async def take(client: ClientInternals, *, replay: bool) -> bytes:
+async def take(client: Client, *, replay: bool) -> bytes:
     """Store the running episode; see `EnvClient.snapshot`."""
     if replay:
         return await _journal_of(client)
     await _connect(client, "snapshot")
-    reply = await client.request(Request("snapshot"))
+    reply = await client._request(Request("snapshot"))
     if not isinstance(reply, SnapshotReply):
         raise ProtocolError(f"the server answered snapshot with {type(reply).__name__}")
     return wrap(NATIVE, reply.snapshot)
 
 
-async def restore(client: ClientInternals, data: bytes) -> Any:
+async def restore(client: Client, data: bytes) -> Any:
     """Go back to a stored episode and return its state; see `EnvClient.restore`."""
+    if client._scoring is not None:
+        client._scoring.lose("the episode was restored, and its beginning is not known")
     kind, body = unwrap(data)
     if kind == NATIVE:
         return await _restore_native(client, body)
-    if not client.session.is_connected:
-        await client.connect()
-    await _replay(client, read_journal(body, client.session.version))
-    return await client.read_state()
+    if not client._session.is_connected:
+        await client._connect_async()
+    await _replay(client, read_journal(body, client._session.version))
+    return await client._state_async()
 
 
 async def fork(client: ClientT, count: int, *, replay: bool) -> list[ClientT]:
     """Open further sessions in the state of this one; see `EnvClient.fork`."""
     if not isinstance(count, int) or count < 0:
         raise ValueError(f"n={count!r}; it must be a whole number, not negative")
-    inside = internals(client)
-    data = await take(inside, replay=replay)
-    opened: list[ClientInternals] = []
+    data = await take(client, replay=replay)
+    opened: list[ClientT] = []
 
     async def open_one() -> ClientT:
-        one: ClientT = await inside.open_session()
-        opened.append(internals(one))
-        await restore(internals(one), data)
+        one = await client._new_session_async()
+        opened.append(one)
+        await restore(one, data)
         return one
 
     opening = [asyncio.ensure_future(open_one()) for _ in range(count)]
@@ -79,16 +76,16 @@ async def fork(client: ClientT, count: int, *, replay: bool) -> list[ClientT]:
         for task in opening:
             task.cancel()
         await asyncio.gather(*opening, return_exceptions=True)
-        closing = [one.close() for one in opened]
+        closing = [one._close_async() for one in opened]
         await asyncio.shield(asyncio.gather(*closing, return_exceptions=True))
         raise
 
 
-async def _connect(client: ClientInternals, feature: str) -> None:
+async def _connect(client: Client, feature: str) -> None:
     """Connect, and check that the connection carries snapshots."""
-    if not client.session.is_connected:
-        await client.connect()
-    if client.session.version == 0:
+    if not client._session.is_connected:
+        await client._connect_async()
+    if client._session.version == 0:
         raise NotSupported(
             "the server speaks protocol version 0, which has no snapshots. If seed and actions "
             "determine the environment, keep a journal and replay it: snapshot(replay=True), "
@@ -97,53 +94,53 @@ async def _connect(client: ClientInternals, feature: str) -> None:
         )
 
 
-async def _restore_native(client: ClientInternals, body: bytes) -> Any:
+async def _restore_native(client: Client, body: bytes) -> Any:
     await _connect(client, "restore")
-    if client.journal is not None:
-        client.journal.interrupt("it has been restored from a snapshot of the environment's own")
-    reply = await client.request(Request("restore", {"snapshot": body}))
+    if client._journal is not None:
+        client._journal.interrupt("it has been restored from a snapshot of the environment's own")
+    reply = await client._request(Request("restore", {"snapshot": body}))
     if not isinstance(reply, StateReply):
         raise ProtocolError(f"the server answered restore with {type(reply).__name__}")
-    return client.parse_state(reply.state)
+    return client._parse_state(reply.state)
 
 
 # ------------------------------------------------------------------ journals
 
 
-async def _journal_of(client: ClientInternals) -> bytes:
-    journal = client.journal
+async def _journal_of(client: Client) -> bytes:
+    journal = client._journal
     if journal is None:
         raise NotSupported(
             "this client keeps no journal; make it with journal=True, or call keep_journal() "
             "before reset",
             feature="replay",
         )
-    await client.session.settle()
-    unanswered = client.session.unanswered()
+    await client._session.settle()
+    unanswered = client._session.unanswered()
     if unanswered is not None:
         raise NotSupported(
             f"this session cannot be replayed now: a {unanswered} was not answered before its "
             "caller stopped waiting; ask again with the same action, or call reset()",
             feature="replay",
         )
-    return journal.write(client.session.version)
+    return journal.write(client._session.version)
 
 
 async def journaled(
-    client: ClientInternals, journal: Journal, request: Request, timeout_s: float | None
+    client: Client, journal: Journal, request: Request, timeout_s: float | None
 ) -> Reply:
     """Send a request, and note the request and its outcome in the journal."""
     frame = frame_of(request)
     try:
-        reply: Reply = await client.request(request, timeout_s)
-        if isinstance(reply, ObservationReply) and not client.session.is_repeated:
+        reply: Reply = await client._request(request, timeout_s)
+        if isinstance(reply, ObservationReply) and not client._session.is_repeated:
             journal.note(request, JournalEntry.of(frame, reply.payload))
     except ServerError as error:
-        if not client.session.is_repeated:
+        if not client._session.is_repeated:
             journal.note(request, _failed(journal, frame, error))
         raise
     except BaseException:
-        if client.session.unanswered() is None:  # otherwise it is noted when it is asked again
+        if client._session.unanswered() is None:  # otherwise it is noted when it is asked again
             journal.interrupt(f"a {request.type} was not answered")
         raise
     return reply
@@ -157,28 +154,28 @@ def _failed(journal: Journal, frame: bytes, error: ServerError) -> JournalEntry:
         raise
 
 
-async def _replay(client: ClientInternals, entries: list[JournalEntry]) -> None:
+async def _replay(client: Client, entries: list[JournalEntry]) -> None:
     """Repeat the requests of a journal, and check that their outcomes are the same."""
     requests = [entry.request() for entry in entries]  # before any of them is made
-    journal = client.journal
+    journal = client._journal
     if journal is not None:
         journal.interrupt("another journal's replay did not come to its end")
     try:
         for step, (request, entry) in enumerate(zip(requests, entries, strict=True)):
             try:
-                reply = await client.request(request)
+                reply = await client._request(request)
                 again = JournalEntry.of(entry.frame, reply.payload)
             except ServerError as error:
                 again = JournalEntry.of(entry.frame, error)
             what = entry.difference(again)
             if what is not None:
                 diverged = ReplayDiverged(step, what)
-                await client.session.end_episode("the replay of another session went another way")
+                await client._session.end_episode("the replay of another session went another way")
                 raise diverged
     except BaseException:
-        client.session.lose_episode("the replay of another session did not come to its end")
+        client._session.lose_episode("the replay of another session did not come to its end")
         raise
-    client.session.remote.episode_began_at = None  # the episode is older than the replay's `reset`
+    client._session.remote.episode_began_at = None  # the episode is older than the replay's `reset`
     background.hold({}, {})  # the answers are no caller's: who asks again has all made again
     if journal is not None:
         journal.adopt(entries)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pydantic_core import from_json
 
 from openenv.client.hybrid import PendingValue, resolve
-from openenv.client.internals import internals
 from openenv.client.transports.asgi import request
 from openenv.errors import NotSupported, OpenEnvError, outward, server_error, words
 from openenv.tasks.api import (
@@ -90,7 +89,7 @@ class ClientTasks:
 
     def num_tasks(self, split: str) -> PendingCount:
         """Count the tasks of a split."""
-        return internals(self._client).answer(PendingCount, self.ask("num_tasks", split))
+        return self._client._answer(PendingCount, self.ask("num_tasks", split))
 
     def get_task(self, split: str, index: int) -> PendingValue[Any]:
         """Give a task.
@@ -116,17 +115,16 @@ class ClientTasks:
         return TaskPages(self, split, page_size)
 
     def _answer(self, method: str, *arguments: Any) -> PendingValue[Any]:
-        return internals(self._client).answer(PendingValue, self.ask(method, *arguments))
+        return self._client._answer(PendingValue, self.ask(method, *arguments))
 
     async def ask(self, method: str, *arguments: Any) -> Any:
         """Have a method of a `TaskProvider` answered, on the loop that the client lives on."""
         client = self._client
-        inside = internals(client)
-        if inside.launch is not None and not inside.launch.is_running:
-            await inside.connect()
-        way: TaskAccess | None = inside.way_to_tasks
+        if client._launch is not None and not client._launch.is_running:
+            await client._connect_async()
+        way: TaskAccess | None = client._way_to_tasks
         if way is None or way.place != (client.base_url, self._env_name):
-            way = inside.way_to_tasks = await _way_to(client, self._env_name)
+            way = client._way_to_tasks = await _way_to(client, self._env_name)
         return await way.ask(method, *arguments)
 
 
@@ -183,13 +181,12 @@ class TaskAccess(Protocol):
 
 async def _way_to(client: EnvClient[Any, Any, Any], env_name: str | None) -> TaskAccess:
     place = (client.base_url, env_name)
-    open_transport = internals(client).open_transport
-    if open_transport is None:
+    if client._open_transport is None:
         return _OverHTTP(client, place)
-    transport: Any = open_transport()  # which is never connected
+    transport: Any = client._open_transport()  # which is never connected
     if hasattr(transport, "app"):
         return _OfApplication(transport.app, transport.headers, place)
-    await internals(client).connect()  # then what is opened here is closed with the client
+    await client._connect_async()  # then what is opened here is closed with the client
     return _OfEnvironment(transport.manager, place)
 
 
@@ -197,14 +194,14 @@ class _OverHTTP:
     def __init__(self, client: EnvClient[Any, Any, Any], place: Place) -> None:
         assert client.base_url is not None
         self.place = place
-        options = internals(client).options
+        options = client._websocket
         self._calls = TaskAPIClient(
             client.base_url,
             place[1],
             headers=options.headers,
             api_key=options.api_key,
             ca_file=options.ca_file,
-            timeout_s=internals(client).message_timeout_s,
+            timeout_s=client._message_timeout,
         )
 
     async def ask(self, method: str, *arguments: Any) -> Any:

@@ -48,8 +48,6 @@ from openenv.settings import queue_timeout_s as queue_timeout_s_of_settings
 from openenv.types import Observation, StepResult
 
 if TYPE_CHECKING:
-    import asyncio
-
     import numpy as np
 
     from openenv.arrays import Rendering
@@ -61,7 +59,6 @@ if TYPE_CHECKING:
 
     EachTask = Task | str | Mapping[str, Any] | None
 else:
-    asyncio = lazy_module("asyncio")
     np = lazy_module("numpy")
 
 __all__ = ["AutoresetMode", "VectorEnv"]

@@ -21,7 +21,7 @@ from openenv.client import background
 from openenv.client.client import EnvClient
 from openenv.client.generic import GenericEnvClient
 from openenv.client.internals import internals
-from openenv.client.launch import ImageLaunch, _is_asgi
+from openenv.client.launch import _is_asgi, choosing_launch
 from openenv.client.sync import SyncEnvClient
 from openenv.environment import Environment
 from openenv.errors import (
@@ -165,9 +165,6 @@ class Sessions(EpisodeSource):
             return None
 
     async def open(self) -> Client:
-        """Open a session on the running loop, and wait until the server has a place for the
-        session.
-        """
         made = self._make()
         client = made if isinstance(made, EnvClient) else await made
         self._opened[id(client)] = client
@@ -189,7 +186,6 @@ class Sessions(EpisodeSource):
             self._homed.add(id(client))
 
     async def close(self, session: Client) -> None:
-        """Close a session that `open` gave."""
         self._opened.pop(id(session), None)
         if id(session) in self._homed:
             self._homed.discard(id(session))
@@ -198,7 +194,6 @@ class Sessions(EpisodeSource):
             await session.close()
 
     async def interface(self, session: Client) -> Interface:
-        """Find out how an agent acts in the environment."""
         if self._source is not None and _is_asgi(self._source):
             return await ask_application(self._source)
         url = session.base_url
@@ -209,11 +204,9 @@ class Sessions(EpisodeSource):
     async def play(
         self, session: Client, job: RolloutJob, config: EpisodeConfig, press: Callable[[str], None]
     ) -> tuple[Rollout, bool]:
-        """Have the policy of a run play an episode in a session."""
         return await play(session, job, config, press)
 
     async def aclose(self) -> None:
-        """Close the sessions that are still open, and release shared resources."""
         for client in list(self._opened.values()):
             with contextlib.suppress(OpenEnvError, OSError):
                 await self.close(client)
@@ -327,7 +320,7 @@ async def _of_function(make: Callable[[], Any], on_queue: OnQueue) -> Sessions:
 
 async def _of_image(text: str, image: str, on_queue: OnQueue) -> Sessions:
     """Return the sessions of one container, which is stopped at the end."""
-    launch = ImageLaunch(image, {})
+    launch = choosing_launch(image, {})
     await launch.start()
     url = launch.base_url
     asked = GenericEnvClient(url)

@@ -20,7 +20,7 @@ from typing import Any
 from openenv._internal.logs import silence
 from openenv._internal.net.keys import key_for
 from openenv.client.generic import GenericEnvClient
-from openenv.client.launch import ServerLaunch
+from openenv.client.launch import server_launch
 from openenv.errors import (
     AuthenticationError,
     ConnectError,
@@ -577,7 +577,7 @@ def _kill_no_answer(subject: _ProviderSubject) -> None:
     server = subject.launch_ready()
     # As clients have it that a provider serves: between them and the server may be a proxy, which
     # answers for it, and only the provider knows.
-    launch = ServerLaunch(lambda: server)
+    launch = server_launch(lambda: server)
     env = GenericEnvClient._launched(launch, message_timeout_s=20.0).sync()
     try:
         env.reset()

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from openenv._internal.lazy import lazy_module
+from openenv._internal.lazy import asyncio, json
 from openenv._internal.timing import within
 from openenv.errors import REFUSALS, ConnectError
-
-if TYPE_CHECKING:
-    import asyncio
-    import json
-else:
-    asyncio = lazy_module("asyncio")
-    json = lazy_module("json")
 
 __all__ = [
     "FrameQueue",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urljoin, urlsplit
 
 from openenv._internal.addresses import server_root
-from openenv._internal.lazy import lazy_module
+from openenv._internal.lazy import asyncio, lazy_module, logging
 from openenv._internal.net.keys import key_for, key_headers
 from openenv._internal.net.proxies import OutgoingProxy, proxy_for
 from openenv._internal.timing import within
@@ -22,16 +22,12 @@ from openenv.errors import ConnectError
 from openenv.protocol.messages import NON_FINITE_HEADER, ROUTE_HEADER, SPREAD_HEADER
 
 if TYPE_CHECKING:
-    import asyncio
-    import logging
     import ssl
 
     import picows
 
     from openenv._internal.net import tls as _tls
 else:
-    asyncio = lazy_module("asyncio")
-    logging = lazy_module("logging")
     picows = lazy_module("picows")
     ssl = lazy_module("ssl")
     _tls = lazy_module("openenv._internal.net.tls")
