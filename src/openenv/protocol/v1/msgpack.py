@@ -14,28 +14,36 @@ import re
 
 MAX_DEPTH = 1000
 
-# Values of a fixed size, which fill most arrays: how many bytes each takes, by its first one; and
-# what finds as many of one size as follow each other.
-_FIXED = {
-    **dict.fromkeys([*range(0x80), 0xC0, 0xC2, 0xC3, *range(0xE0, 0x100)], 1),
-    **dict.fromkeys([0xCC, 0xD0], 2),
-    **dict.fromkeys([0xCD, 0xD1], 3),
-    **dict.fromkeys([0xCA, 0xCE, 0xD2], 5),
-    **dict.fromkeys([0xCB, 0xCF, 0xD3], 9),
-}
+# By the first byte of a value: how many bytes the value takes, if that byte tells; else 0. Most
+# values are so: small and large numbers, null, booleans, short texts, fixed extensions.
+_SIZES = [0] * 256
+for _size, _heads in {
+    1: (*range(0x80), 0xC0, 0xC2, 0xC3, *range(0xE0, 0x100)),
+    2: (0xCC, 0xD0),
+    3: (0xCD, 0xD1, 0xD4),
+    4: (0xD5,),
+    5: (0xCA, 0xCE, 0xD2),
+    6: (0xD6,),
+    9: (0xCB, 0xCF, 0xD3),
+    10: (0xD7,),
+    18: (0xD8,),
+}.items():
+    for _head in _heads:
+        _SIZES[_head] = _size
+_SIZES[0xA0:0xC0] = range(1, 33)  # a text of up to 31 bytes
+# What finds as many numbers of one size as follow each other.
 _RUNS = {
     1: re.compile(rb"[\x00-\x7f\xc0\xc2\xc3\xe0-\xff]*"),
-    2: re.compile(rb"(?:[\xcc\xd0].)*", re.DOTALL),
-    3: re.compile(rb"(?:[\xcd\xd1].{2})*", re.DOTALL),
     5: re.compile(rb"(?:[\xca\xce\xd2].{4})*", re.DOTALL),
     9: re.compile(rb"(?:[\xcb\xcf\xd3].{8})*", re.DOTALL),
 }
+_LONG_ARRAY = 16  # values from which looking for a run pays
 # How many bytes tell the length of a text, of bytes, an extension, an array or a map; by its first.
 _TEXTS = {0xD9: 1, 0xDA: 2, 0xDB: 4}
 _BYTES = {0xC4: 1, 0xC5: 2, 0xC6: 4}
 _EXTENSIONS = {0xC7: 1, 0xC8: 2, 0xC9: 4}
-_FIXED_EXTENSIONS = {0xD4: 3, 0xD5: 4, 0xD6: 6, 0xD7: 10, 0xD8: 18}
 _ARRAYS, _MAPS = {0xDC: 2, 0xDD: 4}, {0xDE: 2, 0xDF: 4}
+_IS_TEXT = [0xA0 <= head <= 0xBF or head in _TEXTS for head in range(256)]
 
 
 def check_keys(frame: bytes | bytearray) -> None:
@@ -52,6 +60,7 @@ def check_keys(frame: bytes | bytearray) -> None:
 
 
 def _look_through(frame: bytes | bytearray) -> None:
+    sizes, is_text = _SIZES, _IS_TEXT
     at, left, is_map = 0, 1, False  # how many values are left of the container that it is in
     outer: list[tuple[int, bool]] = []
     while True:
@@ -60,23 +69,18 @@ def _look_through(frame: bytes | bytearray) -> None:
                 return
             left, is_map = outer.pop()
         head = frame[at]
-        size = _FIXED.get(head, 0)
-        if is_map and not left & 1 and not (0xA0 <= head <= 0xBF or head in _TEXTS):
-            raise ValueError("the keys of a map are texts")
-        if size and not is_map:
-            end = _RUNS[size].match(frame, at, at + size * left).end()  # type: ignore[union-attr]
-            if end == at:
-                return
-            left -= (end - at) // size
-            at = end
-            continue
+        if is_map:
+            if not (left & 1 or is_text[head]):
+                raise ValueError("the keys of a map are texts")
+        elif left >= _LONG_ARRAY and (run := _RUNS.get(size := sizes[head])) is not None:
+            end = run.match(frame, at, at + size * left).end()  # type: ignore[union-attr]
+            if end > at:
+                left -= (end - at) // size
+                at = end
+                continue
         left -= 1
-        if size:
+        if size := sizes[head]:
             at += size
-        elif 0xA0 <= head <= 0xBF:
-            at += 1 + (head & 0x1F)
-        elif head in _FIXED_EXTENSIONS:
-            at += _FIXED_EXTENSIONS[head]
         elif (width := _TEXTS.get(head) or _BYTES.get(head)) is not None:
             at += 1 + width + int.from_bytes(frame[at + 1 : at + 1 + width], "big")
         elif (width := _EXTENSIONS.get(head)) is not None:
