@@ -635,6 +635,19 @@ def test_keys_come_from_the_variable_and_the_file(
     assert manager.keys.find(OBSERVER) is None
 
 
+def test_a_text_stands_for_the_key_of_an_orchestrator(http: httpx.Client) -> None:
+    with serving(app_of(keys=["planted-text"])) as url:
+        assert http.post(url + "/reset").status_code == 401
+        assert http.post(url + "/reset", headers=bearer("planted-text")).status_code == 200
+
+
+@pytest.mark.parametrize("keys", ["planted-text", b"planted-text", [b"planted-text"], [3]])
+def test_what_is_no_list_of_keys_is_refused_without_showing_it(keys: Any) -> None:
+    with pytest.raises(TypeError, match=r"^keys (is a single text|holds a value of type)") as caught:
+        app_of(keys=keys)
+    assert "planted" not in str(caught.value)
+
+
 def test_keys_that_cannot_be_are_refused() -> None:
     for bad in ("", "with space", "newline\n", "schlüssel"):
         with pytest.raises(ValueError, match="header"):

@@ -24,7 +24,7 @@ from openenv.server.front import open_docs_at_the_root
 from openenv.server.home import HomeLoop
 from openenv.server.http import control_routes
 from openenv.server.info import info_routes
-from openenv.server.keyfile import keyring_of
+from openenv.server.keyfile import make_keyring
 from openenv.server.mcp.endpoint import mcp_routes
 from openenv.server.metrics import metrics_route
 from openenv.server.origins import OriginGuard
@@ -62,7 +62,7 @@ class HTTPEnvServer:
         limits: Limits | None = None,
         record: Record | None = None,
         debug: bool | None = None,
-        keys: Iterable[Key] | None = None,
+        keys: Iterable[Key | str] | None = None,
         tasks: Any = None,
     ) -> None:
         if max_concurrent_envs is not None and concurrency_config is not None:
@@ -82,7 +82,7 @@ class HTTPEnvServer:
         self.manager = SessionManager(
             self.spec, concurrency_config, limits, debug=settings.debug(debug)
         )
-        self.manager.keys = keyring_of(keys)
+        self.manager.keys = make_keyring(keys)
         self._workers = workers
         if workers is not None:
             spec_source(self.spec)  # which raises where no other process can import it
@@ -206,7 +206,7 @@ def create_fastapi_app(
     limits: Limits | None = None,
     record: Record | None = None,
     debug: bool | None = None,
-    keys: Iterable[Key] | None = None,
+    keys: Iterable[Key | str] | None = None,
     tasks: Any = None,
 ) -> FastAPI:
     """Build an application that serves `env`, without a web page.
@@ -256,7 +256,7 @@ def create_app(
     limits: Limits | None = None,
     record: Record | None = None,
     debug: bool | None = None,
-    keys: Iterable[Key] | None = None,
+    keys: Iterable[Key | str] | None = None,
     tasks: Any = None,
     web: bool | None = None,
 ) -> FastAPI:
@@ -289,8 +289,9 @@ def create_app(
             OPENENV_RECORD says.
         debug: Send clients the text of every exception, not only its class and an incident id;
             by default OPENENV_DEBUG, else off.
-        keys: The keys that it accepts; by default those of OPENENV_API_KEY and
-            OPENENV_API_KEY_FILE. Without any it lets everybody in.
+        keys: The keys that clients must send: texts, or `openenv.server.Key` with a role and
+            limits. By default the keys of OPENENV_API_KEY and OPENENV_API_KEY_FILE. Without any
+            key the server admits everybody.
         tasks: The tasks that `reset` may be told to begin: a `Taskset`, a dict of them by split, or
             whatever `openenv.tasks.load_tasks` takes, of which every split is served. By default
             those that the environment has by itself, if any.

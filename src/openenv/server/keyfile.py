@@ -37,7 +37,7 @@ from openenv._internal.json import read_json
 from openenv.errors import KeyFileError
 from openenv.execution.principal import Key, KeyLimits, Keyring, Role
 
-__all__ = ["keyring_of", "read_key_file"]
+__all__ = ["make_keyring", "read_key_file"]
 
 OPEN_TO_OTHERS = 0o027  # anything for others, writing for the group
 
@@ -66,16 +66,34 @@ class _KeyFileEntry(BaseModel):
 _ENTRIES = TypeAdapter(list[_KeyFileEntry])
 
 
-def keyring_of(keys: Iterable[Key] | None) -> Keyring | None:
-    """The keys that a server is to accept: those given, else those of OPENENV_API_KEY and
-    OPENENV_API_KEY_FILE. None where there are none: the server then lets everybody in.
+def make_keyring(keys: Iterable[Key | str] | None) -> Keyring | None:
+    """Make the keyring of a server.
+
+    Args:
+        keys: The keys to accept; a text is the key of an orchestrator. By default the keys of
+            OPENENV_API_KEY and OPENENV_API_KEY_FILE.
+
+    Returns:
+        The keyring; None if there are no keys, and the server admits everybody.
 
     Raises:
-        KeyFileError: The file, or the variable, is not to be used.
-        ValueError: One of those given is there twice.
+        KeyFileError: The file or the variable holds no valid keys.
+        TypeError: `keys` is a single text, or holds something else than keys.
+        ValueError: A key is given twice, or no header can carry it.
     """
-    found = list(_configured() if keys is None else keys)
+    if isinstance(keys, str | bytes):
+        raise TypeError("keys is a single text; expected a list of keys: keys=[KEY]")
+    found = [_as_key(key) for key in (_configured() if keys is None else keys)]
     return Keyring(found) if found else None
+
+
+def _as_key(key: Any) -> Key:
+    if isinstance(key, str):
+        return Key(key)
+    if not isinstance(key, Key):
+        kind = type(key).__name__  # never the value, which may be a secret
+        raise TypeError(f"keys holds a value of type {kind}; expected texts, or openenv.server.Key")
+    return key
 
 
 def _configured() -> Iterable[Key]:
