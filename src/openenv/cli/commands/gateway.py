@@ -61,7 +61,7 @@ def gateway(
     from openenv.gateway.run import run
     from openenv.gateway.servers import Servers
     from openenv.server.auth import warn_if_open
-    from openenv.server.keyfile import keyring_of, read_key_file
+    from openenv.server.keyfile import make_keyring, read_key_file
     from openenv.settings import use_api_key_file
 
     set_up_logs()
@@ -69,7 +69,7 @@ def gateway(
     try:
         if api_key_file is not None:
             use_api_key_file(str(api_key_file))
-        keys = keyring_of(None)
+        keys = make_keyring(None)
         key = None if server_key_file is None else read_key_file(server_key_file)[0].key
         plain, followed = _parse_servers(servers, key)
         behind = Servers(plain)
