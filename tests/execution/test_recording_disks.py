@@ -117,6 +117,29 @@ async def test_what_a_full_disk_did_not_take_is_said_once_there_is_room(
     assert kinds(file)[-1] == "end"
 
 
+async def test_files_that_recover_one_after_the_other_are_one_loss_in_the_log(
+    record: Record, disk: SmallDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The gap of the first fits on the full disk, before the second file loses anything."""
+    manager = record()
+    recordings = recordings_of(manager)
+    first = await manager.create()
+    await play(first, 200)
+    await manager.close(first.id)
+    disk.fill()
+    await until(lambda: recordings.lost > 100 and recordings.debtors == 0)
+    second = await manager.create()
+    await play(second, 0)
+    await manager.close(second.id)
+    await until(lambda: recordings.debtors == 1)
+    disk.grow()
+    await until(lambda: "events were lost" in caplog.text)
+    await manager.aclose()
+    (said,) = [r.message for r in caplog.records if "events were lost" in r.message]
+    assert said.endswith(f" {recordings.lost} events were lost")
+    assert caplog.text.count("cannot be written") == 1
+
+
 async def test_a_server_that_ends_when_there_is_room_says_what_is_missing(
     record: Record, disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,10 +7,12 @@ of the session. `openenv.rollouts.replays` reads them.
 
 One thread writes for all sessions of a server. Events reach it through a queue that is bounded, so
 a disk that is slow or full stalls no session: what cannot be written is counted, in the metrics
-too, and said in the log once. Where events are missing in a file, a gap says how many. Until it can
-be written, the file is in debt: the thread tries again every half a second, for sessions that have
-ended too, and a last time when the server ends. If there is no room even then, the log says which
-files lack something, and they have no line that ends them, by which a reader knows.
+too. The log says once that events are lost, and once how many were, when the disk has room again
+for a line as large as the one that it refused. Where events are missing in a file, a gap says how
+many. Until it can be written, the file is in debt: the thread tries again every half a second, for
+sessions that have ended too, and a last time when the server ends. If there is no room even then,
+the log says which files lack something, and they have no line that ends them, by which a reader
+knows.
 
 A line is never cut but by the end of the process or the machine, and then it is the last one.
 """
@@ -28,7 +30,7 @@ import re
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -44,17 +46,6 @@ from openenv.execution.spec import EnvironmentSpec
 
 if TYPE_CHECKING:
     from openenv.execution.session import QueuedCall
-
-__all__ = [
-    "FORMAT",
-    "FORMAT_VERSION",
-    "SUFFIX",
-    "Follower",
-    "RecordingOptions",
-    "Recordings",
-    "SessionRecorder",
-    "schema_digest",
-]
 
 logger = logging.getLogger(__name__)
 
@@ -126,9 +117,10 @@ class Recordings:
         self.target = target or _importable(spec.factory)
         self.directory = Path(options.directory) / _file_name(spec.name)
         self.room = _Room(Path(options.directory), options.max_total_bytes)
-        self.trouble = _Trouble(self.directory)
+        self.losses = _LossLog(self.directory, Path(options.directory))
         self._queue: deque[_RecordingEntry] = deque()
-        self._waiters: deque[_FlushWaiter] = deque()
+        # Futures that are done once all is written, and whether the thread ends then.
+        self._waiters: deque[tuple[asyncio.Future[None], bool]] = deque()
         self.open_files: OrderedDict[_File, None] = OrderedDict()  # the writer's
         self._debtors: OrderedDict[_File, None] = OrderedDict()  # likewise
         self._settle_at, self._settle_pause = 0.0, SETTLE_S
@@ -141,32 +133,26 @@ class Recordings:
     @property
     def lost(self) -> int:
         """Events that could not be written, so far."""
-        return self.trouble.lost
+        return self.losses.lost
 
     @property
     def debtors(self) -> int:
-        """List the files that lack events and cannot say so yet."""
+        """Count the files that lack events and cannot say so yet."""
         return len(self._debtors)
 
     def open(self, session_id: str) -> SessionRecorder:
         """Record a session. The file appears with the first event."""
-        return SessionRecorder(_Log(self, _File(self, session_id)))
+        return SessionRecorder(self, _File(self, session_id))
 
     # ------------------------------------------------------------------ on the event loop
 
     def put(self, file: _File, line: bytes, lost: int = 0, *, is_end: bool = False) -> bool:
-        """Write a line; return False if too much is waiting already.
+        """Write a line, before which `lost` events are missing; return False if too much waits.
 
         The line of the end, which is small, is always taken, since that line says what is missing.
-
-        Args:
-            file: Where to.
-            line: An event, or the end.
-            lost: How many events are missing before it.
-            is_end: It is the end; the file is closed then.
         """
         if self._waiting_bytes > MAX_WAITING_BYTES and not is_end:
-            self.trouble.lose("the disk is too slow", 1)
+            self.losses.count("the disk is too slow", 1)
             return False
         self._put_bytes += len(line)
         self._queue.append(_RecordingEntry(file, line, lost, is_end))
@@ -185,7 +171,7 @@ class Recordings:
         try:
             thread.start()
         except RuntimeError as error:  # the system allows no more; the next line tries again
-            self.trouble.say(str(error))
+            self.losses.report(str(error))
         else:
             self._thread = thread
 
@@ -196,7 +182,7 @@ class Recordings:
 
     async def _is_written(self, timeout_s: float, *, is_last: bool = False) -> bool:
         waiter = asyncio.get_running_loop().create_future()
-        self._waiters.append(_FlushWaiter(waiter, is_last))
+        self._waiters.append((waiter, is_last))
         self._hurry.set()
         self._wake.set()
         _, late = await asyncio.wait([waiter], timeout=timeout_s)
@@ -226,25 +212,29 @@ class Recordings:
     def _write(self) -> None:
         is_ending = False
         while not is_ending:
-            if self._wake.wait(self._settle_pause if self._debtors else None):
+            is_settling = self._debtors or self.losses.is_reported
+            if self._wake.wait(self._settle_pause if is_settling else None):
                 self._hurry.wait(PACE_S)
             self._wake.clear()
             self._hurry.clear()
             waiters = [self._waiters.popleft() for _ in range(len(self._waiters))]
-            is_ending = any(waiter.is_last for waiter in waiters)
+            is_ending = any(is_last for _, is_last in waiters)
             self._write_waiting()
             if is_ending:
-                self._settle(len(self._debtors))
-                self._tell_debts()
+                self._settle(len(self._debtors), is_last=True)
             elif time.monotonic() > self._settle_at:
                 self._settle(SETTLED_AT_ONCE)
             for future, _ in waiters:
                 with contextlib.suppress(RuntimeError):  # its loop has closed: nobody waits
-                    future.get_loop().call_soon_threadsafe(_settle, future)
+                    future.get_loop().call_soon_threadsafe(_mark_done, future)
 
     def _write_waiting(self) -> None:
+        by_file: dict[_File, list[_RecordingEntry]] = {}
+        for _ in range(len(self._queue)):
+            entry = self._queue.popleft()
+            by_file.setdefault(entry.file, []).append(entry)
         is_well = has_failed = False
-        for file, entries in _by_file(self._queue):
+        for file, entries in by_file.items():
             is_written = file.write(entries)
             is_well, has_failed = is_well or is_written, has_failed or not is_written
             self._taken_bytes += sum(len(entry.line) for entry in entries)
@@ -254,20 +244,33 @@ class Recordings:
         elif is_well:
             self._settle_at, self._settle_pause = 0.0, SETTLE_S
         if is_well and not self._debtors and self._waiting_bytes < MAX_WAITING_BYTES // 2:
-            self.trouble.end()
+            self.losses.end()
 
-    def _settle(self, most: int) -> None:
-        """Try to note missing events in files, starting with the file not tried for longest."""
-        if not self._debtors:
-            return
-        self._settle_pause = min(2 * self._settle_pause, LATEST_SETTLE_S)
-        self._settle_at = time.monotonic() + self._settle_pause
+    def _settle(self, most: int, *, is_last: bool = False) -> None:
+        """Try to note missing events in files, starting with the file not tried for longest.
+
+        With `is_last`, say in the log which files lack events without saying so.
+        """
+        if self._debtors or self.losses.is_reported:
+            self._settle_pause = min(2 * self._settle_pause, LATEST_SETTLE_S)
+            self._settle_at = time.monotonic() + self._settle_pause
         for _ in range(min(most, len(self._debtors))):
             file, _ = self._debtors.popitem(last=False)
             file.settle()
             self._note_debt(file)
         if not self._debtors:
-            self.trouble.end()
+            self.losses.end(is_last=is_last)
+        elif is_last:
+            files = list(self._debtors)
+            logger.error(
+                "recordings in %s are incomplete, and %d of them cannot say so; %d events are "
+                "missing in them: %s%s",
+                self.directory,
+                len(files),
+                sum(file.missing for file in files),
+                ", ".join(file.name for file in files[:NAMED_FILES]),
+                ", ..." if len(files) > NAMED_FILES else "",
+            )
 
     def _note_debt(self, file: _File) -> None:
         if not file.is_in_debt:
@@ -279,21 +282,6 @@ class Recordings:
             forgotten, _ = self._debtors.popitem(last=False)
             logger.error("%s lacks events, and will not say so", forgotten.name)
 
-    def _tell_debts(self) -> None:
-        """Say in the log, where the server ends, which files lack events without saying so."""
-        files = list(self._debtors)
-        if not files:
-            return
-        logger.error(
-            "recordings in %s are incomplete, and %d of them cannot say so; %d events are missing "
-            "in them: %s%s",
-            self.directory,
-            len(files),
-            sum(file.missing for file in files),
-            ", ".join(file.name for file in files[:NAMED_FILES]),
-            ", ..." if len(files) > NAMED_FILES else "",
-        )
-
     def note_open(self, file: _File) -> None:
         """Note that a file is open, and close those that were not written to for the longest."""
         self.open_files[file] = None
@@ -301,7 +289,7 @@ class Recordings:
             next(iter(self.open_files)).close()
 
     def header(self, session_id: str, part: int) -> bytes:
-        """The first line of a file."""
+        """Return the first line of a file."""
         if not self._head:
             self._head = {
                 "format": FORMAT,
@@ -315,14 +303,7 @@ class Recordings:
         return msgspec.json.encode({**self._head, **own}) + b"\n"
 
 
-class _FlushWaiter(NamedTuple):
-    """A request to be told once all is written."""
-
-    future: asyncio.Future[None]
-    is_last: bool
-
-
-def _settle(future: asyncio.Future[None]) -> None:
+def _mark_done(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
 
@@ -341,15 +322,6 @@ class _RecordingEntry(NamedTuple):
     line: bytes
     lost: int
     is_end: bool
-
-
-def _by_file(queue: deque[_RecordingEntry]) -> Iterable[tuple[_File, list[_RecordingEntry]]]:
-    """Take the waiting entries of a queue, grouped by file, in order."""
-    entries: dict[_File, list[_RecordingEntry]] = {}
-    for _ in range(len(queue)):
-        entry = queue.popleft()
-        entries.setdefault(entry.file, []).append(entry)
-    return entries.items()
 
 
 class Follower:
@@ -384,16 +356,20 @@ class SessionRecorder:
         followers: Who follows the session.
     """
 
-    __slots__ = ("_log", "episode", "followers", "step")
+    __slots__ = ("_file", "_has_begun", "_lost", "_recordings", "episode", "followers", "step")
 
-    def __init__(self, log: _Log | None = None, step: int = 0) -> None:
-        self._log = log
+    def __init__(
+        self, recordings: Recordings | None = None, file: _File | None = None, step: int = 0
+    ) -> None:
+        self._recordings, self._file = recordings, file
+        self._has_begun = False
+        self._lost = 0  # events that are missing since the last one that was put
         self.followers: list[Follower] = []
         self.episode, self.step = 0, step
 
     def begin(self, work: QueuedCall) -> None:
         """Record the outcome of a command."""
-        if self._log is not None or self.followers:
+        if self._file is not None or self.followers:
             work.encode = Recording(work.encode)
 
     def finish(self, work: QueuedCall) -> None:
@@ -415,52 +391,25 @@ class SessionRecorder:
         line = b'{"event":"%b","episode":%d,"step":%d,"time":%.6f,%b}\n' % place
         for follower in self.followers:
             follower.hear(line)
-        if self._log is not None:
-            self._log.put(line)
+        self._put(line)
+
+    def _put(self, line: bytes, *, is_end: bool = False) -> None:
+        if self._recordings is not None and self._file is not None:
+            self._has_begun = True
+            is_taken = self._recordings.put(self._file, line, self._lost, is_end=is_end)
+            self._lost = 0 if is_taken else self._lost + 1
 
     def end(self) -> None:
         """Note that the session is closed."""
         followers, self.followers = self.followers, []
         for follower in followers:
             follower.hear(None)
-        if self._log is not None:
-            self._log.end()
+        if self._has_begun:
+            self._put(b'{"event":"end","time":%.6f}\n' % time.time(), is_end=True)
 
     async def written(self) -> None:
         """Wait until the file is complete; for half a second, where the disk is slow."""
-        if self._log is not None:
-            await self._log.written()
-
-
-class _Log:
-    """The recorder's side of the file of a session.
-
-    Attributes:
-        lost: Events that are missing since the last one that was put.
-    """
-
-    __slots__ = ("_file", "_has_begun", "_recordings", "lost")
-
-    def __init__(self, recordings: Recordings, file: _File) -> None:
-        self._recordings = recordings
-        self._file = file
-        self._has_begun = False
-        self.lost = 0
-
-    def put(self, line: bytes, *, is_end: bool = False) -> None:
-        """Write a line, behind a note of how many lines are missing."""
-        self._has_begun = True
-        is_taken = self._recordings.put(self._file, line, self.lost, is_end=is_end)
-        self.lost = 0 if is_taken else self.lost + 1
-
-    def end(self) -> None:
-        """Close the file, since the session is closed."""
-        if self._has_begun:
-            self.put(b'{"event":"end","time":%.6f}\n' % time.time(), is_end=True)
-
-    async def written(self) -> None:
-        """Wait until the file is complete; for half a second, where the disk is slow."""
-        if self._has_begun:
+        if self._recordings is not None and self._has_begun:
             await self._recordings.written()
 
 
@@ -469,43 +418,61 @@ def gap(lost: int) -> bytes:
     return b'{"event":"gap","lost":%d,"time":%.6f}\n' % (lost, time.time())
 
 
-class _Trouble:
-    """Logs a write failure once, and the recovery once."""
+class _LossLog:
+    """Counts lost events, and logs each loss twice: when it begins, and once it is over.
 
-    def __init__(self, directory: Path) -> None:
+    Args:
+        directory: The directory of the recordings, for the log.
+        disk: A directory on the same disk.
+    """
+
+    def __init__(self, directory: Path, disk: Path) -> None:
         self.lost = 0
-        self._lost_before = 0
+        self.is_reported = False  # a loss has begun, and is not over
+        self._lost_before = self._refused_bytes = 0
         self._directory = directory
-        self._is_said = False
+        self._disk = disk
         self._lock = threading.Lock()
 
-    def lose(self, why: str, events: int) -> None:
-        """Count events that are lost."""
+    def count(self, why: str, events: int, refused_bytes: int = 0) -> None:
+        """Count events that are lost; `refused_bytes` is the size of what the disk did not take."""
         with self._lock:
             self.lost += events
-        self.say(why)
+            self._refused_bytes = refused_bytes
+        self.report(why)
 
-    def say(self, why: str) -> None:
-        """Say what is wrong, unless that was said."""
+    def report(self, why: str) -> None:
+        """Log what is wrong, unless that was logged."""
         with self._lock:
-            was_said, self._is_said = self._is_said, True
-        if not was_said:
+            was_reported, self.is_reported = self.is_reported, True
+        if not was_reported:
             logger.error(
                 "recordings in %s cannot be written: %s. Sessions go on; what is lost is counted",
                 self._directory,
                 why,
             )
 
-    def end(self) -> None:
-        """Note that nothing is wrong any more."""
-        if not self._is_said:
+    def end(self, *, is_last: bool = False) -> None:
+        """Log how many events were lost, if the loss is over, or the server ends.
+
+        Gaps fit on a disk that refuses events, so the loss is over once there is room for what was
+        refused. Otherwise one full disk would be logged as a loss for each of its files.
+        """
+        if not self.is_reported or not (is_last or self._has_room()):
             return
         with self._lock:
-            self._is_said = False
+            self.is_reported = False
             lost, self._lost_before = self.lost - self._lost_before, self.lost
         logger.warning(
             "recordings in %s are written again; %d events were lost", self._directory, lost
         )
+
+    def _has_room(self) -> bool:
+        try:
+            status = os.statvfs(self._disk)
+        except OSError:  # there is no directory to ask about
+            return True
+        return status.f_bavail * status.f_frsize >= self._refused_bytes
 
 
 # ------------------------------------------------------------------ files
@@ -575,7 +542,7 @@ class _File:
         missing = entries[kept:]
         events = sum(not one.is_end for one in missing)
         self.missing += events + sum(one.lost for one in missing)
-        self._recordings.trouble.lose(self._why, events)
+        self._recordings.losses.count(self._why, events, len(missing[0].line))
         return False
 
     def _can_append(self, data: bytes) -> bool:
