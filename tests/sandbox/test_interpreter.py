@@ -135,7 +135,7 @@ def test_code_that_is_longer_than_a_frame_is_refused_and_nothing_is_lost(
     python: Interpreter,
 ) -> None:
     python.run("x = 1")
-    with pytest.raises(ValueError, match="code is 1048577 bytes long, and may have 1048576"):
+    with pytest.raises(ValueError, match="code is 1048577 bytes long; the limit is 1048576"):
         python.run("#" * (MIB + 1))
     done = python.run("#" * (MIB - 2) + "\nx")
     assert (done.stdout, done.names_are_gone) == ("1\n", False)

@@ -131,7 +131,7 @@ def too_much_that_nobody_reads(make: Make, kind: str) -> None:
 def too_much_on_a_channel(make: Make, kind: str) -> None:
     sandbox = make(kind=kind)
     job = sandbox.start("head -c 64000000 /dev/zero >&4; sleep 60", has_channel=True)
-    told = f"said over {MAX_UNREAD_OF_CHANNEL} bytes on a channel that nobody has read"
+    told = f"its channel has over {MAX_UNREAD_OF_CHANNEL} unread bytes"
     with kept_below(64 * MIB), pytest.raises(SandboxEnded, match=told):
         job.wait(20)
     with pytest.raises(SandboxEnded, match=told):

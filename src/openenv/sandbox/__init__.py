@@ -1,4 +1,4 @@
-"""Places of their own for code that nobody has read: what a model wrote, above all.
+"""Isolation for untrusted code, such as code that a model wrote.
 
     from openenv.sandbox import Interpreter, Sandbox
 
@@ -6,8 +6,11 @@
         print(sandbox.kind)  # bubblewrap
         print(python.run("6 * 7").stdout)  # 42
 
-The strongest kind that the machine has is used, and it says which that is; where it has none with
-the guarantee that is asked for, nothing is run.
+A `Sandbox` is of the strongest kind that the machine has, and `Sandbox.kind` names it. If no kind
+gives the required guarantee, `SandboxUnavailable` is raised and nothing runs.
+
+Read `sandbox.py` first (the side outside), then `inside/guest.py` (the first process inside) and
+`kinds.py` (how a sandbox is started).
 """
 
 from __future__ import annotations

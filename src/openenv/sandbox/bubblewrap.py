@@ -1,11 +1,11 @@
 """Sandboxes by bubblewrap: namespaces, a read-only root, and a filter of system calls.
 
-bubblewrap: https://github.com/containers/bubblewrap. As root it makes the namespaces as root, and
-the first process changes to a user of its own; as anybody else it makes a namespace of users too.
+bubblewrap: https://github.com/containers/bubblewrap. If run as root, it makes the namespaces as
+root, and the first process changes to another user; otherwise it makes a user namespace too.
 
-In a container a namespace of users is often all that can be had: an engine that hides parts of
-/proc lets nobody mount another, and a filter may refuse to set a host name. There a sandbox has no
-/proc, and goes by the container's name, of which it can change nothing.
+Containers often allow user namespaces and little else: an engine that hides parts of /proc forbids
+mounting another, and a filter may refuse to set a host name. A sandbox there has no /proc and keeps
+the container's name, which it cannot change.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from openenv.sandbox.proxy import PROXY_SOCKET, Proxy
 __all__ = ["Bubblewrap"]
 
 HOME, GUEST = "/home/agent", "/run/openenv"
-IN_MEMORY = (HOME, "/tmp", "/dev/shm")  # nosec B108  # in there
+IN_MEMORY = (HOME, "/tmp", "/dev/shm")  # nosec B108  # inside the sandbox
 HOST_NAME, PROC = ("--hostname", "sandbox"), ("--proc", "/proc")
 SHARED_BYTES = 16 * MIB  # of /dev/shm
 OWN_BYTES = 64 * MIB  # of bubblewrap, and of the first process
@@ -90,7 +90,7 @@ def _command(
     program: int,
     proxy: Path | None,
 ) -> list[str]:
-    """The command line. Later mounts lie over earlier ones; the root is closed last."""
+    """Return the command line. Later mounts cover earlier ones; the root becomes read-only last."""
     has_own_user = uid is not None
     options = _namespaces(has_own_user)
     options += ["--die-with-parent", "--as-pid-1", "--new-session", "--clearenv"]
@@ -98,7 +98,7 @@ def _command(
         options += HOST_NAME
     seen = seen_of_this_machine(policy)
     for folder in _folders_of([*seen, *texts, GUEST, HOME]):
-        options += ["--perms", "0755", "--dir", folder]  # else they are closed to all but root
+        options += ["--perms", "0755", "--dir", folder]  # by default only root can enter
     for path in seen:
         options += ["--ro-bind", path, path]
     for path in filter(os.path.islink, LINKED):
@@ -108,9 +108,9 @@ def _command(
     if _allows(has_own_user, *PROC):
         options += PROC
     options += ["--dev", "/dev"]
-    options += _writable("/dev/shm", SHARED_BYTES)  # in there
-    options += _writable("/tmp", policy.disk_bytes)  # in there
-    options += _writable(HOME, policy.disk_bytes)
+    sizes = {"/dev/shm": SHARED_BYTES, "/tmp": policy.disk_bytes, HOME: policy.disk_bytes}
+    for path, size in sizes.items():
+        options += ["--size", str(size), "--perms", "1777", "--tmpfs", path]
     options += ["--ro-bind", str(INSIDE), GUEST]
     if proxy is not None:
         options += ["--bind", str(proxy), PROXY_SOCKET]
@@ -132,7 +132,7 @@ def _namespaces(has_own_user: bool) -> list[str]:
 
 @cache
 def _allows(has_own_user: bool, *options: str) -> bool:
-    """Whether a sandbox may have some options here; tried once in a process."""
+    """Try whether bubblewrap accepts some options on this machine, once in a process."""
     command = ["bwrap", *_namespaces(has_own_user), "--ro-bind", "/", "/", *options, "true"]
     tried = subprocess.run(  # nosec B603  # no shell
         command, stdin=subprocess.DEVNULL, capture_output=True, timeout=20
@@ -141,10 +141,6 @@ def _allows(has_own_user: bool, *options: str) -> bool:
 
 
 def _folders_of(paths: list[str]) -> list[str]:
-    """The directories above, each after its own."""
+    """Return the directories that contain the paths, outer ones first."""
     folders = {str(parent) for path in paths for parent in Path(path).parents}
     return sorted(folders - {"/"})
-
-
-def _writable(path: str, size: int) -> list[str]:
-    return ["--size", str(size), "--perms", "1777", "--tmpfs", path]

@@ -1,9 +1,9 @@
-"""Control groups (cgroup v2): the kernel itself counts what all of a sandbox takes, and what it
-keeps for it: page tables, buffers of sockets, attributes of files.
+"""Control groups (cgroup v2), by which the kernel itself limits the memory of a sandbox.
 
-A group is only made where one was delegated to this process: by systemd (``Delegate=yes``, such as
-``systemd-run --user -p Delegate=yes``), as a container's own, or by OPENENV_CGROUP.
-Source: https://docs.kernel.org/admin-guide/cgroup-v2.html
+The kernel also counts its own memory for the sandbox: page tables, socket buffers, attributes of
+files. Groups can only be made below one that was delegated to this process: by systemd
+(``Delegate=yes``, such as ``systemd-run --user -p Delegate=yes``), as a container's own group, or
+by OPENENV_CGROUP. Source: https://docs.kernel.org/admin-guide/cgroup-v2.html
 """
 
 from __future__ import annotations
@@ -25,49 +25,49 @@ from openenv.sandbox.policy import SandboxPolicy
 __all__ = ["Group", "make_group", "why_no_group"]
 
 WANTED = ("memory", "pids")
-OWN = "openenv.holder"  # where this process goes: a group with groups in it has no processes itself
+OWN = "openenv.holder"  # for this process, since a group that contains groups has no processes
 REMOVE_S = 5.0
 DELEGATED = ("user.delegate", "trusted.delegate")  # systemd's marks
 
 
 class NoGroup(Exception):
-    """No control group may be made; its text says why."""
+    """The reason why no control group can be made."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """The group of one sandbox.
+    """The control group of one sandbox.
 
     Attributes:
-        path: Its directory.
+        path: The directory of the group.
     """
 
     path: Path
 
     def starting(self, command: list[str]) -> list[str]:
-        """The command line that starts a program in the group."""
+        """Return a command line that starts a program in the group."""
         enter = 'echo 0 > "$0/cgroup.procs" && exec "$@"'
         return ["/bin/sh", "-c", enter, str(self.path), *command]
 
     def kernel_bytes(self) -> int:
-        """What the kernel keeps for the processes in it."""
+        """Return the kernel's memory for the processes in the group, in bytes."""
         text = _read(self.path / "memory.stat")
         found = {name: int(size) for name, size in map(str.split, text.splitlines())}
         parts = ("slab", "kernel_stack", "pagetables", "percpu", "vmalloc")
         kernel = found.get("kernel", sum(found.get(name, 0) for name in parts))  # Linux 5.18
-        # What it gives up when memory is short, such as names of files, is nobody's.
+        # Memory that it frees under pressure, such as names of files, does not count.
         return kernel + found.get("sock", 0) - found.get("slab_reclaimable", 0)
 
     def why_ended(self, policy: SandboxPolicy) -> str | None:
-        """What the kernel has ended it for; None for nothing."""
+        """Return why the kernel ended the sandbox, or None if it did not."""
         events = _read(self.path / "memory.events")
         if re.search(r"^oom(?:_kill|_group_kill)? [1-9]", events, re.MULTILINE):
             allowed = policy.memory_bytes >> 20
-            return f"it took more memory, the kernel's for it included, than its {allowed} MiB"
+            return f"it took more than {allowed} MiB of memory, the kernel's memory for it included"
         return None
 
     def close(self) -> None:
-        """End all that is in it, and remove it."""
+        """Kill all processes of the group and remove it."""
         deadline = time.monotonic() + REMOVE_S
         while self.path.exists():
             with contextlib.suppress(OSError):
@@ -76,12 +76,12 @@ class Group:
                 self.path.rmdir()
                 return
             if time.monotonic() > deadline:
-                return  # a process does not end; the group is empty once it does
+                return  # a process does not end yet; the group will be empty
             time.sleep(0.01)
 
 
 def why_no_group() -> str | None:
-    """Why no sandbox has a control group here; None where each has one."""
+    """Return why sandboxes have no control group here, or None if they have."""
     found = _home()
     return found if isinstance(found, str) else None
 
@@ -90,14 +90,14 @@ _numbers = itertools.count(1)
 
 
 def make_group(memory_bytes: int, processes: int | None) -> Group | None:
-    """Make a group for one sandbox; None where none was delegated to this process.
+    """Make a group for one sandbox; return None if no group was delegated to this process.
 
     Args:
-        memory_bytes: What all in it may have of memory, files in memory and the kernel's included.
-        processes: How many they may be, threads included; None does not limit them.
+        memory_bytes: The most memory, with files in memory and the kernel's memory.
+        processes: The most processes and threads; None for no limit.
 
     Raises:
-        OSError: The kernel does not make it.
+        OSError: The kernel does not make the group.
     """
     home = _home()
     if isinstance(home, str):
@@ -121,7 +121,7 @@ def make_group(memory_bytes: int, processes: int | None) -> Group | None:
 
 @cache
 def _home() -> Path | str:
-    """The group in which those of sandboxes are made; or why there is none."""
+    """Return the group in which those of sandboxes are made, or the reason why there is none."""
     try:
         return _prepared(_delegated())
     except NoGroup as error:
@@ -131,10 +131,10 @@ def _home() -> Path | str:
 
 
 def _delegated() -> Path:
-    """The group that was delegated to this process.
+    """Return the group that was delegated to this process.
 
     Raises:
-        NoGroup: None was.
+        NoGroup: No group was delegated.
     """
     given = settings.cgroup()
     if given is not None:
@@ -150,7 +150,7 @@ def _delegated() -> Path:
     if place.startswith("/.."):
         raise NoGroup("this process's control group is not among those that it sees")
     path = mount[0] / place.removeprefix(root).lstrip("/")
-    if path.name == OWN:  # by an earlier sandbox's leave
+    if path.name == OWN:  # an earlier sandbox moved this process there
         path = path.parent
     if not _is_delegated(path, mount[0]):
         raise NoGroup(
@@ -161,7 +161,7 @@ def _delegated() -> Path:
 
 
 def _mount() -> tuple[Path, str] | None:
-    """Where cgroup v2 is mounted, and which group is the top of it there."""
+    """Return where cgroup v2 is mounted and the group that is its root there, or None."""
     for line in _read(Path("/proc/self/mountinfo")).splitlines():
         place, _, kind = line.partition(" - ")
         if kind.startswith("cgroup2 "):
@@ -172,9 +172,9 @@ def _mount() -> tuple[Path, str] | None:
 
 def _is_delegated(path: Path, top: Path) -> bool:
     if path == top and (path / "cgroup.type").exists():
-        return True  # the whole of a container's, which is its own
+        return True  # the root of a container, which owns it
     if os.geteuid() != 0 and path.stat().st_uid == os.geteuid():
-        return True  # who delegates gives it to the user (the kernel's documentation, 2.5)
+        return True  # delegation makes the user the owner (the kernel's documentation, 2.5)
     for one in (path, *path.parents):
         if one == top:
             return False
@@ -186,10 +186,10 @@ def _is_delegated(path: Path, top: Path) -> bool:
 
 
 def _prepared(path: Path) -> Path:
-    """Have groups within a group be given controllers.
+    """Enable controllers for the groups within a group.
 
     Raises:
-        NoGroup: It has none to give.
+        NoGroup: The group has no such controllers.
     """
     known = _read(path / "cgroup.controllers").split()
     missing = [name for name in WANTED if name not in known]
@@ -203,28 +203,19 @@ def _prepared(path: Path) -> Path:
         except OSError as error:
             if error.errno != errno.EBUSY:
                 raise
-            _move_processes(path)
+            own = path / OWN  # a group with processes cannot give controllers: move them
+            own.mkdir(exist_ok=True)
+            for pid in _read(path / "cgroup.procs").split():
+                with contextlib.suppress(ProcessLookupError):
+                    (own / "cgroup.procs").write_text(pid)
     else:
         raise NoGroup(f"the control group {path} has processes that cannot be moved")
     _try(path)
     return path
 
 
-def _move_processes(path: Path) -> None:
-    """Have the processes of a group be in one of its own within it."""
-    own = path / OWN
-    own.mkdir(exist_ok=True)
-    for pid in _read(path / "cgroup.procs").split():
-        with contextlib.suppress(ProcessLookupError):
-            (own / "cgroup.procs").write_text(pid)
-
-
 def _try(path: Path) -> None:
-    """Start a program in a group there.
-
-    Raises:
-        NoGroup: It cannot be started.
-    """
+    """Start a program in a group within `path`, or raise NoGroup."""
     group = Group(path / f"openenv-{os.getpid()}-0")
     group.path.mkdir()
     try:

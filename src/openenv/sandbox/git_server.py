@@ -1,8 +1,7 @@
-"""`GitServerClient`: repositories of a Gitea server, cloned into a directory and set back quickly.
+"""`GitServerClient`: clones of a Gitea server's repositories that can be reset quickly.
 
-It speaks to Gitea by its API (https://docs.gitea.com/api, version 1) and to the repositories by
-`git`, which has to be installed. Commands run with the rights of this process: those that an agent
-thinks up belong in a container, or in `openenv.sandbox.Sandbox`.
+Uses Gitea's API (https://docs.gitea.com/api, version 1) and the installed `git`. Commands run with
+the rights of this process: run those of an agent in a container or an `openenv.sandbox.Sandbox`.
 """
 
 from __future__ import annotations
@@ -14,14 +13,13 @@ import shlex
 import shutil
 import subprocess  # nosec B404  # git, without a shell
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from openenv._internal.json import read_json
-from openenv._internal.net.http import HTTPAnswer, ask
+from openenv._internal.net.http import ask
 from openenv._internal.net.proxies import proxy_for
 
 __all__ = ["GitServerClient", "RepoInfo"]
@@ -29,7 +27,7 @@ __all__ = ["GitServerClient", "RepoInfo"]
 COMMAND_TIMEOUT_S = 300.0
 REQUEST_TIMEOUT_S = 10.0
 POLL_S = 0.25
-PAGE = 50  # repositories in an answer: the most that Gitea gives, unless it is set up otherwise
+PAGE = 50  # repositories in an answer, Gitea's default limit
 TIMED_OUT = 124  # as of `timeout`
 
 
@@ -38,10 +36,10 @@ class RepoInfo:
     """A repository.
 
     Attributes:
-        name: What it is called.
-        url: Its page.
-        commit: The commit that is meant.
-        clone_url: Where it is cloned from.
+        name: The name.
+        url: URL of the web page.
+        commit: The commit in question.
+        clone_url: URL to clone from.
     """
 
     name: str
@@ -51,7 +49,7 @@ class RepoInfo:
 
 
 class GitServerClient:
-    """Clones repositories of one user of a Gitea server, and sets their clones back.
+    """Clones and resets the repositories of one user of a Gitea server.
 
         client = GitServerClient("http://gitea:3000", "gitea", "secret")
         if client.wait_for_ready():
@@ -59,17 +57,17 @@ class GitServerClient:
             client.execute_git_command("status", "my-repo")
             client.reset_workspace("my-repo", commit="abc123")
 
-    The password is told to `git` by its environment: it is in no file, in no list of processes, and
-    sent to this server alone.
+    `git` gets the password in environment variables, so that it is in no file and no list of
+    processes, and is sent to this server only.
 
     Args:
-        gitea_url: Where the server is.
-        username: Whose repositories they are, and who asks for them.
-        password: Of that user; or a token.
-        workspace_dir: Where clones are; it is made if it is not there.
+        gitea_url: URL of the server.
+        username: The owner of the repositories, who also logs in.
+        password: The user's password or token.
+        workspace_dir: The directory of the clones; created if missing.
 
     Raises:
-        ValueError: `gitea_url` is no address.
+        ValueError: `gitea_url` is no URL.
     """
 
     def __init__(
@@ -80,7 +78,7 @@ class GitServerClient:
         workspace_dir: str | os.PathLike[str] = "/workspace",
     ) -> None:
         if not re.match(r"https?://[^/]", gitea_url):
-            raise ValueError(f"gitea_url={gitea_url!r}; it begins with http:// or https://")
+            raise ValueError(f"gitea_url={gitea_url!r}; expected http://HOST or https://HOST")
         self.gitea_url = gitea_url.rstrip("/")
         self.username = username
         self.password = password
@@ -94,19 +92,13 @@ class GitServerClient:
     # ------------------------------------------------------------------ the server
 
     def wait_for_ready(self, timeout: float = 30) -> bool:
-        """Wait until the server answers.
-
-        Args:
-            timeout: Seconds that it may take.
-
-        Returns:
-            Whether it does.
-        """
+        """Wait at most `timeout` seconds for the server; return whether it answers."""
         deadline = time.monotonic() + timeout
         while True:
             left = deadline - time.monotonic()
             try:
-                self.is_ready = self._ask("/", max(0.1, min(left, 5.0)))[0] < 500
+                status, _ = ask(f"{self.gitea_url}/", timeout_s=max(0.1, min(left, 5.0)))
+                self.is_ready = status < 500
             except OSError:
                 self.is_ready = False
             if self.is_ready or time.monotonic() + POLL_S >= deadline:
@@ -114,13 +106,10 @@ class GitServerClient:
             time.sleep(POLL_S)
 
     def list_repositories(self) -> list[dict[str, str]]:
-        """List the user's repositories.
-
-        Returns:
-            `name`, `full_name`, `clone_url` and `description` of each.
+        """Return `name`, `full_name`, `clone_url` and `description` of the user's repositories.
 
         Raises:
-            RuntimeError: The server is not ready, refuses, or has a page that it had before.
+            RuntimeError: The server is not ready, refuses, or repeats a page of the list.
         """
         self._refuse_unless_ready()
         names = ("name", "full_name", "clone_url", "description")
@@ -132,7 +121,7 @@ class GitServerClient:
             if not fresh:
                 raise RuntimeError(
                     f"{self.gitea_url} lists nothing new as page {page} of the repositories of "
-                    f"{self.username}; whether the list is whole is not known"
+                    f"{self.username}; the list may be incomplete"
                 )
             found += fresh
             page += 1
@@ -141,7 +130,11 @@ class GitServerClient:
     def _page_of_repositories(self, page: int) -> list[dict[str, Any]]:
         path = f"/api/v1/user/repos?limit={PAGE}&page={page}"
         try:
-            status, body = self._ask(path, REQUEST_TIMEOUT_S, {"Authorization": self._login})
+            status, body = ask(
+                f"{self.gitea_url}{path}",
+                {"Authorization": self._login},
+                timeout_s=REQUEST_TIMEOUT_S,
+            )
         except OSError as error:
             raise RuntimeError(f"{self.gitea_url} does not answer: {error}") from error
         if status != 200:
@@ -151,11 +144,6 @@ class GitServerClient:
             )
         repositories: list[dict[str, Any]] = read_json(body)
         return repositories
-
-    def _ask(
-        self, path: str, timeout_s: float, headers: Mapping[str, str] | None = None
-    ) -> HTTPAnswer:
-        return ask(f"{self.gitea_url}{path}", headers, timeout_s=timeout_s)
 
     @property
     def _login(self) -> str:
@@ -171,26 +159,23 @@ class GitServerClient:
     def clone_to_workspace(
         self, repo_name: str, target_dir: str | None = None, commit: str = "main"
     ) -> str:
-        """Clone a repository, in place of what is there.
+        """Clone a repository, replacing an earlier clone, and return the path.
 
         Args:
-            repo_name: What it is called.
-            target_dir: Of the clone, below the workspace; by default the repository's name.
-            commit: What is checked out: a commit, a branch or a tag.
-
-        Returns:
-            The path of the clone.
+            repo_name: The name of the repository.
+            target_dir: The directory below the workspace; by default the repository's name.
+            commit: The commit, branch or tag to check out.
 
         Raises:
-            RuntimeError: The server is not ready, or it cannot be cloned or checked out; what was
-                there before stays as it was.
-            ValueError: A name leads elsewhere, or is none.
+            RuntimeError: The server is not ready, or the repository cannot be cloned or checked
+                out. An earlier clone stays as it was.
+            ValueError: A name is empty, or leads out of the workspace.
         """
         self._refuse_unless_ready()
         _refuse_option("commit", commit)
         target = self._place(target_dir or repo_name)
         if target == self._root:
-            raise ValueError(f"target_dir={target_dir!r} is the workspace itself; name one in it")
+            raise ValueError(f"target_dir={target_dir!r} is the workspace itself; name one below")
         url = f"{self.gitea_url}/{quote(self.username)}/{quote(repo_name)}.git"
         fresh = target.with_name(f".{target.name}.clone-{os.getpid()}")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -205,20 +190,17 @@ class GitServerClient:
         return str(target)
 
     def reset_workspace(self, repo_name: str, commit: str = "main") -> bool:
-        """Set a clone back: changes and files that are not in the repository are gone.
+        """Reset a clone to a commit, discarding changes and untracked files; return True.
 
-        What is not there yet is fetched; else nobody asks the server.
+        The server is only asked for a commit that the clone does not have.
 
         Args:
             repo_name: The clone's directory.
-            commit: What is checked out.
-
-        Returns:
-            True.
+            commit: The commit, branch or tag to check out.
 
         Raises:
-            RuntimeError: There is no such clone, or no such commit.
-            ValueError: A name leads elsewhere, or is none.
+            RuntimeError: There is no such clone or commit.
+            ValueError: A name is empty, or leads out of the workspace.
         """
         _refuse_option("commit", commit)
         clone = self._place(repo_name)
@@ -235,7 +217,7 @@ class GitServerClient:
             fetch = ["fetch", "--quiet", "--tags", "origin"]
             self._must(fetch, f"{repo_name} has no {commit}, and is not fetched", clone)
         self._must(["checkout", "--quiet", commit, "--"], f"{repo_name} has no {commit}", clone)
-        if self._is_known(of_server, clone):  # a branch, which may have commits of this clone only
+        if self._is_known(of_server, clone):  # a branch, which may have local commits
             self._must(
                 ["reset", "--quiet", "--hard", of_server], f"{repo_name} is as it was", clone
             )
@@ -244,15 +226,14 @@ class GitServerClient:
         return not self._git(["rev-parse", "--quiet", "--verify", f"{commit}^{{commit}}"], clone)[0]
 
     def execute_git_command(self, command: str, working_dir: str = "") -> tuple[int, str, str]:
-        """Run a command of git.
+        """Run a git command and return exit code, standard output and standard error.
+
+        The exit code is 1 if the directory does not exist or the command cannot be parsed, and 124
+        after 300 s.
 
         Args:
-            command: Without ``git``, such as ``log --oneline -n 3``; no shell reads it.
-            working_dir: Where, below the workspace.
-
-        Returns:
-            Its exit code, standard output and standard error. A directory that is not there, or a
-            command that cannot be read, is exit code 1; one that takes more than 300 s is 124.
+            command: The command without ``git``, such as ``log --oneline -n 3``; no shell is used.
+            working_dir: The directory below the workspace.
         """
         try:
             place = self._place(working_dir) if working_dir else self._root
@@ -264,7 +245,7 @@ class GitServerClient:
         return self._git(words[1:] if words[:1] == ["git"] else words, place)
 
     def get_current_commit(self, repo_name: str) -> str:
-        """The commit that a clone is at, in full.
+        """Return the full id of a clone's current commit.
 
         Raises:
             RuntimeError: There is no such clone.
@@ -276,7 +257,7 @@ class GitServerClient:
         ).strip()
 
     def workspace_exists(self, repo_name: str) -> bool:
-        """Whether there is a clone of this name."""
+        """Return whether there is a clone of this name."""
         return (self._place(repo_name) / ".git").is_dir()
 
     # ------------------------------------------------------------------ git
@@ -307,12 +288,12 @@ class GitServerClient:
             "GIT_CONFIG_COUNT": "3" if is_direct else "2",
             "GIT_CONFIG_KEY_0": f"http.{self.gitea_url}/.extraHeader",
             "GIT_CONFIG_VALUE_0": f"Authorization: {self._login}",
-            "GIT_CONFIG_KEY_1": "credential.helper",  # nobody else is asked for a password
+            "GIT_CONFIG_KEY_1": "credential.helper",  # no helper is asked for a password
             "GIT_CONFIG_VALUE_1": "",
             # libcurl sends even requests to this machine through a proxy.
             "GIT_CONFIG_KEY_2": f"http.{self.gitea_url}/.proxy",
             "GIT_CONFIG_VALUE_2": "",
-            # A directory that is no clone is not taken for a part of one above.
+            # A directory that is no clone must not count as part of a repository above.
             "GIT_CEILING_DIRECTORIES": str(self._root),
         }
         try:

@@ -1,6 +1,6 @@
-"""Sandboxes by gVisor: system calls are carried out by a kernel in user space.
+"""Sandboxes by gVisor, whose kernel in user space carries out the system calls.
 
-gVisor: https://gvisor.dev (`runsc`). It needs no container engine: the bundle is made here.
+gVisor: https://gvisor.dev (`runsc`). No container engine is needed: this module makes the bundle.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from openenv.sandbox.policy import MIB, Guarantee, SandboxPolicy
 
 __all__ = ["GVisor"]
 
-# ptrace works on every machine, virtual ones too; newer versions have "systrap", which is quicker.
+# ptrace works on every machine, also virtual ones; newer versions have the faster "systrap".
 PLATFORM = "ptrace"
 OWN_BYTES = 256 * MIB  # of gVisor's kernel, and of the first process
 ARCHITECTURES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
@@ -71,7 +71,7 @@ class GVisor:
         _write_bundle(folder, policy, uid)
         runsc = ["runsc", "--root", str(folder / "state"), "--platform", PLATFORM]
         runsc += ["--ignore-cgroups", "--network", "none", "--oci-seccomp"]
-        # What the first process says of its niceness is true in there only.
+        # The nice value that the first process sets counts inside only.
         own_bytes = 2 * policy.disk_bytes + SHARED_BYTES + OWN_BYTES
         command = ["nice", "-n", str(NICE), *runsc, "run", "--bundle", str(folder), name]
         try:
@@ -93,7 +93,7 @@ def _delete(command: list[str]) -> None:
 
 
 def _write_bundle(folder: Path, policy: SandboxPolicy, uid: int) -> None:
-    """Write what the OCI runtime specification calls a bundle."""
+    """Write a bundle of the OCI runtime specification."""
     root = folder / "root"
     for path in ("dev", "etc", "home", "proc", "run", "tmp"):
         (root / path).mkdir(parents=True)
@@ -152,7 +152,7 @@ def _config(policy: SandboxPolicy, uid: int) -> dict[str, Any]:
 
 
 def _filter() -> dict[str, Any]:
-    """What `seccomp.program` refuses, in the words of the runtime specification."""
+    """Return the refusals of `seccomp.program` in the form of the OCI runtime specification."""
     refused: dict[str, Any] = {"action": "SCMP_ACT_ERRNO", "errnoRet": errno.EPERM}
     bits = (1 << n for n in range(32) if seccomp.NEW_NAMESPACES >> n & 1)
     rules = [

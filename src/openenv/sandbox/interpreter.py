@@ -1,4 +1,4 @@
-"""Python in a sandbox, which keeps its names from one piece of code to the next."""
+"""A Python interpreter in a sandbox that keeps its names between runs."""
 
 from __future__ import annotations
 
@@ -33,31 +33,31 @@ GARBLED = "the code has written to the interpreter's own files, so the interpret
 
 @dataclass(frozen=True)
 class Execution(Completed):
-    """What became of a piece of code; see `Completed`.
+    """The result of a piece of code; see `Completed`.
 
     Attributes:
-        names_are_gone: What earlier pieces had named is gone: the interpreter was ended, by this
-            piece or before it.
+        names_are_gone: True if the names of earlier pieces are lost, since the interpreter ended
+            during or before this piece.
     """
 
     names_are_gone: bool = False
 
 
 class Interpreter:
-    """A CPython in a sandbox: names, imports and files stay through its life.
+    """A CPython in a sandbox that keeps names, imports and files until it ends.
 
         with Sandbox() as sandbox, Interpreter(sandbox) as python:
             python.run("x = 6")
             print(python.run("x * 7").stdout)  # 42
 
     The value of a last expression is printed, as at the prompt. A piece that takes too long is
-    interrupted (`KeyboardInterrupt`); if that does not end it within a second, the interpreter and
-    all that it has started is killed, and the next piece gets a new one.
+    interrupted (`KeyboardInterrupt`). If it does not end within a second, the interpreter and all
+    its processes are killed, and the next piece gets a new interpreter.
 
     Args:
-        sandbox: Where it runs.
-        functions: Functions of this process which the code may call, by keyword arguments that JSON
-            can carry; so is what they return. What one raises is a RuntimeError in there.
+        sandbox: The sandbox to run in.
+        functions: Functions of this process that the code may call with keyword arguments.
+            Arguments and results must be JSON; an exception is a RuntimeError in the code.
     """
 
     def __init__(
@@ -70,13 +70,13 @@ class Interpreter:
         self._begin()
 
     def _begin(self) -> None:
-        """Start it, and wait until it is ready."""
+        """Start the interpreter and wait until it is ready."""
         place = self.sandbox._place
         self._decoder, self._is_garbled, self._is_busy = Decoder(), False, False
         argv = [place.python, "-s", f"{place.guest}/interpreter.py"]
         self._job = self.sandbox.start(
             argv,
-            environment={"PYTHONHASHSEED": "0"},  # else the order of sets is another each time
+            environment={"PYTHONHASHSEED": "0"},  # for the same order of sets each time
             has_channel=True,
             limit=self.sandbox.policy.output_bytes,
         )
@@ -88,7 +88,7 @@ class Interpreter:
 
     @property
     def is_running(self) -> bool:
-        """It has not ended; if it has, the next piece of code starts it anew, without names."""
+        """Whether the interpreter runs; if not, the next piece of code starts a new one."""
         return self._job is not None and self._job.code is None
 
     def run(
@@ -97,21 +97,21 @@ class Interpreter:
         """Run a piece of code.
 
         Args:
-            code: What to run.
-            wall_s: Seconds that it may take; by default `SandboxPolicy.wall_s`.
-            on_output: Called with the stream and some text, as it comes.
+            code: The code.
+            wall_s: Time limit in seconds; by default `SandboxPolicy.wall_s`.
+            on_output: Called with the stream and some text on arrival.
 
         Returns:
-            `exit_code` is 0, or 1 after an exception, whose traceback is in `stderr`; what the code
-            gives to `exit`; 124 where its time was over.
+            The result, with an `exit_code` of 0; 1 after an exception, whose traceback is in
+            `stderr`; the argument of `exit`; or 124 after a timeout.
 
         Raises:
-            SandboxEnded: The sandbox is over.
+            SandboxEnded: The sandbox has ended.
             ValueError: The code is longer than a frame, 1 MiB.
         """
         data = code.encode("utf-8", "surrogatepass")
         if len(data) > MAX_BODY:
-            raise ValueError(f"code is {len(data)} bytes long, and may have {MAX_BODY}")
+            raise ValueError(f"code is {len(data)} bytes long; the limit is {MAX_BODY}")
         began_anew = not self.is_running
         if began_anew:
             self._begin()
@@ -146,7 +146,7 @@ class Interpreter:
         )
 
     def _settle(self, job: Running, was_interrupted: bool) -> bool:
-        """Have all of the output; end the interpreter where it does not stop. Say if it is gone."""
+        """Receive all output, or end an interpreter that does not stop; return whether it ended."""
         if job.code is None and not (was_interrupted and self._is_busy):
             if job.has_more:
                 job.settle()
@@ -160,7 +160,7 @@ class Interpreter:
         return True
 
     def _wait_for_the_end(self, job: Running, deadline: float) -> int | None:
-        """Serve the code's calls until it is done; None where it ended otherwise, or did not."""
+        """Serve the code's calls until its end; return the exit code, or None if there is none."""
         self._is_busy = True
         while (frame := self._next(deadline)) is not None:
             header, body = frame
@@ -173,9 +173,9 @@ class Interpreter:
         return None
 
     def _called(self, number: Any, body: bytes) -> bytes:
-        """Carry out a call of the code, and give the frame that answers it."""
+        """Carry out a call of the code and return the answer's frame."""
         if not (isinstance(number, int) and 0 <= number < 2**63):
-            number = 0  # what the code says may be anything
+            number = 0  # the code may send anything
         try:
             asked = read_json(body)
             function = self.functions[asked["name"]]
@@ -187,7 +187,7 @@ class Interpreter:
             return encode(answer, words.encode()[: MAX_BODY // 2])
 
     def _next(self, deadline: float) -> tuple[dict[str, Any], bytes] | None:
-        """The next frame of the interpreter; None where none came in time, or it is gone."""
+        """Return the interpreter's next frame; None if there is none in time, or it has ended."""
         job = self._job
         assert job is not None
         while True:
@@ -207,7 +207,7 @@ class Interpreter:
             self._decoder.feed(data)
 
     def close(self) -> None:
-        """End it; the sandbox stays."""
+        """End the interpreter; the sandbox stays."""
         job, self._job = self._job, None
         if job is not None and job.code is None and not self.sandbox.is_over:
             with contextlib.suppress(SandboxEnded):

@@ -1,4 +1,4 @@
-"""The kinds of sandboxes, the strongest first, and which of them this machine offers."""
+"""The kinds of sandboxes, which of them this machine has, and what all of them need to start."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ INSIDE = Path(__file__).with_name("inside")
 PYTHON_PREFIX = os.path.realpath(sys.base_prefix)
 PYTHON = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
 
-UIDS = 0x6F000000  # where nobody's accounts are; each sandbox has one of the 2^24 from here on
+UIDS = 0x6F000000  # the first of 2^24 user ids for sandboxes, in a range without accounts
 NICE = 10
-PARENTS = 4  # processes of a sandbox that are not its commands'
+PARENTS = 4  # processes of a sandbox that no command started
 
 
 @dataclass
 class Place:
-    """A sandbox that was started: its first process, and what in it is where.
+    """A started sandbox: the outermost process and the paths inside.
 
     Attributes:
-        process: The process through whose standard input and output it is spoken to.
-        home: The directory that commands begin in, as they see it.
-        guest: Where the programs of `openenv.sandbox.inside` are, as commands see it.
-        python: Its interpreter, as commands see it.
-        watched: Directories of the machine whose contents count as what is written to its disk;
-            empty where the kernel keeps that limit.
+        process: The process whose standard streams carry the frames.
+        home: The working directory of commands, as they see it.
+        guest: The directory of the programs of `openenv.sandbox.inside`, as commands see it.
+        python: The interpreter, as commands see it.
+        watched: Directories of the machine that count towards `SandboxPolicy.disk_bytes`; empty if
+            the kernel enforces that limit.
         mounts: File systems in memory, as commands see them, whose files are counted.
-        group: Its control group, where it has one.
-        release: What to do once the process has ended.
-        ends_on: The signal upon which the process ends all of the sandbox.
+        group: The control group, if any.
+        release: Called after the process has ended.
+        ends_on: The signal on which the process ends the whole sandbox.
     """
 
     process: subprocess.Popen[bytes]
@@ -79,22 +79,22 @@ class Kind(Protocol):
     guarantee: Guarantee
 
     def why_not(self) -> str | None:
-        """Say what is missing on this machine, and how to get it; None if nothing is."""
+        """Return what is missing on this machine and how to get it, or None."""
         ...
 
     def start(self, policy: SandboxPolicy) -> Place:
-        """Start one.
+        """Start a sandbox.
 
         Raises:
-            SandboxUnavailable: The policy asks for what this kind cannot hold.
-            OSError: The machine has no room for it.
+            SandboxUnavailable: This kind cannot enforce the policy.
+            OSError: The machine has no room for another sandbox.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Offer:
-    """Whether this machine has a kind of sandbox."""
+    """A kind of sandbox, and the reason why this machine does not have it, or None."""
 
     kind: str
     guarantee: Guarantee
@@ -102,12 +102,12 @@ class Offer:
 
     @property
     def is_there(self) -> bool:
-        """It can be had."""
+        """Whether this machine has the kind."""
         return self.why_not is None
 
 
 def kinds() -> dict[str, Kind]:
-    """Every kind by its name, the strongest first."""
+    """Return every kind by name, the strongest first."""
     from openenv.sandbox.bubblewrap import Bubblewrap
     from openenv.sandbox.gvisor import GVisor
     from openenv.sandbox.landlock import Landlock
@@ -116,9 +116,9 @@ def kinds() -> dict[str, Kind]:
 
 
 def kinds_of_this_machine() -> list[Offer]:
-    """Say of each kind, the strongest first, whether it is to be had here.
+    """Return for each kind, the strongest first, whether this machine has it.
 
-    Each is tried once in a process: a sandbox is started, and runs a command.
+    Each kind is tried once in a process by running a command in a sandbox.
     """
     return [Offer(name, kind.guarantee, _why_not(name)) for name, kind in kinds().items()]
 
@@ -133,13 +133,11 @@ def _why_not(name: str) -> str | None:
 
 @cache
 def _tried(name: str) -> str | None:
-    kind = kinds()[name]
-    return kind.why_not() or _why_it_does_not_start(kind)
-
-
-def _why_it_does_not_start(kind: Kind) -> str | None:
     from openenv.sandbox.sandbox import Sandbox
 
+    kind = kinds()[name]
+    if (why := kind.why_not()) is not None:
+        return why
     try:
         with Sandbox.of_kind(kind, SandboxPolicy()) as sandbox:
             done = sandbox.run(["/bin/true"], wall_s=20)
@@ -151,16 +149,16 @@ def _why_it_does_not_start(kind: Kind) -> str | None:
 def strongest(
     require: Guarantee | str, kind: str | None = None, policy: SandboxPolicy | None = None
 ) -> Kind:
-    """Give the strongest kind that this machine has, or the one that is asked for; start none.
+    """Return the strongest kind that this machine has, or the named one.
 
     Args:
-        require: The least that it must guarantee.
-        kind: Only this kind.
-        policy: What it must be able to hold.
+        require: The weakest guarantee to accept.
+        kind: Consider this kind only.
+        policy: The policy that the kind must be able to enforce.
 
     Raises:
-        SandboxUnavailable: None gives the guarantee; its text says why each does not.
-        ValueError: There is no kind, or no guarantee, of that name.
+        SandboxUnavailable: No kind gives the guarantee; the text has the reason for each.
+        ValueError: There is no kind or guarantee of that name.
     """
     wanted, known = Guarantee.of(require), kinds()
     if kind is not None and kind not in known:
@@ -182,11 +180,11 @@ def strongest(
     raise SandboxUnavailable(str(wanted), reasons)
 
 
-# ------------------------------------------------------------------ what all kinds need
+# ------------------------------------------------------------------ shared by all kinds
 
 
 def settings_of(policy: SandboxPolicy, uid: int | None) -> str:
-    """What the first process of a sandbox is told on its command line."""
+    """Return the settings of a sandbox's first process, for its command line."""
     limits = {
         "RLIMIT_DATA": policy.memory_bytes,
         "RLIMIT_FSIZE": policy.file_bytes,
@@ -199,7 +197,7 @@ def settings_of(policy: SandboxPolicy, uid: int | None) -> str:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a directory and all in it, however deep that goes."""
+    """Remove a directory with its contents, however deep."""
     try:
         shutil.rmtree(folder, ignore_errors=True)
     except RecursionError:
@@ -209,15 +207,15 @@ def remove_tree(folder: Path) -> None:
 
 
 def own_uid() -> int | None:
-    """A user for one sandbox, where this process may change to one.
+    """Return a user id for one sandbox; None if this process cannot change its user.
 
-    The number of processes is limited by user, and users cannot signal one another.
+    The kernel limits processes by user, and users cannot signal one another.
     """
     return UIDS | random.SystemRandom().randrange(2**24) if os.geteuid() == 0 else None
 
 
 def seen_of_this_machine(policy: SandboxPolicy) -> list[str]:
-    """The files and directories that a sandbox sees at the same place, read-only."""
+    """Return the files and directories that a sandbox sees at the same path, read-only."""
     paths = ["/usr", "/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime", "/etc/ssl/certs"]
     paths += [PYTHON_PREFIX, *policy.readable]
     paths += [path for path in LINKED if not os.path.islink(path)]
@@ -230,16 +228,16 @@ LINKED = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 def group_for(
     kind: Kind, policy: SandboxPolicy, own_bytes: int, processes: int | None
 ) -> Group | None:
-    """Make the control group of a sandbox; None where there can be none.
+    """Make the control group of a sandbox; return None if there can be none.
 
     Args:
-        kind: Of which it is.
-        policy: Its limits.
-        own_bytes: What the sandbox itself takes, and files in memory may take.
-        processes: How many it may have; None where the kernel cannot count them.
+        kind: The kind of the sandbox.
+        policy: The limits.
+        own_bytes: Memory for the sandbox itself and for files in memory.
+        processes: The most processes; None if the kernel cannot count them.
 
     Raises:
-        SandboxUnavailable: There can be none, and the policy wants one.
+        SandboxUnavailable: There can be no group, and the policy requires one.
     """
     group = make_group(policy.memory_bytes + own_bytes, processes)
     if group is None and policy.strict_memory:
@@ -247,16 +245,15 @@ def group_for(
     return group
 
 
-# The kernel ends a sandbox with the thread that has started it (bubblewrap's --die-with-parent), so
-# they are all started by one that stays as long as the process does.
+# The kernel ends a sandbox with the thread that started it (bubblewrap's --die-with-parent), so one
+# thread that lives as long as the process starts all of them.
 _starters: dict[int, ThreadPoolExecutor] = {}
 _starters_lock = threading.Lock()
 
 
-def start_on_the_starter(function: Callable[[], T]) -> T:
-    """Call `function` on the thread that starts sandboxes."""
+def _call_on_starter(function: Callable[[], T]) -> T:
     with _starters_lock:
-        if os.getpid() not in _starters:  # a forked child has none of its parent's threads
+        if os.getpid() not in _starters:  # a forked child has no thread of its parent
             _starters.clear()
             _starters[os.getpid()] = ThreadPoolExecutor(1, thread_name_prefix="openenv-sandboxes")
         starter = _starters[os.getpid()]
@@ -269,19 +266,19 @@ def spawn(
     make_group: Callable[[], Group | None] = lambda: None,
     cwd: Path | None = None,
 ) -> tuple[subprocess.Popen[bytes], Group | None]:
-    """Start a process that is spoken to by pipes, with nothing of this one's environment.
+    """Start a process with pipes and without this process's environment variables.
 
     Args:
-        command: Its command line.
-        keep: Files that it has; they are closed here.
-        make_group: Makes the control group that it is to be in.
-        cwd: Where it begins; by default here.
+        command: The command line.
+        keep: Open files for the process; they are closed here.
+        make_group: Makes the control group of the process.
+        cwd: The working directory; by default that of this process.
     """
     group = None
     try:
         group = make_group()
         line = command if group is None else group.starting(list(command))
-        process = start_on_the_starter(
+        process = _call_on_starter(
             lambda: subprocess.Popen(  # nosec B603  # no shell
                 line,
                 stdin=subprocess.PIPE,
@@ -306,7 +303,7 @@ def spawn(
 
 
 def file_of(data: bytes) -> int:
-    """An open file in memory with `data`, for a program to read."""
+    """Return an open file in memory that contains `data`."""
     fd = os.memfd_create("openenv-sandbox")
     with open(fd, "wb", closefd=False) as file:
         file.write(data)

@@ -1,11 +1,9 @@
-"""Sandboxes by Landlock: a user of its own (as root), a domain, limits, and a filter of system
-calls.
+"""Sandboxes by Landlock: a separate user (as root), a domain, limits, and a system call filter.
 
-For machines where no namespaces can be made. Landlock (Linux 5.13, `landlock(7)`) lets a process
-give up access to files; from its sixth version on (Linux 6.12) also signals to processes outside.
-There is no network at all: the filter refuses sockets, but for pairs that are connected
-to each other. Where the sandbox has no user of its own, it refuses changes of modes, owners and
-times, also of the sandbox's own files.
+For machines that allow no namespaces. With Landlock (Linux 5.13, `landlock(7)`) a process gives up
+access to files and, since version 6 (Linux 6.12), signals to processes outside. There is no
+network: the filter refuses sockets except connected pairs. Without a separate user, the filter also
+refuses changes of modes, owners and times, even of the sandbox's own files.
 """
 
 from __future__ import annotations
@@ -41,12 +39,12 @@ from openenv.sandbox.policy import MIB, Guarantee, SandboxPolicy
 __all__ = ["Landlock"]
 
 CREATE_RULESET = 444
-VERSION = 1  # a flag: ask for the version
+VERSION = 1  # a flag that requests the version
 NEEDED = 6
 
 OWN_BYTES = 64 * MIB  # of the keeper, and of the first process
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-# As the holder's own user, its commands could open the holder's terminal there.
+# Without a separate user, commands could open the holder's terminal there.
 TERMINALS = ("/dev/ptmx", "/dev/pts")
 
 
@@ -58,7 +56,7 @@ class Landlock:
 
     def why_not(self) -> str | None:
         if sys.platform != "linux":
-            return "it is Linux's"
+            return "it needs Linux"
         version = version_of_the_kernel()
         if version < NEEDED:
             return (
@@ -103,23 +101,20 @@ class Landlock:
         except BaseException:
             remove_tree(folder)
             raise
-        release = partial(remove_tree, folder)
-        watched = [str(home)]
-        # Killed, the keeper could not end those that it keeps.
         return Place(
             process,
             str(home),
             str(guest),
             python,
-            watched,
+            watched=[str(home)],
             group=group,
-            release=[release],
-            ends_on=signal.SIGTERM,
+            release=[partial(remove_tree, folder)],
+            ends_on=signal.SIGTERM,  # a keeper that is killed cannot end its children
         )
 
 
 def _python() -> str | None:
-    """This process's interpreter, or the machine's where a sandbox's user cannot reach that one."""
+    """Return this process's interpreter, or the machine's if the sandbox's user cannot read it."""
     candidates = [PYTHON, "/usr/bin/python3", "/usr/local/bin/python3"]
     if os.geteuid() != 0:
         return PYTHON
@@ -133,6 +128,6 @@ def _is_open_to_all(path: str) -> bool:
 
 
 def version_of_the_kernel() -> int:
-    """Which version of Landlock the kernel has; at most 0 for none."""
+    """Return the kernel's version of Landlock; 0 or less without Landlock."""
     libc = ctypes.CDLL(None, use_errno=True)
     return int(libc.syscall(CREATE_RULESET, None, 0, VERSION))

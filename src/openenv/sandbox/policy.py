@@ -1,4 +1,4 @@
-"""What code in a sandbox may have."""
+"""The limits of a sandbox, and the guarantees of the kinds of sandboxes."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from dataclasses import dataclass, field, fields
 __all__ = ["Guarantee", "SandboxPolicy"]
 
 MIB = 2**20
-LEAST_OPEN_FILES = 32  # the first process of a sandbox has some, and some for each command
+LEAST_OPEN_FILES = 32  # the first process needs some, and more for each command
 
 
 class Guarantee(enum.IntEnum):
-    """What stands between the code and the machine; the higher includes the lower.
+    """The strength of a sandbox's isolation; a higher one includes the lower ones.
 
-    PROCESS: It runs as another user, or in a domain of its own (Landlock), and sees only the files
-        that it may see. It shares the machine's process ids, and its network where there is one.
-    NAMESPACES: It has processes, users, a network, mounts and a host name of its own; the kernel is
-        the machine's, through a filter of system calls.
-    KERNEL: Its system calls are carried out by a kernel of its own.
+    PROCESS: The code runs as another user or in a Landlock domain, and sees only permitted files.
+        It shares the machine's process ids, and its network if it has one.
+    NAMESPACES: The code has its own processes, users, network, mounts and host name. It uses the
+        machine's kernel through a system call filter.
+    KERNEL: A separate kernel carries out the code's system calls.
     """
 
     PROCESS = 1
@@ -30,10 +30,10 @@ class Guarantee(enum.IntEnum):
 
     @classmethod
     def of(cls, name: Guarantee | str) -> Guarantee:
-        """Find a guarantee by its name.
+        """Return a guarantee by name.
 
         Raises:
-            ValueError: There is none of that name.
+            ValueError: There is no guarantee of that name.
         """
         try:
             return name if isinstance(name, cls) else cls[str(name).upper()]
@@ -50,32 +50,32 @@ class SandboxPolicy:
     """The limits of a sandbox. The defaults suit a program of the size of an exercise.
 
     Attributes:
-        network: Hosts that may be asked, as ``"pypi.org:443"`` or ``"*.pypi.org:443"``, by HTTP and
-            HTTPS through a proxy that the usual variables name. Empty: no network but the
+        network: Hosts that the code may reach, as ``"pypi.org:443"`` or ``"*.pypi.org:443"``, over
+            HTTP and HTTPS through the proxy in the usual variables. If empty, there is only the
             sandbox's own loopback.
-        memory_bytes: Of all its processes together, and of each. Over it the sandbox is ended.
-            Beside it there are files in memory, to which `disk_bytes` applies.
-        strict_memory: The kernel must keep the limit on memory, and count what it keeps itself for
-            the sandbox, by a control group (cgroup v2). Where none was delegated to this process,
-            there is no sandbox. By default a group is used where there is one; else a thread
-            looks, ten times a second, and estimates what the kernel keeps.
-        disk_bytes: Of what is written in the home directory, and again of what is in ``/tmp``.
-        file_bytes: Of one file.
-        processes: How many at once, threads included.
-        open_files: Of one process; at least 32.
-        cpu_s: Seconds of computing, of one process of a command. Interpreters and terminals, which
-            stay, have no such limit: each piece of code has `wall_s`.
-        wall_s: Seconds that a command may take, where its caller says nothing else.
-        output_bytes: Of what a command prints on each of its streams. Of more than that, the first
-            and the last half are kept, and the rest is counted.
-        readable: Further files and directories of the machine to be seen, read-only, where they
-            are.
-        environment: Variables beside ``PATH``, ``HOME``, ``LANG`` and the like; none of the
-            machine's come in.
+        memory_bytes: Memory of all processes together, and of each. A sandbox that exceeds it is
+            ended. Files in memory do not count here, but towards `disk_bytes`.
+        strict_memory: Require a control group (cgroup v2), so that the kernel enforces the memory
+            limit and counts its own memory for the sandbox. Without a group delegated to this
+            process, no sandbox starts. By default a group is used if there is one; otherwise a
+            thread measures ten times a second and estimates the kernel's memory.
+        disk_bytes: Bytes written in the home directory, and as many in ``/tmp``.
+        file_bytes: Size of a file.
+        processes: Number of processes at a time, threads included.
+        open_files: Open files of a process; at least 32.
+        cpu_s: CPU seconds of a process of a command. Interpreters and terminals have no such limit;
+            each piece of code has `wall_s`.
+        wall_s: Default time limit of a command, in seconds.
+        output_bytes: Output of a command on each stream. Of more output the first and the last half
+            are kept, and the rest is counted.
+        readable: Further files and directories of the machine that are visible at the same path,
+            read-only.
+        environment: Variables in addition to ``PATH``, ``HOME``, ``LANG`` and the like. None of the
+            machine's are inherited.
 
     Raises:
-        ValueError: A limit is not positive, or too low for any command; a path is not absolute; or
-            a host has no port.
+        ValueError: A limit is not positive or too low for any command, a path is not absolute, or a
+            host has no port.
     """
 
     network: tuple[str, ...] = ()
@@ -98,8 +98,8 @@ class SandboxPolicy:
                 raise ValueError(f"{one.name} is {value}; it must be positive and finite")
         if self.open_files < LEAST_OPEN_FILES:
             raise ValueError(
-                f"open_files is {self.open_files}; it must be at least {LEAST_OPEN_FILES}, or no "
-                "command can be started"
+                f"open_files is {self.open_files}; it must be at least {LEAST_OPEN_FILES}, so that "
+                "commands can start"
             )
         for path in self.readable:
             if not os.path.isabs(path):

@@ -1,4 +1,4 @@
-"""Sandboxes that stand ready, so that a fresh one costs no time."""
+"""A pool of sandboxes that were started in advance."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ T = TypeVar("T", bound="contextlib.AbstractContextManager[object]")
 
 
 class Pool(Generic[T]):
-    """Things that are made ahead of time, each used once: sandboxes, above all.
+    """Items that are made in advance, usually sandboxes. Each is used once.
 
         with Pool(Sandbox, size=4) as pool, pool.take() as sandbox:
             sandbox.run("true")
 
-    Nothing comes back: what has run in a sandbox stays there. A new one is made, on a thread of the
-    pool, for each that is taken. A pool that is empty makes one at once. Any thread may take.
+    Items are never returned, since a sandbox keeps traces of what ran in it. For each taken item a
+    thread of the pool makes another; an empty pool makes an item in `take`. Thread-safe.
 
     Args:
-        make: Makes one.
-        size: How many stand ready. They are made from the first `take` (or `fill`) on.
-        is_good: Says of one that stood ready whether it still is; others are closed.
+        make: Makes an item, which is a context manager.
+        size: The number of items to keep ready, from the first `take` or `fill` on.
+        is_good: Returns whether an item that was kept ready can still be used; others are closed.
     """
 
     def __init__(
@@ -46,28 +46,28 @@ class Pool(Generic[T]):
         self._pid = os.getpid()
 
     def take(self) -> T:
-        """Give a fresh one, which is the caller's to close.
+        """Return a fresh item, which the caller closes.
 
         Raises:
             RuntimeError: The pool is closed.
-            Exception: What making one raises.
+            Exception: Making an item failed.
         """
-        with self._lock:
-            if self._is_closed:
-                raise RuntimeError("the pool is closed")
-            self._forget_those_of_a_parent()
-            found = self._ready.popleft() if self._ready else None
-        while found is not None and not self._is_good(found):
-            found.__exit__(None, None, None)
+        while True:
             with self._lock:
+                if self._is_closed:
+                    raise RuntimeError("the pool is closed")
+                self._forget_items_of_parent()
                 found = self._ready.popleft() if self._ready else None
+            if found is None or self._is_good(found):
+                break
+            found.__exit__(None, None, None)
         self.fill()
         return self._make() if found is None else found
 
     def fill(self) -> None:
-        """Have as many made as shall stand ready; returns at once."""
+        """Start to make the missing items, and return at once."""
         with self._lock:
-            self._forget_those_of_a_parent()
+            self._forget_items_of_parent()
             if self._filler is None and not self._is_closed and len(self._ready) < self.size:
                 self._filler = threading.Thread(
                     target=self._fill, name="openenv-sandbox-pool", daemon=True
@@ -76,15 +76,15 @@ class Pool(Generic[T]):
 
     @property
     def ready(self) -> int:
-        """How many stand ready."""
+        """The number of items that are ready."""
         return len(self._ready)
 
-    def _forget_those_of_a_parent(self) -> None:
+    def _forget_items_of_parent(self) -> None:
         if self._pid != os.getpid():
             self._ready, self._filler, self._pid = deque(), None, os.getpid()
 
     def _fill(self) -> None:
-        """Make what is missing. One that cannot be made is told to whoever takes the next."""
+        """Make the missing items; after a failure, the next `take` makes an item and raises."""
         try:
             while self._is_short():
                 one = self._make()
@@ -98,7 +98,7 @@ class Pool(Generic[T]):
                 self._filler = None
 
     def _is_short(self) -> bool:
-        """Whether the filler goes on. If not, it is none from then on: a `take` begins another."""
+        """Return whether an item is missing; if none is, let a later `take` start a new filler."""
         with self._lock:
             short = not self._is_closed and len(self._ready) < self.size
             if not short:
@@ -106,7 +106,7 @@ class Pool(Generic[T]):
             return short
 
     def close(self) -> None:
-        """Close those that stand ready; those that were taken stay."""
+        """Close the ready items; taken ones stay open."""
         with self._lock:
             self._is_closed = True
             ready, self._ready = list(self._ready), deque()

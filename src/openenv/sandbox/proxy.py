@@ -1,7 +1,7 @@
-"""The way out of a sandbox whose policy names hosts: an HTTP proxy that asks these, and no other.
+"""An HTTP proxy that reaches only the hosts that a sandbox's policy names.
 
-It listens on a socket in the file system, which is mounted into the sandbox; in there
-`openenv.sandbox.inside.forward` takes connections on the loopback to it.
+The proxy listens on a socket in the file system, which is mounted into the sandbox. Inside,
+`openenv.sandbox.inside.forward` forwards connections on the loopback to that socket.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from openenv.sandbox.inside.forward import relay
+
 __all__ = ["PROXY_SOCKET", "Proxy", "variables"]
 
 PROXY_SOCKET = "/run/proxy.sock"  # in the sandbox
@@ -30,21 +32,25 @@ CONNECT_TIMEOUT_S, IDLE_TIMEOUT_S = 10.0, 60.0
 
 
 def variables() -> dict[str, str]:
-    """The variables by which programs find the proxy."""
+    """Return the environment variables by which programs find the proxy."""
     url = f"http://127.0.0.1:{PORT}"
     names = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
     return dict.fromkeys(names, url) | {"no_proxy": "localhost,127.0.0.1"}
 
 
 class Proxy:
-    """A proxy that knows some hosts, as ``NAME:PORT``; a name may begin with ``*.``."""
+    """A proxy that connects to some hosts only.
+
+    Args:
+        hosts: The hosts, as ``NAME:PORT``; a name may begin with ``*.``.
+    """
 
     def __init__(self, hosts: Iterable[str]) -> None:
         self.hosts = tuple(host.lower() for host in hosts)
         self._folder = Path(tempfile.mkdtemp(prefix="openenv-proxy-"))
         self._folder.chmod(0o711)
         self.path = self._folder / "proxy.sock"
-        self._server = _Server(str(self.path), self)
+        self._server = _ProxyServer(str(self.path), self)
         self.path.chmod(0o666)
         self._thread = threading.Thread(
             target=self._server.serve, name="openenv-sandbox-proxy", daemon=True
@@ -52,21 +58,21 @@ class Proxy:
         self._thread.start()
 
     def close(self) -> None:
-        """Let nobody out any more."""
+        """Stop serving and remove the socket."""
         self._server.end()
         self._thread.join()
         self._server.server_close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def connect(self, host: str, port: int) -> socket.socket:
-        """Connect to a host of the list.
+        """Connect to a listed host.
 
-        A name that the list has with a ``*`` only must lead to a public address: whoever owns such
-        names shall not choose what of this machine, or of its network, is asked.
+        A name that only a ``*`` pattern lists must resolve to a public address, so that the owner
+        of such names cannot reach this machine or its network.
 
         Raises:
-            PermissionError: It is none of the list.
-            OSError: It cannot be reached.
+            PermissionError: The host is not listed, or its address is not public.
+            OSError: The host cannot be reached.
         """
         wanted = f"{host}:{port}".lower()
         if wanted not in self.hosts and not any(fnmatchcase(wanted, one) for one in self.hosts):
@@ -90,13 +96,15 @@ class Proxy:
 
 
 def is_public(address: str) -> bool:
-    """Whether an address is one of the internet's, also where it stands for one of IPv4: mapped or
-    "compatible" (RFC 4291, 2.5.5), by NAT64 (RFC 6052), 6to4 (RFC 3056) or Teredo (RFC 4380).
+    """Return whether an address is public.
+
+    An IPv6 address that embeds an IPv4 address is judged by the latter: mapped or "compatible" (RFC
+    4291, 2.5.5), NAT64 (RFC 6052), 6to4 (RFC 3056) and Teredo (RFC 4380).
     """
     found = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(found, ipaddress.IPv4Address):
         return found.is_global
-    if found in _LOCAL_NAT64:  # where in it the address stands, only the network knows
+    if found in _LOCAL_NAT64:  # only the network knows where the IPv4 address stands in it
         return False
     inner = [found.ipv4_mapped, found.sixtofour, *(found.teredo or ())]
     if found in _COMPATIBLE or found in _NAT64:
@@ -109,7 +117,7 @@ _COMPATIBLE, _NAT64 = ipaddress.IPv6Network("::/96"), ipaddress.IPv6Network("64:
 _LOCAL_NAT64 = ipaddress.IPv6Network("64:ff9b:1::/48")  # RFC 8215
 
 
-class _Server(socketserver.ThreadingUnixStreamServer):
+class _ProxyServer(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
     block_on_close = False
 
@@ -117,12 +125,10 @@ class _Server(socketserver.ThreadingUnixStreamServer):
         self.proxy = proxy
         self._places = threading.Semaphore(MAX_CONNECTIONS)
         self._bell, self._ring = socket.socketpair()
-        super().__init__(path, _Connection)
+        super().__init__(path, _ProxyConnection)
 
     def serve(self) -> None:
-        """Answer until `end`. `serve_forever` would look twice a second whether it is to end, and
-        closing a sandbox would wait for that.
-        """
+        """Serve until `end`, without the polling of `serve_forever`, which delays closing."""
         with selectors.DefaultSelector() as selector:
             selector.register(self, selectors.EVENT_READ)
             selector.register(self._bell, selectors.EVENT_READ)
@@ -130,11 +136,9 @@ class _Server(socketserver.ThreadingUnixStreamServer):
                 self.handle_request()
 
     def end(self) -> None:
-        """Have `serve` return, wherever the socket's file is by now."""
         self._ring.close()
 
     def server_close(self) -> None:
-        """Let go of the sockets."""
         super().server_close()
         self._ring.close()
         self._bell.close()
@@ -143,7 +147,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
         if self._places.acquire(blocking=False):
             super().process_request(request, client_address)
             return
-        with contextlib.suppress(OSError):  # nor waits this thread for one that reads nothing
+        with contextlib.suppress(OSError):  # never wait here for a client that does not read
             request.send(_answer("503 Service Unavailable", _FULL), socket.MSG_DONTWAIT)
         self.shutdown_request(request)
 
@@ -154,14 +158,14 @@ class _Server(socketserver.ThreadingUnixStreamServer):
             self._places.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing: what a sandbox sends is no error of this program."""
+        """Log nothing: a fault in what a sandbox sends is no error of this program."""
 
 
-class _Connection(socketserver.BaseRequestHandler):
-    """One connection: its first request says where to, and the rest goes both ways."""
+class _ProxyConnection(socketserver.BaseRequestHandler):
+    """A connection whose first request names the host; all further bytes are relayed."""
 
     request: socket.socket
-    server: _Server  # pyright: ignore[reportIncompatibleVariableOverride]
+    server: _ProxyServer  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def handle(self) -> None:
         self.request.settimeout(CONNECT_TIMEOUT_S)
@@ -178,17 +182,18 @@ class _Connection(socketserver.BaseRequestHandler):
         try:
             outside, first = self._reached(head)
         except (OSError, ValueError) as error:
-            self._refuse(error)
+            is_refused = isinstance(error, PermissionError)
+            self._say("403 Forbidden" if is_refused else "502 Bad Gateway", str(error))
             return
         with outside:
             if first:
                 outside.sendall(first)
             else:
                 self.request.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            _join(self.request, outside)
+            relay(self.request, outside, IDLE_TIMEOUT_S)
 
     def _reached(self, head: bytes) -> tuple[socket.socket, bytes]:
-        """Connect to where a request goes; give what is to be sent there first."""
+        """Connect to the host of a request; return the socket and the first bytes to send."""
         head, _, body = head.partition(b"\r\n\r\n")
         line, *headers = head.split(b"\r\n")
         method, target, version = line.decode("latin-1").split(" ")
@@ -200,14 +205,11 @@ class _Connection(socketserver.BaseRequestHandler):
             raise ValueError(f"a proxy was asked for {target[:100]!r}; expected http://HOST/...")
         outside = self.server.proxy.connect(url.hostname, url.port or 80)
         path = (url.path or "/") + (f"?{url.query}" if url.query else "")
-        # One request for one connection: a second could name another host.
-        kept = [one for one in headers if not _is_of_this_hop(one)]
+        # One request for each connection: a second request could name another host.
+        of_this_hop = (b"connection:", b"proxy-")
+        kept = [one for one in headers if not one.lower().startswith(of_this_hop)]
         first = f"{method} {path} {version}\r\nConnection: close".encode("latin-1")
         return outside, b"\r\n".join([first, *kept]) + b"\r\n\r\n" + body
-
-    def _refuse(self, error: Exception) -> None:
-        status = "403 Forbidden" if isinstance(error, PermissionError) else "502 Bad Gateway"
-        self._say(status, str(error))
 
     def _say(self, status: str, words: str) -> None:
         with contextlib.suppress(OSError):
@@ -221,24 +223,3 @@ def _answer(status: str, words: str) -> bytes:
     body = f"{words}\n".encode()
     head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     return head.encode() + body
-
-
-def _is_of_this_hop(header: bytes) -> bool:
-    return header.lower().startswith((b"connection:", b"proxy-"))
-
-
-def _join(one: socket.socket, other: socket.socket) -> None:
-    """Pass on what comes from either, until both are at their ends or nothing comes for long."""
-    with selectors.DefaultSelector() as selector:
-        selector.register(one, selectors.EVENT_READ, other)
-        selector.register(other, selectors.EVENT_READ, one)
-        while selector.get_map() and (ready := selector.select(IDLE_TIMEOUT_S)):
-            for key, _ in ready:
-                assert isinstance(key.fileobj, socket.socket)
-                data = key.fileobj.recv(2**16)
-                if data:
-                    key.data.sendall(data)
-                    continue
-                selector.unregister(key.fileobj)
-                with contextlib.suppress(OSError):
-                    key.data.shutdown(socket.SHUT_WR)

@@ -1,8 +1,8 @@
-"""`PyExecutor`: Python by smolagents' interpreter, in this process.
+"""`PyExecutor`: Python in this process by smolagents' interpreter.
 
-It walks the syntax tree and lets only listed modules be imported, which keeps honest code out of
-harm's way. It is no sandbox: code that wants to get out of it, or to take all of the memory, can.
-For code that nobody has read there is `openenv.sandbox.Interpreter`.
+The interpreter walks the syntax tree and allows listed imports only, which protects from accidents.
+It is no sandbox: malicious code can escape, or take all memory. Run untrusted code in
+`openenv.sandbox.Interpreter`.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ __all__ = ["PyExecutor"]
 
 
 class PyExecutor:
-    """Runs one piece of code after the other; names stay.
+    """Runs pieces of code that share names.
 
-    The code has two functions of ours, `format_exc` (of `traceback`) and `safe_json_dumps`.
+    The code has two further functions, `format_exc` (of `traceback`) and `safe_json_dumps`.
 
     Args:
-        additional_imports: Modules that the code may import beside smolagents' own list.
+        additional_imports: Modules that the code may import in addition to smolagents' list.
 
     Raises:
-        ImportError: There is no smolagents.
+        ImportError: smolagents is not installed.
     """
 
     def __init__(self, additional_imports: Sequence[str] | None = None) -> None:
         from smolagents.local_python_executor import LocalPythonExecutor
 
         self._executor = LocalPythonExecutor(list(additional_imports or ()))
-        # Without tools it has not even its own `print`.
+        # Without tools the code has not even `print`.
         self._executor.send_tools({})
         functions = {
             "format_exc": traceback.format_exc,
@@ -47,8 +47,8 @@ class PyExecutor:
         """Run a piece of code.
 
         Returns:
-            `stdout`: what it printed, and then the value of its last line, as JSON or else its
-            `repr`. After an exception `stdout` is empty, `stderr` the traceback and `exit_code` 1.
+            In `stdout` the output, then the value of the last line as JSON or else its `repr`.
+            After an exception `stdout` is empty, `stderr` the traceback and `exit_code` 1.
         """
         try:
             done = self._executor(code)
@@ -68,4 +68,4 @@ def _as_text(value: Any) -> str:
 
 
 if not TYPE_CHECKING and importlib.util.find_spec("smolagents") is None:
-    PyExecutor = None  # what existing code asks, to see whether it is there
+    PyExecutor = None  # existing code tests for None to learn whether smolagents is installed

@@ -1,7 +1,7 @@
-"""A sandbox: code that nobody has read runs in it, and its holder goes on as before.
+"""Sandboxes and the commands that run in them, as the holder outside sees them.
 
-Nothing that comes out of a sandbox is believed: what it says is bounded before it is read, every
-wait has an end, and the holder keeps the time and ends it from outside.
+Nothing that comes out of a sandbox is trusted: lengths are bounded before anything is read, every
+wait has a limit, and the holder measures time and ends the sandbox from outside.
 """
 
 from __future__ import annotations
@@ -37,24 +37,25 @@ Frame = tuple[dict[str, Any], bytes]
 OnOutput = Callable[[str, str], Any]
 
 START_TIMEOUT_S = 30.0
-ANSWER_TIMEOUT_S = 30.0  # of the first process, which never computes
+ANSWER_TIMEOUT_S = 30.0  # for the first process, which never computes
 INTERRUPT_GRACE_S = 1.0
-# Bytes of a running command that nobody has read: the last of each stream are kept. On a channel
-# nothing may be left out, so that ends the sandbox.
+# Unread bytes of a running command. Of a stream the last are kept; a channel must be complete, so
+# that more ends the sandbox.
 MAX_UNREAD, MAX_UNREAD_OF_CHANNEL = 2**20, 16 * 2**20
 
 
 @dataclass(frozen=True)
 class Completed:
-    """What became of a command.
+    """The result of a command.
 
     Attributes:
-        exit_code: As the shell has it: 128 and the signal's number where a signal ended it.
-        stdout: What it printed, at most `SandboxPolicy.output_bytes` of it.
-        stderr: Likewise.
-        timed_out: It was ended, since its time was over.
-        left_out: How many bytes of each stream are missing from the middle of it.
-        seconds: How long it took.
+        exit_code: The exit code, as in a shell: 128 plus the number of a signal that ended the
+            command.
+        stdout: Standard output, at most `SandboxPolicy.output_bytes`.
+        stderr: Standard error, at most as much.
+        timed_out: True if the command exceeded its time limit and was ended.
+        left_out: The number of bytes that are missing from the middle of each stream.
+        seconds: The duration.
     """
 
     exit_code: int
@@ -66,24 +67,24 @@ class Completed:
 
 
 class Sandbox:
-    """A place of its own for code that nobody has read.
+    """An isolated place for untrusted code.
 
         with Sandbox() as sandbox:
             done = sandbox.run("python3 -c 'print(6 * 7)'", wall_s=5)
             print(done.exit_code, done.stdout, sandbox.kind)
 
-    Commands share its files and its processes; another sandbox shares nothing with it. Its methods
-    block; one thread at a time may use it, but any may `close` it.
+    Commands share the sandbox's files and processes; two sandboxes share nothing. Methods block.
+    One thread at a time may use a sandbox, but any thread may `close` it.
 
     Args:
         policy: The limits; by default those of `SandboxPolicy()`.
-        require: The least that it must guarantee: ``"process"``, ``"namespaces"`` or ``"kernel"``.
-        kind: Only this kind: ``"gvisor"``, ``"bubblewrap"`` or ``"landlock"``. By default the
+        require: The weakest guarantee to accept: ``"process"``, ``"namespaces"`` or ``"kernel"``.
+        kind: Use this kind only: ``"gvisor"``, ``"bubblewrap"`` or ``"landlock"``. By default the
             strongest that this machine has.
 
     Raises:
-        SandboxUnavailable: This machine has none such. Nothing weaker is used instead.
-        SandboxEnded: It did not start.
+        SandboxUnavailable: This machine has no such kind. Nothing weaker is used instead.
+        SandboxEnded: The sandbox did not start.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class Sandbox:
 
     @classmethod
     def of_kind(cls, kind: Kind, policy: SandboxPolicy) -> Self:
-        """Start one of a kind that need not be one of this package's."""
+        """Start a sandbox of any kind, also one that this package does not know."""
         sandbox = cls.__new__(cls)
         sandbox._begin(kind, policy)
         return sandbox
@@ -121,6 +122,7 @@ class Sandbox:
         self._to, self._from = process.stdin.fileno(), process.stdout.fileno()
         os.set_blocking(self._to, False)
         os.set_blocking(self._from, False)
+        over = weakref.WeakMethod(self._over)  # the monitor must not keep the sandbox alive
         self._watched = Watched(
             process.pid,
             policy.memory_bytes,
@@ -129,7 +131,7 @@ class Sandbox:
             policy.disk_bytes,
             self._place.mounts,
             self._place.group,
-            _ender(weakref.ref(self)),
+            lambda why: end(why) if (end := over()) is not None else None,
         )
         self._finalizer = weakref.finalize(self, _end, self._place, self._watched, os.getpid())
         keep_watch(self._watched)
@@ -143,29 +145,29 @@ class Sandbox:
             self._forward()
 
     def _forward(self) -> None:
-        """Start what takes connections to the proxy outside."""
+        """Start the program that forwards connections to the proxy outside."""
         from openenv.sandbox.proxy import PORT, PROXY_SOCKET
 
         program = f"{self._place.guest}/forward.py"
         forwarder = self.start([self.python, "-I", program, str(PORT), PROXY_SOCKET])
         if "ready" not in forwarder.read(START_TIMEOUT_S):
-            self._fail("it has no way to the proxy that its policy's hosts are asked by")
+            self._fail("its forwarder to the proxy for the policy's hosts did not start")
 
-    # ------------------------------------------------------------------ what it is for
+    # ------------------------------------------------------------------ commands and files
 
     @property
     def home(self) -> str:
-        """The directory that commands begin in, as they see it."""
+        """The working directory of commands, as they see it."""
         return self._place.home
 
     @property
     def python(self) -> str:
-        """The Python interpreter in it."""
+        """The path of the Python interpreter inside."""
         return self._place.python
 
     @property
     def is_over(self) -> bool:
-        """It has ended, or was closed."""
+        """Whether the sandbox has ended or was closed."""
         return self._why is not None
 
     def run(
@@ -178,19 +180,19 @@ class Sandbox:
         wall_s: float | None = None,
         on_output: OnOutput | None = None,
     ) -> Completed:
-        """Run a command to its end.
+        """Run a command and wait for its end.
 
         Args:
             command: A line for ``/bin/sh``, or a program and its arguments.
-            stdin: What it can read.
-            cwd: The directory that it begins in; by default `home`.
-            environment: Further variables.
-            wall_s: After so many seconds it is ended, with all that it has started, and
-                `Completed.timed_out` says so; by default `SandboxPolicy.wall_s`.
-            on_output: Called with ``"stdout"`` or ``"stderr"`` and some text, as it comes.
+            stdin: The standard input.
+            cwd: The working directory; by default `home`.
+            environment: Further environment variables.
+            wall_s: End the command and its processes after this many seconds, and set
+                `Completed.timed_out`; by default `SandboxPolicy.wall_s`.
+            on_output: Called with ``"stdout"`` or ``"stderr"`` and some text on arrival.
 
         Raises:
-            SandboxEnded: The sandbox is over: it took too much memory, for example.
+            SandboxEnded: The sandbox has ended, for example because it took too much memory.
         """
         began = time.monotonic()
         wall_s = self.policy.wall_s if wall_s is None else wall_s
@@ -211,12 +213,12 @@ class Sandbox:
         if timed_out:
             job.kill()
             job.wait(ANSWER_TIMEOUT_S)
-        if self._why is not None:  # and the command with it
+        if self._why is not None:  # the command ended with the sandbox
             raise SandboxEnded(self._why)
         if job.code is None:
             self._fail("a command could not be ended")
         return Completed(
-            exit_code=_exit_code(job.code),
+            exit_code=128 - job.code if job.code < 0 else job.code,
             stdout=job.text("stdout"),
             stderr=job.text("stderr"),
             timed_out=timed_out,
@@ -235,26 +237,27 @@ class Sandbox:
         on_output: OnOutput | None = None,
         has_channel: bool = False,
     ) -> Running:
-        """Start a command, to be spoken to while it runs.
+        """Start a command and return a handle for talking to it.
 
         Args:
             command: A line for ``/bin/sh``, or a program and its arguments.
-            cwd: The directory that it begins in; by default `home`.
-            environment: Further variables.
-            terminal: Rows and columns of the terminal that it shall have; None for pipes.
-            limit: Keep so many bytes of each stream, from its beginning and its end; None for a
-                stream that is read as it comes.
-            on_output: Called with the stream and some text, as it comes.
-            has_channel: It has two further files, 3 to read from and 4 to write to, for `say`.
+            cwd: The working directory; by default `home`.
+            environment: Further environment variables.
+            terminal: Rows and columns of a terminal for the command; None for pipes.
+            limit: Keep this many bytes of each stream, from the beginning and the end; None for
+                streams that are read on arrival.
+            on_output: Called with the stream and some text on arrival.
+            has_channel: Give the command two further files for `Running.say`: 3 to read from, and 4
+                to write to.
 
         Raises:
-            SandboxEnded: The sandbox is over.
-            SandboxFileError: It could not be started; there may be too many processes already.
+            SandboxEnded: The sandbox has ended.
+            SandboxFileError: The command could not be started; there may be too many processes.
         """
         argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
         variables = self._environment(environment, terminal)
         if any("\0" in text for text in (*argv, cwd or "", *variables, *variables.values())):
-            why = "a NUL cannot stand in an argument, a directory or a variable"
+            why = "arguments, directories and variables cannot contain a NUL"
             raise SandboxFileError(errno.EINVAL, why, shlex.join(argv)[:80])
         id = next(self._ids)
         job = self._jobs[id] = Running(self, id, on_output, limit is None)
@@ -278,11 +281,11 @@ class Sandbox:
         return job
 
     def write(self, path: str, data: bytes | str, mode: int = 0o644) -> None:
-        """Write a file, and the directories that it lies in; a relative path begins at `home`.
+        """Write a file and make its directories; a relative path is relative to `home`.
 
         Raises:
-            SandboxFileError: It cannot be written there.
-            SandboxEnded: The sandbox is over.
+            SandboxFileError: The file cannot be written there.
+            SandboxEnded: The sandbox has ended.
         """
         data = data.encode() if isinstance(data, str) else data
         path, id = os.path.join(self.home, path), next(self._ids)
@@ -295,11 +298,12 @@ class Sandbox:
         self._answer(id, "written", path)
 
     def read(self, path: str, max_bytes: int = 16 * 2**20) -> bytes:
-        """Read a file, or the first `max_bytes` of it; a relative path begins at `home`.
+        """Read a file, at most `max_bytes` from its beginning; a relative path is relative to
+        `home`.
 
         Raises:
-            SandboxFileError: There is none, or it cannot be read.
-            SandboxEnded: The sandbox is over.
+            SandboxFileError: The file does not exist or cannot be read.
+            SandboxEnded: The sandbox has ended.
         """
         path, found = os.path.join(self.home, path), bytearray()
         while len(found) < max_bytes:
@@ -314,34 +318,34 @@ class Sandbox:
         return bytes(found)
 
     def processes(self) -> list[int]:
-        """The numbers of its processes on this machine, the outermost first; empty once it is over.
+        """Return the ids of the sandbox's processes on this machine, the outermost first.
 
-        gVisor shows its own processes, and not those that it runs.
+        The list is empty after the end. For gVisor it has gVisor's own processes only.
         """
         return tree_of(self._place.process.pid)
 
     def kill_all(self) -> None:
-        """End every process in it; its files stay.
+        """End every process in the sandbox; files stay.
 
         Raises:
-            SandboxEnded: The sandbox is over.
+            SandboxEnded: The sandbox has ended.
         """
         self._kill(None)
 
     def _kill(self, id: int | None) -> None:
-        """End a job, or everything; what leads to the policy's hosts is started again."""
+        """End a job, or everything; then restart the forwarder to the policy's hosts."""
         self._tell({"do": "kill", "id": id})
         header, _ = self._answer(id, "killed", "")
         if header.get("everything") and self.policy.network:
             self._forward()
 
     def close(self) -> None:
-        """End it, with every process and file in it. A second call does nothing."""
+        """End the sandbox with every process and file in it. Idempotent."""
         if self._why is None:
             self._why = "it was closed"
         if not self._lock.acquire(blocking=False):
-            # Another thread waits for it, hears it end, and does the rest: were its files closed
-            # here, their numbers might be another file's by the time that thread reads them.
+            # Another thread waits for output, sees the end and does the rest. If its files were
+            # closed here, their numbers might be another file's by the time that thread reads.
             _stop(self._place)
             return
         try:
@@ -359,7 +363,7 @@ class Sandbox:
         how = f", {self._why}" if self._why else ""
         return f"<{type(self).__name__} {self.kind} ({self.guarantee}){how}>"
 
-    # ------------------------------------------------------------------ speaking to it
+    # ------------------------------------------------------------------ frames
 
     def _environment(
         self, further: Mapping[str, str] | None, terminal: tuple[int, int] | None
@@ -382,7 +386,7 @@ class Sandbox:
         return {**own, **self.policy.environment, **(further or {})}
 
     def _tell(self, header: dict[str, Any], body: bytes = b"") -> None:
-        """Send a frame; what comes meanwhile is taken in."""
+        """Send a frame, and take in what arrives meanwhile."""
         data = memoryview(encode(header, body))
         deadline = time.monotonic() + ANSWER_TIMEOUT_S
         with self._lock:
@@ -393,13 +397,13 @@ class Sandbox:
                     data = data[os.write(self._to, data) :]
                 except BlockingIOError:
                     if not self._wait_until(deadline, writes=True):
-                        self._fail("it does not take what it is told")
+                        self._fail("it does not read its requests")
                     self._take_in()
                 except OSError:
                     self._fail(self._last_words())
 
     def _answer(self, id: int | None, expected: str, what: str) -> Frame:
-        """Wait for the answer of this name and id."""
+        """Wait for the answer with this name and id."""
         deadline = time.monotonic() + ANSWER_TIMEOUT_S
         while True:
             header, body = self._next(deadline)
@@ -413,7 +417,7 @@ class Sandbox:
             raise SandboxFileError(number if isinstance(number, int) else 0, why, what)
 
     def _pump(self, deadline: float | None) -> bool:
-        """Take in what comes, and hand it on; False where nothing came in time."""
+        """Take in and dispatch what arrives; return False if nothing arrived in time."""
         with self._lock:
             frame = self._decoded()
             if frame is None:
@@ -438,10 +442,10 @@ class Sandbox:
         try:
             return self._decoder.next()
         except FrameError as error:
-            self._fail(f"it says what makes no sense: {error}")
+            self._fail(f"it sent an invalid frame: {error}")
 
     def _wait_until(self, deadline: float | None, writes: bool = False) -> bool:
-        """Wait until something has come (or can be sent); False if nothing did in time."""
+        """Wait until something can be read (or sent); return False if nothing can in time."""
         if self._why is not None:
             raise SandboxEnded(self._why)
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -469,7 +473,7 @@ class Sandbox:
             job._hear(header, body)
 
     def _last_words(self) -> str:
-        """What its first process, or what has started it, printed before it ended."""
+        """Return why the sandbox ended: the kernel's reason, or the last line of its stderr."""
         if self._why is not None:
             return self._why
         process = self._place.process
@@ -486,14 +490,14 @@ class Sandbox:
         return words.splitlines()[-1][:300] if words else "its first process was ended"
 
     def _fail(self, why: str) -> NoReturn:
-        """End it, and say why."""
+        """End the sandbox and raise the reason."""
         if self._why is None:
             self._why = why
         self._finalizer()
         raise SandboxEnded(self._why)
 
     def _over(self, why: str) -> None:
-        """End it from the thread of the watch; whoever waits for it hears its files close."""
+        """End the sandbox from the monitor's thread; a waiting holder sees its files close."""
         if self._why is None:
             self._why = why
         _stop(self._place)
@@ -503,9 +507,10 @@ class Running:
     """A command that runs in a sandbox.
 
     Attributes:
-        code: How it ended: its exit code, or a signal's number with a minus; None until then.
-        left_out: How many bytes of each stream are missing from the middle of what was kept.
-        has_more: Of what it had printed before it last said something, some is to be settled.
+        code: The exit code, or the negative number of a signal; None until the end.
+        left_out: The number of bytes missing from the middle of each kept stream.
+        has_more: Whether `settle` would return more of the output that preceded the last message on
+            the channel.
     """
 
     def __init__(
@@ -524,24 +529,24 @@ class Running:
         self._said_bytes = 0
 
     def write(self, data: bytes) -> None:
-        """Give it input.
+        """Write to standard input.
 
         Raises:
-            SandboxEnded: The sandbox is over.
+            SandboxEnded: The sandbox has ended.
         """
         for at in range(0, len(data), MAX_BODY):
             self._sandbox._tell({"do": "input", "id": self._id}, data[at : at + MAX_BODY])
 
     def end_input(self) -> None:
-        """Close its input; a terminal gets Control-D."""
+        """Close standard input; a terminal gets Control-D."""
         self._sandbox._tell({"do": "input", "id": self._id})
 
     def say(self, data: bytes, begins: bool = False) -> None:
-        """Write to its channel.
+        """Write to the channel.
 
         Args:
-            data: What to write.
-            begins: From here on the limit of its output counts anew.
+            data: The bytes to write.
+            begins: Restart the limit of the output here.
         """
         if begins:
             self.has_more, self.left_out = False, {}
@@ -550,7 +555,7 @@ class Running:
             self._sandbox._tell(how, data[at : at + MAX_BODY])
 
     def hear(self, timeout_s: float | None) -> bytes:
-        """Read from its channel; empty where nothing came in time, or nothing can come any more."""
+        """Read from the channel; return b"" if nothing came in time, or the command has ended."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._sandbox._watched.at_work():
             while not self._said and self.code is None and self._sandbox._pump(deadline):
@@ -562,15 +567,14 @@ class Running:
         return data
 
     def read(self, timeout_s: float) -> str:
-        """Give what it has printed, on either stream, and nobody has read; wait for some.
+        """Wait for output and return the unread output of both streams; "" if none came in time.
 
-        Empty where nothing came in time. A character whose bytes have not all come waits for the
-        next call.
+        An incomplete character is kept for the next call.
         """
         return self._decoder.decode(self.read_bytes(timeout_s), final=self.code is not None)
 
     def read_bytes(self, timeout_s: float) -> bytes:
-        """Give the same as bytes."""
+        """Return the same as `read`, as bytes."""
         deadline = time.monotonic() + timeout_s
         with self._sandbox._watched.at_work():
             while not any(self._heard.values()) and self.code is None:
@@ -581,14 +585,14 @@ class Running:
         return data
 
     def text(self, stream: str) -> str:
-        """What was kept of a stream."""
+        """Return the kept output of a stream."""
         return self._heard[stream].decode(errors="replace")
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for its end; False where it goes on.
+        """Wait for the end; return False if the command still runs after `timeout_s`.
 
         Raises:
-            SandboxEnded: The sandbox is over.
+            SandboxEnded: The sandbox has ended.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._sandbox._watched.at_work():
@@ -600,7 +604,7 @@ class Running:
         return True
 
     def settle(self) -> None:
-        """Have all that it has printed so far, and begin its limit anew."""
+        """Receive all output so far, and restart the limit of the output."""
         if self.code is not None:
             return
         self._sandbox._tell({"do": "settle", "id": self._id})
@@ -609,34 +613,32 @@ class Running:
             self.left_out = _counts(header.get("left_out"))
 
     def forget(self) -> None:
-        """Drop what it has printed so far."""
+        """Drop the kept output."""
         for part in self._heard.values():
             part.clear()
 
     def resize(self, rows: int, columns: int) -> None:
-        """Change the size of its terminal."""
+        """Change the size of the terminal."""
         self._sandbox._tell({"do": "resize", "id": self._id, "terminal": [rows, columns]})
 
     def signal(self, number: int) -> None:
-        """Send a signal to its process group."""
+        """Send a signal to the command's process group."""
         self._sandbox._tell({"do": "signal", "id": self._id, "signal": int(number)})
 
     def interrupt(self) -> None:
-        """Do what Control-C does."""
+        """Send SIGINT, as Control-C does."""
         self.signal(signal.SIGINT)
 
     def kill(self) -> None:
-        """End it, and all that it has started."""
+        """End the command and all processes that it started."""
         if self.code is None:
             self._sandbox._kill(self._id)
 
     def abandon(self) -> None:
-        """End it, and whatever it goes on to print is nobody's; never raises."""
+        """End the command and report no more output; never raises."""
         self._on_output = None
         with contextlib.suppress(SandboxEnded):
             self.kill()
-
-    # ------------------------------------------------------------------ what comes of it
 
     def _hear(self, header: dict[str, Any], body: bytes) -> None:
         what = header.get("is")
@@ -647,13 +649,11 @@ class Running:
             self._said.append(body)
             self._said_bytes += len(body)
             if self._said_bytes > MAX_UNREAD_OF_CHANNEL:
-                self._sandbox._fail(
-                    f"it said over {MAX_UNREAD_OF_CHANNEL} bytes on a channel that nobody has read"
-                )
+                self._sandbox._fail(f"its channel has over {MAX_UNREAD_OF_CHANNEL} unread bytes")
         elif what == "exited":
             code = header.get("code")
             self.code = code if isinstance(code, int) else 255
-            if not self._is_stream:  # else it is known here alone, where nobody read it
+            if not self._is_stream:  # of a stream only this side knows
                 self.left_out = _counts(header.get("left_out"))
             self._sandbox._jobs.pop(self._id, None)
 
@@ -675,26 +675,17 @@ def _counts(value: Any) -> dict[str, int]:
     return {k: n for k, n in items if k in ("stdout", "stderr") and isinstance(n, int)}
 
 
-def _exit_code(code: int) -> int:
-    return 128 - code if code < 0 else code
-
-
-def _ender(sandbox: weakref.ref[Sandbox]) -> Callable[[str], None]:
-    def over(why: str) -> None:
-        found = sandbox()
-        if found is not None:
-            found._over(why)
-
-    return over
+def _kill_all(pids: Sequence[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _stop(place: Place) -> None:
-    """Have the outermost process end, and all of the sandbox with it."""
+    """End the outermost process, and with it the sandbox."""
     if place.ends_on == signal.SIGKILL:
-        # One by one: as root, bubblewrap has no right any more to end those of another user.
-        for pid in tree_of(place.process.pid):
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+        # One by one: as root, bubblewrap has no right to end the processes of another user.
+        _kill_all(tree_of(place.process.pid))
     with contextlib.suppress(OSError):
         place.process.send_signal(place.ends_on)
 
@@ -713,11 +704,9 @@ def _end(place: Place, watched: Watched, owner: int) -> None:
     try:
         process.wait(10)
     except subprocess.TimeoutExpired:
-        # Its descendants first: without it, none of them would be known as the sandbox's.
+        # Descendants first: once this process is gone, none is known to be the sandbox's.
         while descendants := tree_of(process.pid)[1:]:
-            for pid in descendants:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
+            _kill_all(descendants)
             time.sleep(0.01)
         process.kill()
         process.wait()

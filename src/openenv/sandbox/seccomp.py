@@ -1,4 +1,4 @@
-"""The filter of system calls: what no program of a sandbox needs, and some kernel bug might."""
+"""The system call filter, which refuses calls that programs do not need and kernel bugs might."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 __all__ = ["program", "why_not"]
 
-# By libseccomp's names; one that this machine's kernel or libseccomp has not is passed over.
+# By libseccomp's names; unknown ones are skipped.
 REFUSED = """
 acct add_key adjtimex bpf chroot clock_adjtime clock_settime create_module delete_module
 fanotify_init finit_module fsconfig fsmount fsopen fspick get_kernel_syms get_mempolicy
@@ -27,28 +27,28 @@ swapon syslog umount umount2 unshare uselib userfaultfd ustat vhangup vm86 vm86o
 """.split()  # noqa: SIM905  # a table that is read, not a list
 
 UNKNOWN = ("clone3", "memfd_create")
-# Attributes of files take memory of the kernel's that no limit of a file system counts; programs
-# know file systems that have none.
+# Attributes of files take kernel memory that no limit of a file system counts; programs can do
+# without, as some file systems have none.
 NOT_SUPPORTED = ("setxattr", "lsetxattr", "fsetxattr", "setxattrat", "file_setattr")
-# What changes files without opening them, which Landlock leaves to whoever owns them.
+# Calls that change files without opening them, which Landlock permits to their owner.
 OF_OWNERS = """
 chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes futimesat utimensat
 """.split()  # noqa: SIM905
 
-# System calls that are newer than Linux 6.10 are unknown to libseccomp's tables, and to whoever
-# made this one: they fail as in an older kernel. The numbers are the same on all architectures.
+# System calls newer than Linux 6.10 are in neither libseccomp's tables nor this one: they fail as
+# in an older kernel. The numbers are the same on all architectures.
 NEWEST_KNOWN = 462
 X32 = 0x40000000  # the bit of another architecture's numbers, which the filter itself refuses
 
 NEW_NAMESPACES = 0x7E020080  # CLONE_NEW{TIME,NS,CGROUP,UTS,IPC,USER,PID,NET}
-TIOCSTI, TIOCLINUX = 0x5412, 0x541C  # typing into, and drawing on, somebody else's terminal
+TIOCSTI, TIOCLINUX = 0x5412, 0x541C  # input into, and drawing on, another process's terminal
 LOCAL = (socket.AF_UNIX,)
 INTERNET = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)
 
 
 @lru_cache
 def why_not() -> str | None:
-    """Say what is missing to make a filter; None if nothing is."""
+    """Return what is missing to make a filter, or None."""
     try:
         import pyseccomp  # noqa: F401
     except ModuleNotFoundError:
@@ -60,18 +60,18 @@ def why_not() -> str | None:
 
 @lru_cache
 def program(*, internet: bool, owns_files: bool = False) -> bytes:
-    """Make the filter, as the kernel takes it (classic BPF).
+    """Return the filter as classic BPF, the kernel's form.
 
-    What it refuses fails with EPERM. What programs have another way for fails with ENOSYS:
-    `clone3`, whose flags no filter can see, and files in memory, which no limit counts; so do
-    those that nobody knew when this was written. Extended attributes are "not supported". System
-    calls of another architecture end the process.
+    Refused calls fail with EPERM. Calls that programs can replace fail with ENOSYS: `clone3`, whose
+    flags no filter can see; files in memory, which no limit counts; and calls newer than this
+    table. Extended attributes fail as "not supported". System calls of another architecture end
+    the process.
 
     Args:
-        internet: Sockets may be made, also of the internet's families: where the network, and all
-            sockets that have a name, are the sandbox's own. Otherwise there are pairs of connected
-            ones only.
-        owns_files: It may own files of the machine's, whose modes and times it must not change.
+        internet: Allow sockets, also of the internet's families. Only if the sandbox has a network
+            of its own; otherwise pairs of connected sockets are all that is allowed.
+        owns_files: Refuse changes of modes, owners and times, since the sandbox's user may own
+            files of the machine.
     """
     import pyseccomp as seccomp
 
@@ -116,7 +116,7 @@ def _refuse_families(found: Any, refusal: Any, name: str, allowed: tuple[int, ..
 
 
 def _refusal_of_newer_calls() -> bytes:
-    """What stands before the filter; see `NEWEST_KNOWN`. Jumps are relative, so it may."""
+    """Return instructions to put before the filter; see `NEWEST_KNOWN`."""
     load, jump_if_at_least, give = 0x20, 0x35, 0x06  # BPF_LD|W|ABS, BPF_JMP|JGE|K, BPF_RET|K
     steps = (
         (load, 0, 0, 0),  # the number of the call

@@ -1,11 +1,12 @@
-"""The watch over sandboxes: how much memory, and disk, all of one takes.
+"""The monitor of sandboxes, which measures the memory, processes and disk of each.
 
-It survives whatever it looks at: a sandbox that it cannot look at has no limits, and is ended.
+The kernel enforces the limits of single processes (setrlimit). Here one thread measures what all
+processes of a sandbox take together: ten times a second while the holder waits for the sandbox,
+sooner if little memory is left, and once a second otherwise. A control group, if there is one,
+additionally ends a sandbox at once.
 
-A process's own limits are the kernel's affair (setrlimit); what all of a sandbox take together is
-looked at, in one thread for all sandboxes of this process: ten times a second while its holder
-waits for it, and the sooner the less memory is left to it; once a second otherwise. Where a sandbox
-has a control group, that ends it too, at once, if all that it may have of everything is taken.
+A fault while measuring one sandbox does not stop the monitor. A sandbox that cannot be measured
+would have no limits, so it is ended.
 """
 
 from __future__ import annotations
@@ -27,34 +28,35 @@ __all__ = ["Watched", "keep_watch", "memory_of", "tree_of", "unwatch"]
 PERIOD_S = 0.1
 IDLE_PERIOD_S = 1.0
 SOONEST_S = 0.005
-FILLED_PER_S = 4 * 2**30  # bytes of fresh memory: what a few processors come to
+FILLED_PER_S = 4 * 2**30  # bytes of new memory that a few processors can fill in a second
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
-FILE_BYTES = 2048  # of the kernel, for a file of a file system in memory, with its name
-SOCKET_BYTES = 2**18  # of the kernel, for what one socket has not read (net.core.wmem_default)
-FEW_FILES = 32  # open ones, among which sockets are not looked for
-LEAST_FILE_BYTES = 1024  # of a disk, for a file with nothing in it
-MAX_DEPTH = 200  # of directories in each other
+FILE_BYTES = 2048  # kernel memory for a file in a file system in memory, with its name
+SOCKET_BYTES = 2**18  # kernel memory for a socket's unread bytes (net.core.wmem_default)
+FEW_FILES = 32  # a process with so few open files is not searched for sockets
+LEAST_FILE_BYTES = 1024  # disk space of an empty file
+MAX_DEPTH = 200  # of nested directories
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
 class Watched:
-    """A sandbox that is looked at.
+    """A monitored sandbox.
 
     Attributes:
-        pid: Its outermost process.
-        memory_bytes: What all of it may have.
-        processes: How many it may be.
-        directories: Where what it writes is counted, and of how many bytes at most.
-        mounts: File systems in memory, as it sees them: the kernel limits their bytes, and here
-            the files are counted that they have.
-        group: Its control group, where it has one: it tells what the kernel keeps for it.
-        over: Called, once, with what it took too much of.
-        calls: How many wait for it now.
-        idle_until: When it is looked at next while nobody waits for it (`time.monotonic`).
-        insider: A process that sees `mounts`; 0 where none is known.
+        pid: The outermost process.
+        memory_bytes: The most memory.
+        processes: The most processes.
+        directories: The directories whose contents count towards `disk_bytes`.
+        disk_bytes: The most bytes on disk.
+        mounts: File systems in memory, as the sandbox sees them. The kernel limits their bytes;
+            their files are counted here.
+        group: The control group, if any, which tells the kernel's memory for the sandbox.
+        over: Called once with the reason if a limit is exceeded.
+        calls: How many calls of the holder wait for the sandbox.
+        idle_until: Time of the next measurement while no call waits (`time.monotonic`).
+        insider: A process that sees `mounts`; 0 if unknown.
     """
 
     pid: int
@@ -71,7 +73,7 @@ class Watched:
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """Look at it more often in the meantime."""
+        """Measure more often inside the block."""
         self.calls += 1
         try:
             yield
@@ -80,7 +82,7 @@ class Watched:
 
 
 class _Watch:
-    """The thread; it runs while there are sandboxes."""
+    """The thread, which runs while there are sandboxes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -90,7 +92,7 @@ class _Watch:
 
     def begin(self, one: Watched) -> None:
         with self._lock:
-            if self._pid != os.getpid():  # forked: the thread, and what it watches, is the parent's
+            if self._pid != os.getpid():  # forked: the thread and the sandboxes are the parent's
                 self._watched, self._thread, self._pid = set(), None, os.getpid()
             self._watched.add(one)
             if self._thread is None:
@@ -119,9 +121,9 @@ class _Watch:
                 one.idle_until = began + IDLE_PERIOD_S
                 try:
                     what, left = _look_at(one, children)
-                except Exception as error:  # whatever is the matter with one, the others go on
-                    logger.exception("a sandbox cannot be looked at, and is ended")
-                    what, left = f"it cannot be looked at: {type(error).__name__}", 0
+                except Exception as error:  # the others must stay monitored
+                    logger.exception("a sandbox cannot be measured, and is ended")
+                    what, left = f"it cannot be measured: {type(error).__name__}", 0
                 if what is not None:
                     self.end(one)
                     try:
@@ -130,7 +132,7 @@ class _Watch:
                         logger.exception("a sandbox could not be ended")
                 elif one.calls:
                     pause = min(pause, left / FILLED_PER_S)
-            pause = max(pause, SOONEST_S, time.monotonic() - began)  # half of its time at most
+            pause = max(pause, SOONEST_S, time.monotonic() - began)  # measure half of the time
 
 
 _watch = _Watch()
@@ -138,7 +140,7 @@ keep_watch, unwatch = _watch.begin, _watch.end
 
 
 def _children() -> dict[int, list[int]]:
-    """The children of every process; those that have ended, and were not asked how, are none."""
+    """Return the children of every process, without zombies."""
     found: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -153,7 +155,7 @@ def _children() -> dict[int, list[int]]:
 
 
 def tree_of(pid: int, children: dict[int, list[int]] | None = None) -> list[int]:
-    """A process and all that descends from it; empty where there is none such."""
+    """Return a process and its descendants; empty if there is no such process."""
     children = _children() if children is None else children
     alive = {child for found in children.values() for child in found}
     tree, waiting = [], [pid] if pid in alive else []
@@ -165,7 +167,7 @@ def tree_of(pid: int, children: dict[int, list[int]] | None = None) -> list[int]
 
 
 def _look_at(one: Watched, children: dict[int, list[int]]) -> tuple[str | None, int]:
-    """Say what it takes too much of, and how many bytes of memory are left to it."""
+    """Return the exceeded limit, or None, and the bytes of memory that are left."""
     tree = tree_of(one.pid, children)
     if len(tree) > one.processes:
         return f"it had {len(tree)} processes, and may have {one.processes}", 0
@@ -179,7 +181,7 @@ def _look_at(one: Watched, children: dict[int, list[int]]) -> tuple[str | None, 
         try:
             disk = _size(one.directories) + _unlinked(tree, one.directories)
         except _TooDeep:
-            return f"its directories are in each other, more than {MAX_DEPTH} of them", 0
+            return f"its directories are nested more than {MAX_DEPTH} deep", 0
         if disk > one.disk_bytes:
             return f"it took {disk >> 20} MiB of disk, and may take {one.disk_bytes >> 20}", 0
     return None, one.memory_bytes - memory
@@ -189,7 +191,7 @@ def _look_at(one: Watched, children: dict[int, list[int]]) -> tuple[str | None, 
 
 
 def _resident(pid: int) -> int:
-    """What a process has in memory, in bytes: quickly read, and more than what is its own."""
+    """Return a process's resident memory in bytes, a quick upper bound of its own memory."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
             return int(file.read().split()[1]) * PAGE
@@ -198,7 +200,7 @@ def _resident(pid: int) -> int:
 
 
 def memory_of(tree: Sequence[int]) -> int:
-    """What processes have in memory that is no file's, in bytes; what they share counts once."""
+    """Return the memory of processes without files, in bytes; shared memory counts once."""
     total = 0
     for pid in tree:
         with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup", "rb") as file:
@@ -209,41 +211,33 @@ def memory_of(tree: Sequence[int]) -> int:
 
 
 def _of_kernel(one: Watched, tree: Sequence[int]) -> int:
-    """What the kernel keeps for processes, in bytes, as far as it tells: page tables, what sockets
-    may hold, and the files of file systems in memory beside what is in them.
+    """Estimate the kernel's memory for processes, in bytes.
+
+    It has page tables, the buffers of sockets, and the inodes of files in memory.
     """
     if one.group is not None:
-        with contextlib.suppress(OSError, ValueError):  # it is over
+        with contextlib.suppress(OSError, ValueError):  # the sandbox has ended
             return one.group.kernel_bytes()
-    return (
-        _files_in(one, tree) * FILE_BYTES + sum(map(_page_tables, tree)) + sum(map(_sockets, tree))
-    )
-
-
-def _page_tables(pid: int) -> int:
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as file:
-        found = _PAGE_TABLES.search(file.read())
-        return int(found[1]) * 1024 if found else 0
-    return 0
+    total = _files_in(one, tree) * FILE_BYTES
+    for pid in tree:
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as file:
+            found = _PAGE_TABLES.search(file.read())
+            total += int(found[1]) * 1024 if found else 0
+        folder = f"/proc/{pid}/fd"
+        with contextlib.suppress(OSError):
+            names = os.listdir(folder)
+            for name in names if len(names) > FEW_FILES else ():
+                with contextlib.suppress(OSError):
+                    is_socket = os.readlink(f"{folder}/{name}").startswith("socket:")
+                    total += SOCKET_BYTES * is_socket
+    return total
 
 
 _PAGE_TABLES = re.compile(rb"^VmPTE:\s*(\d+) kB", re.MULTILINE)
 
 
-def _sockets(pid: int) -> int:
-    """What the buffers of a process's sockets may hold, where it has many."""
-    folder = f"/proc/{pid}/fd"
-    count = 0
-    with contextlib.suppress(OSError):
-        names = os.listdir(folder)
-        for name in names if len(names) > FEW_FILES else ():
-            with contextlib.suppress(OSError):
-                count += os.readlink(f"{folder}/{name}").startswith("socket:")
-    return count * SOCKET_BYTES
-
-
 def _files_in(one: Watched, tree: Sequence[int]) -> int:
-    """How many files there are in the file systems in memory."""
+    """Return the number of files in the file systems in memory."""
     if not one.mounts:
         return 0
     if one.insider not in tree:
@@ -259,8 +253,9 @@ def _files_in(one: Watched, tree: Sequence[int]) -> int:
 
 
 def _is_inside(pid: int, mounts: Sequence[str]) -> bool:
-    """Whether a process sees file systems that this one does not: what is only about to enter its
-    sandbox sees those of the machine.
+    """Return whether a process sees the sandbox's file systems.
+
+    A process that has not entered the sandbox yet sees those of the machine.
     """
     with contextlib.suppress(OSError), open("/proc/self/mountinfo") as file:
         numbers = (line.split()[2].split(":") for line in file)
@@ -273,27 +268,27 @@ def _is_inside(pid: int, mounts: Sequence[str]) -> bool:
 
 
 class _TooDeep(Exception):
-    """Directories are in each other, more of them than can be looked through."""
+    """Directories that are nested too deep to be measured."""
 
 
 def _size(directories: Sequence[str]) -> int:
-    """What the disk gives for all below, in bytes; a file with several names counts once."""
+    """Return the disk space below directories, in bytes; a file with several names counts once."""
     seen: set[tuple[int, int]] = set()
     return sum(_taken(path, None, 0, seen) for path in directories)
 
 
 def _taken(name: str, parent: int | None, depth: int, seen: set[tuple[int, int]]) -> int:
-    """What a directory takes. It is opened from the one above: a path could be too long.
+    """Return the disk space of a directory, opened by its parent since a path could be too long.
 
     Raises:
-        OSError: It cannot be read, so that nobody knows what is in it.
+        OSError: The directory cannot be read.
     """
     if depth > MAX_DEPTH:
         raise _TooDeep
     total = 0
     try:
         folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
-    except (FileNotFoundError, NotADirectoryError):  # it is gone meanwhile
+    except (FileNotFoundError, NotADirectoryError):  # removed meanwhile
         return 0
     try:
         for entry in os.listdir(folder):
@@ -317,7 +312,7 @@ def _of(about: os.stat_result, seen: set[tuple[int, int]]) -> int:
 
 
 def _unlinked(tree: Sequence[int], directories: Sequence[str]) -> int:
-    """What the disk gives for files that have no name any more, and that processes have open."""
+    """Return the disk space of deleted files that processes have open."""
     devices, total = set[int](), 0
     seen: set[tuple[int, int]] = set()
     for path in directories:
@@ -337,7 +332,7 @@ def _unlinked(tree: Sequence[int], directories: Sequence[str]) -> int:
 
 
 def _mapped(tree: Sequence[int], devices: set[int], seen: set[tuple[int, int]]) -> int:
-    """How long files are that have no name, and that processes have in their memory only."""
+    """Return the length of deleted files that processes have mapped but not open."""
     lengths: dict[tuple[int, int], int] = {}
     for pid in tree:
         with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/maps", "rb") as file:

@@ -1,8 +1,7 @@
-"""Frames between a sandbox and whoever holds it: a header in JSON, and bytes.
+"""Frames between a sandbox and its holder: a JSON header and bytes.
 
-Each is two lengths (of the header and of the bytes, 4 bytes each, big-endian), the header, the
-bytes. The side that holds the sandbox believes nothing in them: lengths are bounded before anything
-is read.
+A frame is the lengths of the header and of the bytes (4 bytes each, big-endian), the header, and
+the bytes. The holder trusts nothing in frames: lengths are bounded before anything is read.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ MAX_BODY = 2**20
 
 
 class FrameError(Exception):
-    """What came is no frame."""
+    """Received bytes that are no valid frame."""
 
 
 def encode(header: dict[str, Any], body: bytes = b"") -> bytes:
-    """Write one frame."""
+    """Return a frame as bytes."""
     head = json.dumps(header).encode()
     if len(head) > MAX_HEADER or len(body) > MAX_BODY:
         raise FrameError(f"a frame of {len(head)} and {len(body)} bytes is too long")
@@ -29,20 +28,20 @@ def encode(header: dict[str, Any], body: bytes = b"") -> bytes:
 
 
 class Decoder:
-    """Frames out of bytes, however these are cut."""
+    """A decoder of frames from bytes that arrive in any pieces."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
 
     def feed(self, data: bytes) -> None:
-        """Take in what has come."""
+        """Add received bytes."""
         self._bytes += data
 
     def next(self) -> tuple[dict[str, Any], bytes] | None:
-        """Give the next frame, or None until more has come.
+        """Return the next frame, or None if it is incomplete.
 
         Raises:
-            FrameError: It is none. Nothing after it can be read either.
+            FrameError: The bytes are no frame. Nothing after them can be read either.
         """
         if len(self._bytes) < LENGTHS.size:
             return None
@@ -56,9 +55,9 @@ class Decoder:
         try:
             header = json.loads(self._bytes[LENGTHS.size : body_at])
         except (ValueError, RecursionError) as error:
-            raise FrameError(f"a frame whose header is no JSON: {error}") from None
+            raise FrameError(f"the header of a frame is no JSON: {error}") from None
         if not isinstance(header, dict):
-            raise FrameError("a frame whose header is no object")
+            raise FrameError("the header of a frame is no object")
         body = bytes(self._bytes[body_at:end])
         del self._bytes[:end]
         return header, body

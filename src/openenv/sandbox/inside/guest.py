@@ -1,23 +1,27 @@
-"""The first process in a sandbox: it starts commands, and passes on what they print.
+"""The first process in a sandbox, which starts commands and sends their output to the holder.
 
-It runs alone (``python -I guest.py SETTINGS``), on the standard library, and speaks frames on its
-standard input and output. Where the sandbox has process ids of its own it is process 1: nothing in
-there can kill it, it takes in orphans, and all of them end with it. It ends when its input does.
+Runs alone (``python -I guest.py SETTINGS``) on the standard library, and exchanges frames on its
+standard input and output. In a namespace of process ids it is process 1: nothing inside can kill
+it, orphans become its children, and all of them end with it. It ends when its input ends.
 
-What it is told (`do`) and tells (`is`); `id` is a number that the holder has chosen for a job:
+Requests (`do`) and answers (`is`); `id` is a number that the holder chooses for a job:
 
     start   id, argv, cwd, environment, terminal (rows, columns), channel, limit, cpu_s -> started
-    input   id, bytes for the standard input; none closes it
-    say     id, begins (whether the limit of its output does anew), bytes for the channel
+    input   id, bytes for the standard input; no bytes close it
+    say     id, begins (restart the limit of the output), bytes for the channel
     resize  id, terminal
-    signal  id, signal, to the whole process group
-    kill    id, or everything where there is none -> killed (everything: also where it could not
-            be told what belongs to the job)
-    settle  id: the rest of what was printed so far -> settled (left_out)
+    signal  id, signal for the whole process group
+    kill    id, or None for everything -> killed (everything: also if the processes of the job
+            could not be told from others)
+    settle  id: send the rest of the output so far          -> settled (left_out)
     write   path, mode, append, bytes                       -> written, or failed (why, errno)
     read    path, offset, length                            -> read (bytes), or failed
-    output  (told) id, stream, bytes; said (told) id, more (to settle), bytes of the channel
-    exited  (told) id, code (negative: by that signal), left_out
+
+Sent without a request:
+
+    output  id, stream, bytes
+    said    id, more (output to settle), bytes of the channel
+    exited  id, code (negative for a signal), left_out
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ import pty
 import resource
 import selectors
 import signal
+import stat
 import struct
 import sys
 import termios
@@ -42,17 +47,17 @@ from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-# Beside this file, which is no package in there.
+# Beside this file, which is no package inside the sandbox.
 from frames import Decoder, encode  # pyright: ignore[reportMissingImports]
 
 CHUNK = 2**16
-MAX_WAITING = 2**18  # bytes for the holder; while there are more, nobody's output is read
+MAX_WAITING = 2**18  # unsent bytes for the holder; above, no output is read
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 STREAMS = ("stdout", "stderr")
 
 
 class Allowance:
-    """What of a stream is passed on: the first half of a limit at once, the last at the end."""
+    """The limit of a stream's output: the first half is sent at once, the last half at the end."""
 
     def __init__(self, limit: int | None) -> None:
         self.limit = limit
@@ -62,35 +67,30 @@ class Allowance:
         self._tail_size = 0
 
     def take(self, data: bytes) -> bytes:
-        """Give what of `data` is passed on now."""
+        """Return the part of `data` to send now, and keep the rest within the limit."""
         if self.limit is None:
             return data
         now = data[: max(0, self.limit // 2 - self.passed)]
         self.passed += len(now)
         if rest := data[len(now) :]:
-            self._keep(rest)
-        return now
-
-    def _keep(self, data: bytes) -> None:
-        assert self.limit is not None
-        self._tail.append(data)
-        self._tail_size += len(data)
-        while self._tail_size > self.limit - self.limit // 2:
-            over = self._tail_size - (self.limit - self.limit // 2)
+            self._tail.append(rest)
+            self._tail_size += len(rest)
+        while (over := self._tail_size - (self.limit - self.limit // 2)) > 0:
             first = self._tail.popleft()
             if len(first) > over:
                 self._tail.appendleft(first[over:])
             dropped = min(over, len(first))
             self.left_out += dropped
             self._tail_size -= dropped
+        return now
 
     @property
     def has_rest(self) -> bool:
-        """Something of it has not been passed on."""
+        """Whether output is kept."""
         return bool(self._tail)
 
     def rest(self) -> bytes:
-        """Give the last of it, and begin anew."""
+        """Return the kept output and restart the limit."""
         tail = b"".join(self._tail)
         self._tail.clear()
         self._tail_size = self.passed = 0
@@ -98,7 +98,7 @@ class Allowance:
 
 
 class Job:
-    """One command: its process, and the files by which it is spoken to."""
+    """A command: its process and the open files that lead to it."""
 
     def __init__(self, id: int, pid: int, limit: int | None) -> None:
         self.id = id
@@ -113,7 +113,7 @@ class Job:
 
 
 class Sink:
-    """A file that is written to when it can be."""
+    """A file that is written without blocking."""
 
     def __init__(self, guest: Guest, fd: int) -> None:
         self._guest = guest
@@ -123,17 +123,17 @@ class Sink:
         os.set_blocking(fd, False)
 
     def write(self, data: bytes) -> None:
-        """Write it, now or later."""
+        """Write bytes, now or later."""
         self.waiting += data
         self.flush()
 
     def end(self) -> None:
-        """Close the file once all is written."""
+        """Close the file once everything is written."""
         self._ends = True
         self.flush()
 
     def flush(self) -> None:
-        """Write what can be written."""
+        """Write as much as the file accepts."""
         try:
             while self.waiting:
                 del self.waiting[: os.write(self.fd, self.waiting[:CHUNK])]
@@ -148,7 +148,7 @@ class Sink:
 
 
 class Guest:
-    """The jobs of a sandbox, in one thread around one selector."""
+    """The jobs of a sandbox, in one thread with one selector."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
@@ -178,25 +178,21 @@ class Guest:
     def watch(self, fd: int, event: int, call: Callable[[], None]) -> None:
         """Call `call` when `fd` is ready for `event`."""
         calls = self.watched.setdefault(fd, {})
-        was = self._events(calls)
+        was = sum(calls)
         calls[event] = call
-        if self._events(calls) != was:
-            (self.selector.modify if was else self.selector.register)(fd, self._events(calls))
+        if sum(calls) != was:
+            (self.selector.modify if was else self.selector.register)(fd, sum(calls))
 
     def unwatch(self, fd: int, event: int) -> None:
-        """Call nothing any more."""
+        """Stop watching `fd` for `event`."""
         calls = self.watched.get(fd, {})
         if calls.pop(event, None) is None:
             return
         if calls:
-            self.selector.modify(fd, self._events(calls))
+            self.selector.modify(fd, sum(calls))
         else:
             self.selector.unregister(fd)
             del self.watched[fd]
-
-    @staticmethod
-    def _events(calls: dict[int, Callable[[], None]]) -> int:
-        return sum(calls)
 
     def close(self, fd: int) -> None:
         """Close a file that may be watched."""
@@ -206,7 +202,7 @@ class Guest:
             os.close(fd)
 
     def serve(self) -> None:
-        """Do as is told until the input ends."""
+        """Carry out requests until the input ends."""
         self.tell({"is": "ready", "pid": os.getpid(), "uid": os.getuid()})
         while True:
             for key, events in self.selector.select():
@@ -215,14 +211,11 @@ class Guest:
                         call()
 
     def tell(self, header: dict[str, Any], body: bytes = b"") -> None:
-        """Send a frame."""
+        """Send a frame; if too much is unsent, read no output until the holder has read."""
         self.holder.write(encode(header, body))
-        if len(self.holder.waiting) > MAX_WAITING and not self.is_held_up:
-            self.is_held_up = True
-            self._wait_for_the_holder()
-
-    def _wait_for_the_holder(self) -> None:
-        """Read nobody's output until the holder has read what waits."""
+        if len(self.holder.waiting) <= MAX_WAITING or self.is_held_up:
+            return
+        self.is_held_up = True
         while len(self.holder.waiting) > MAX_WAITING // 2:
             waits = selectors.DefaultSelector()
             waits.register(self.holder.fd, selectors.EVENT_WRITE)
@@ -234,10 +227,10 @@ class Guest:
             self.holder.flush()
         self.is_held_up = False
 
-    # ------------------------------------------------------------------ being told
+    # ------------------------------------------------------------------ requests
 
     def obey(self) -> None:
-        """Read what the holder wants, and do it."""
+        """Read requests of the holder and carry them out."""
         try:
             data = os.read(self.control, 2**20)
         except BlockingIOError:
@@ -250,9 +243,13 @@ class Guest:
             getattr(self, f"do_{header.pop('do')}")(body, **header)
 
     def tell_failure(self, id: int, error: OSError | ValueError) -> None:
-        """Tell why a request failed; a ValueError is of a path or an argument with a NUL in it."""
-        number = error.errno if isinstance(error, OSError) else errno.EINVAL
-        self.tell({"is": "failed", "id": id, "why": _words(error), "errno": number})
+        """Answer why a request failed; a ValueError means a NUL in a path or an argument."""
+        number: int | None = errno.EINVAL
+        why = str(error)
+        if isinstance(error, OSError):
+            why, number = error.strerror or why, error.errno
+            why += f": {error.filename}" if error.filename else ""
+        self.tell({"is": "failed", "id": id, "why": why, "errno": number})
 
     def do_start(self, body: bytes, id: int, **how: Any) -> None:
         """Start a command."""
@@ -275,10 +272,7 @@ class Guest:
         limit: int | None,
         cpu_s: int | None,
     ) -> Job:
-        """Fork a child, and wire it.
-
-        The child's files are 0 to 2, and 3 and 4 where there is a channel.
-        """
+        """Fork a child with pipes or a terminal as files 0 to 2, and a channel as 3 and 4."""
         ours: list[int] = []  # the ends that stay here: input, stdout, stderr, channel in and out
         theirs: list[int] = []
         try:
@@ -329,7 +323,7 @@ class Guest:
         self.watch(fd, selectors.EVENT_READ, lambda: self.pass_on(job, fd, stream))
 
     def do_input(self, body: bytes, id: int) -> None:
-        """Give a job input; none closes it."""
+        """Write to a job's standard input; no bytes close it."""
         job = self.jobs.get(id)
         if job is None or job.input is None:
             return
@@ -342,7 +336,7 @@ class Guest:
             job.input.write(b"\x04")
 
     def do_say(self, body: bytes, id: int, begins: bool) -> None:
-        """Say something on a job's channel; what it prints from a beginning on has a limit anew."""
+        """Write to a job's channel, and restart the limit of its output if `begins`."""
         job = self.jobs.get(id)
         if job is not None and job.channel is not None:
             if begins:
@@ -365,7 +359,7 @@ class Guest:
                 os.killpg(job.pid, signal)
 
     def do_kill(self, body: bytes, id: int | None = None) -> None:
-        """End a job and all that came of it, or everything."""
+        """Kill the processes of a job, or everything."""
         job = self.jobs.get(id) if id is not None else None
         everything = job is None or not self._kill_tree(job)
         if everything:
@@ -374,19 +368,19 @@ class Guest:
         self.tell({"is": "killed", "id": id, "everything": everything})
 
     def end(self) -> None:
-        """End, and everything before."""
+        """Kill everything and exit."""
         self.kill_everything()
         os._exit(0)
 
     def kill_everything(self) -> None:
-        """End every process of the sandbox but this one."""
+        """Kill every process of the sandbox except this one."""
         if os.getuid() == 0 and os.getpid() != 1:
-            raise RuntimeError("this process is no sandbox's, so it kills nobody")
+            raise RuntimeError("this process runs in no sandbox; it must not kill all processes")
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)
 
     def _kill_tree(self, job: Job) -> bool:
-        """End what descends from a job, orphans included; False where that cannot be told."""
+        """Kill the descendants of a job, orphans included; return False if they are unknown."""
         for attempt in range(50):
             tree = _tree_of(job, [other for other in self.jobs.values() if other is not job])
             if tree is None:
@@ -397,12 +391,12 @@ class Guest:
                 for pid in tree:
                     with contextlib.suppress(OSError):
                         os.kill(pid, number)
-            time.sleep(0.001 * min(attempt, 20))  # until the kernel has taken them away
+            time.sleep(0.001 * min(attempt, 20))  # until the kernel has removed them
             self.reap()
         return False
 
     def do_settle(self, body: bytes, id: int) -> None:
-        """Send the rest of what a job has printed."""
+        """Send the rest of a job's output so far."""
         job = self.jobs.get(id)
         left_out = self._settle(job) if job is not None else {}
         self.tell({"is": "settled", "id": id, "left_out": left_out})
@@ -410,7 +404,7 @@ class Guest:
     def do_write(
         self, body: bytes, path: str, mode: int, append: bool, is_last: bool, id: int
     ) -> None:
-        """Write (a part of) a file."""
+        """Write a file, or append to it."""
         try:
             how = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC)
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
@@ -425,11 +419,11 @@ class Guest:
                 self.tell({"is": "written", "id": id})
 
     def do_read(self, body: bytes, path: str, offset: int, length: int, id: int) -> None:
-        """Read (a part of) a file."""
+        """Read a part of a file."""
         try:
             fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
             with open(fd, "rb") as file:
-                if not _is_regular(fd):
+                if not stat.S_ISREG(os.fstat(fd).st_mode):
                     raise OSError(errno.EINVAL, "no regular file", path)
                 file.seek(offset)
                 data = file.read(min(length, 2**20))
@@ -439,10 +433,10 @@ class Guest:
         else:
             self.tell({"is": "read", "id": id, "size": size}, data)
 
-    # ------------------------------------------------------------------ what jobs do
+    # ------------------------------------------------------------------ output and ends of jobs
 
     def pass_on(self, job: Job, fd: int, stream: str) -> None:
-        """Tell what a job has printed or said."""
+        """Send output, or bytes of the channel, of a job."""
         if stream == "said":
             self._drain(job)
         try:
@@ -451,13 +445,9 @@ class Guest:
             return
         except OSError:  # a terminal whose other side is closed
             data = b""
-        if not data:
-            self._stop_reading(job, fd)
+        if data:
+            self._tell_output(job, stream, data)
             return
-        self._tell_output(job, stream, data)
-
-    def _stop_reading(self, job: Job, fd: int) -> None:
-        """Close what is at its end, and forget a job of which nothing more can come."""
         del job.reads[fd]
         if fd == job.terminal:
             job.terminal = None
@@ -466,7 +456,7 @@ class Guest:
             self.jobs.pop(job.id, None)
 
     def _tell_output(self, job: Job, stream: str, data: bytes) -> None:
-        if job.code is not None:  # it is over: what children of it go on to print is nobody's
+        if job.code is not None:  # it has ended; output of its children is dropped
             return
         if stream == "said":
             has_more = any(one.has_rest for one in job.allowances.values())
@@ -475,7 +465,7 @@ class Guest:
             self.tell({"is": "output", "id": job.id, "stream": stream}, now)
 
     def _drain(self, job: Job) -> None:
-        """Read what a job has printed so far, and some more at most."""
+        """Read a job's output so far, within a bound."""
         for fd, stream in list(job.reads.items()):
             if stream == "said":
                 continue
@@ -489,7 +479,7 @@ class Guest:
                 self._tell_output(job, stream, data)
 
     def _settle(self, job: Job) -> dict[str, int]:
-        """Tell the rest of what was printed; give how many bytes of each stream were left out."""
+        """Send the kept output; return how many bytes of each stream were left out."""
         left_out = {}
         for stream, allowance in job.allowances.items():
             tail = allowance.rest()
@@ -504,7 +494,7 @@ class Guest:
         return left_out
 
     def reap(self) -> None:
-        """Take note of every process that has ended."""
+        """Reap every process that has ended."""
         with contextlib.suppress(BlockingIOError):
             while os.read(self.woken, 512):
                 pass
@@ -543,15 +533,15 @@ def _become(
     is_terminal: bool,
     cpu_s: int | None,
 ) -> None:
-    """Turn this new child into the command; does not return."""
+    """Replace this new child by the command; never return."""
     try:
         os.setsid()
-        # Whoever has started the holder may have it ignore some, as nohup does.
+        # The holder may have been started with some of them ignored, as by nohup.
         for name in ("SIGCHLD", "SIGPIPE", "SIGINT", "SIGQUIT", "SIGHUP", "SIGTERM"):
             signal.signal(getattr(signal, name), signal.SIG_DFL)
         if is_terminal:
             fcntl.ioctl(files[0], termios.TIOCSCTTY, 0)
-        # Out of the way of 0 to 2, and no further: the limit of open files may be low.
+        # Just above the wanted numbers, since the limit of open files may be low.
         high = [fcntl.fcntl(fd, fcntl.F_DUPFD, len(files)) for fd in files]
         for to, fd in enumerate(high):
             os.dup2(fd, to, inheritable=True)
@@ -574,21 +564,8 @@ def _resize(terminal: int, size: list[int]) -> None:
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 
-def _is_regular(fd: int) -> bool:
-    import stat
-
-    return stat.S_ISREG(os.fstat(fd).st_mode)
-
-
-def _words(error: OSError | ValueError) -> str:
-    if not isinstance(error, OSError):
-        return str(error)
-    words = error.strerror or str(error)
-    return f"{words}: {error.filename}" if error.filename else words
-
-
 def _processes() -> dict[int, tuple[int, int]] | None:
-    """Every process's parent and beginning, in ticks since the machine's; None without /proc."""
+    """Return every process's parent and start, in ticks since the boot; None without /proc."""
     found = {}
     try:
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
@@ -616,10 +593,7 @@ def _began(pid: int) -> int:
 
 
 def _tree_of(job: Job, others: list[Job]) -> list[int] | None:
-    """The processes that descend from a job; orphans count that began after it.
-
-    None where that cannot be told.
-    """
+    """Return the descendants of a job, with orphans that started after it; None if unknown."""
     processes = _processes()
     if processes is None:
         return None
@@ -643,14 +617,15 @@ def _tree_of(job: Job, others: list[Job]) -> list[int] | None:
     return tree
 
 
-# ---------------------------------------------------------------------- beginning
+# ---------------------------------------------------------------------- start
 
 
 def settle_in(settings: dict[str, Any]) -> None:
-    """Give up every privilege, and keep to the limits."""
+    """Give up every privilege and set the limits."""
     for name, value in settings["limits"].items():
         number = getattr(resource, name)
-        value = min(value, resource.getrlimit(number)[1]) if _is_bounded(number) else value
+        most = resource.getrlimit(number)[1]
+        value = value if most == resource.RLIM_INFINITY else min(value, most)
         resource.setrlimit(number, (value, value))
     os.nice(settings["nice"])
     if (uid := settings["uid"]) is not None:
@@ -658,17 +633,13 @@ def settle_in(settings: dict[str, Any]) -> None:
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
     libc = ctypes.CDLL(None, use_errno=True)
-    # Changing the user has made the kernel forget that it ends with what has started it.
+    # The change of the user reset the signal that the kernel sends at the end of the parent.
     ending = signal.SIGKILL if os.getpid() == 1 else signal.SIGTERM
     options = {PR_SET_DUMPABLE: 0, PR_SET_CHILD_SUBREAPER: 1, PR_SET_PDEATHSIG: ending}
     for option, value in options.items():
         if libc.prctl(option, value, 0, 0, 0):
             raise OSError(ctypes.get_errno(), f"prctl({option})")
     os.umask(0o022)
-
-
-def _is_bounded(number: int) -> bool:
-    return resource.getrlimit(number)[1] != resource.RLIM_INFINITY
 
 
 def main() -> None:

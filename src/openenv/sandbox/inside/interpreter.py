@@ -1,12 +1,12 @@
-"""A Python that keeps its names: it runs one piece of code after the other.
+"""A Python interpreter that keeps its names between pieces of code.
 
-It runs alone in a sandbox (``python -I interpreter.py``), and speaks frames on its files 3 and 4:
+Runs alone in a sandbox (``python -I interpreter.py``) and exchanges frames on its files 3 and 4:
 
-    run     (told) bytes: code; name, for tracebacks; names: of functions of the holder
-    answer  (told) number; of a call: value, or error
-    call    (tells) number; name, arguments: a function of the holder is called
-    done    (tells) exit_code
-    ready   (tells) once
+    run     (received) code as bytes; name, for tracebacks; names of the holder's functions
+    answer  (received) number of a call; value, or error
+    call    (sent) number; name and arguments of a call of the holder's function
+    done    (sent) exit_code
+    ready   (sent) once
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from typing import Any
 _here = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, _here)
 
-# Beside this file, which is no package in there.
+# Beside this file, which is no package inside the sandbox.
 from frames import MAX_BODY, Decoder, encode  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 TOLD, TELLS = 3, 4
 
 
 class ToolError(RuntimeError):
-    """A function of the holder has failed; the text is its."""
+    """The failure of a function of the holder, with the holder's text."""
 
 
-class Interpreter:
-    """The names, and what is run with them."""
+class CodeRunner:
+    """Runs pieces of code in one module, and calls the holder's functions for them."""
 
     def __init__(self) -> None:
         self.decoder = Decoder()
@@ -52,7 +52,7 @@ class Interpreter:
         self.turn = threading.Lock()  # of threads that call
 
     def next(self) -> tuple[dict[str, Any], bytes]:
-        """Wait for the next frame; interrupted, it has taken a frame whole, or nothing of it."""
+        """Wait for the next frame; an interrupt never comes between the parts of a frame."""
         while True:
             frame: tuple[dict[str, Any], bytes] | None = self.undisturbed(self.decoder.next)
             if frame is not None:
@@ -61,7 +61,6 @@ class Interpreter:
             self.undisturbed(self.take)
 
     def take(self) -> None:
-        """Take in what has come."""
         data = os.read(TOLD, 2**20)
         if not data:
             os._exit(0)
@@ -69,7 +68,7 @@ class Interpreter:
 
     @staticmethod
     def undisturbed(work: Callable[[], Any]) -> Any:
-        """Do something to its end; an interrupt that comes meanwhile is heard afterwards."""
+        """Call `work`, and handle an interrupt that comes meanwhile afterwards."""
         if threading.current_thread() is not threading.main_thread():
             return work()  # no interrupt comes here
         late: list[int] = []
@@ -83,13 +82,12 @@ class Interpreter:
         return result
 
     def tell(self, header: dict[str, Any], body: bytes = b"") -> None:
-        """Send a frame."""
         data = memoryview(encode(header, body))
         while data:
             data = data[os.write(TELLS, data) :]
 
     def serve(self) -> None:
-        """Run what is told until the end."""
+        """Run the received code until the end."""
         self.tell({"is": "ready"})
         while True:
             header, body = self.next()
@@ -112,7 +110,7 @@ class Interpreter:
         return True
 
     def _run(self, source: str, name: str) -> int:
-        """Run a piece of code; the value of a last expression is printed, as at the prompt."""
+        """Run a piece of code, and print the value of a last expression."""
         linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
         names = self.module.__dict__
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -131,7 +129,7 @@ class Interpreter:
             self._show(error)
             return 1
         finally:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # one that comes late ends nothing
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a late one must end nothing
         return 0
 
     @staticmethod
@@ -173,7 +171,7 @@ class Interpreter:
             self._flush()
             self.tell({"is": "call", "number": number}, body)
             header, answer = self.next()
-            while header.get("number") != number:  # of a call that was interrupted
+            while header.get("number") != number:  # the answer to an interrupted call
                 header, answer = self.next()
         if header.get("failed"):
             raise ToolError(answer.decode())
@@ -186,21 +184,16 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace", line_buffering=True, encoding="utf-8")
     sys.path[:] = [os.getcwd(), *(one for one in sys.path if one != _here)]
-    for name in ("frames",):
-        sys.modules.pop(name, None)
+    sys.modules.pop("frames", None)
     sys.argv = [""]
-    _end_input()
-    os.set_inheritable(TOLD, False)
-    os.set_inheritable(TELLS, False)
-    Interpreter().serve()
-
-
-def _end_input() -> None:
-    """Have standard input at its end: nobody types there, and `input()` would wait for ever."""
+    # Nobody types on standard input, and `input()` would wait for ever: an empty pipe ends it.
     reads, writes = os.pipe()
     os.close(writes)
     os.dup2(reads, 0)
     os.close(reads)
+    os.set_inheritable(TOLD, False)
+    os.set_inheritable(TELLS, False)
+    CodeRunner().serve()
 
 
 if __name__ == "__main__":

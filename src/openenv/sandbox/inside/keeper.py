@@ -1,7 +1,8 @@
-"""The outermost process of a sandbox by Landlock, which is not in it.
+"""The outermost process of a Landlock sandbox, which itself is not confined.
 
-It starts the first process in its domain, and ends all of them when that one, or its holder, ends:
-orphans are its children (``PR_SET_CHILD_SUBREAPER``), so none gets away.
+It starts the first process in a Landlock domain, and ends all processes when the first process or
+the holder ends. Orphans become children of this process (``PR_SET_CHILD_SUBREAPER``), so that none
+escapes.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def check(result: int, what: str) -> int:
-    """Raise OSError where a call of the C library has failed."""
+    """Return the result of a call of the C library, or raise OSError if it failed."""
     if result < 0:
         raise OSError(ctypes.get_errno(), what)
     return result
 
 
 def enter_domain(how: dict[str, Any]) -> None:
-    """Give up every file but the named ones, the network, and signals to others."""
+    """Give up all files except the named ones, the network, and signals to other processes."""
     attributes = struct.pack("=QQQ", ALL_OF_FILES, ALL_OF_NETWORKS, ALL_SCOPES)
     ruleset = check(libc.syscall(CREATE_RULESET, attributes, len(attributes), 0), "ruleset")
     for paths, access in (
@@ -59,7 +60,7 @@ def enter_domain(how: dict[str, Any]) -> None:
 
 
 def allow(ruleset: int, path: str, access: int) -> None:
-    """Keep a file, or all below a directory."""
+    """Keep access to a file, or to everything below a directory."""
     fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     if not os.path.isdir(path):
         access &= OF_FILES_ONLY
@@ -69,7 +70,7 @@ def allow(ruleset: int, path: str, access: int) -> None:
 
 
 def load_filter(fd: int) -> None:
-    """Refuse the system calls that the program refuses."""
+    """Load the system call filter, a BPF program."""
     with open(fd, "rb") as file:
         program = file.read()
     code = ctypes.create_string_buffer(program, len(program))
@@ -78,7 +79,7 @@ def load_filter(fd: int) -> None:
 
 
 def become_the_guest(how: dict[str, Any]) -> None:
-    """Turn into the first process of the sandbox; does not return."""
+    """Replace this process by the first process of the sandbox; never return."""
     try:
         os.setsid()
         check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "pdeathsig")
@@ -92,7 +93,7 @@ def become_the_guest(how: dict[str, Any]) -> None:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has started, or taken in."""
+    """Return the children of a process, adopted orphans included."""
     found: list[int] = []
     for task in os.listdir(f"/proc/{pid}/task"):
         path = f"/proc/{pid}/task/{task}/children"
@@ -102,10 +103,10 @@ def children(pid: int) -> list[int]:
 
 
 def end_all() -> None:
-    """End every descendant: each that loses its parent becomes a child of this process.
+    """Kill every descendant; orphans become children of this process.
 
-    It never waits for one to end: the other thread may hear of that in its stead, and the children
-    of that one would be left to run.
+    Never wait for a certain child: the other thread may reap it first, and its children would
+    survive.
     """
     while True:
         with contextlib.suppress(OSError):
@@ -120,7 +121,7 @@ def end_all() -> None:
 
 
 def reap(guest: int) -> None:
-    """Wait for orphans, until the first process ends."""
+    """Reap orphans until the first process ends, then end all."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, 0)[0] != guest:
             pass
@@ -129,13 +130,13 @@ def reap(guest: int) -> None:
 
 
 def end(number: int, frame: object) -> None:
-    """End all, when told to."""
+    """End all processes on a signal."""
     end_all()
     os._exit(0)
 
 
 def main() -> None:
-    """Start the sandbox, and stay until it, or its holder, is gone."""
+    """Start the sandbox, and wait until it or the holder ends."""
     how = json.loads(sys.argv[1])
     check(libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "subreaper")
     os.set_inheritable(how["program"], True)
@@ -146,7 +147,7 @@ def main() -> None:
     os.close(how["program"])
     os.close(1)
     threading.Thread(target=reap, args=(guest,), daemon=True).start()
-    # The holder's end of this pipe is closed when the holder ends. What comes there is the guest's.
+    # The holder's end of this pipe closes when the holder ends. The guest reads the data in it.
     holder = select.poll()
     holder.register(0, 0)
     holder.poll()
