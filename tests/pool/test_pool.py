@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,10 @@ from openenv import EnvironmentsFailed, EnvPool, SessionLost, VectorEnv, create_
 from openenv.errors import ProviderError, ProviderTimeout
 from openenv.execution.principal import Key
 from openenv.pool._members import Member
-from openenv.pool.pool import _Pool
+from openenv.pool.pool import _PoolController
 from openenv.providers import ProcessProvider
 from openenv.providers.process import HostServer
-from openenv.providers.servers import Server
+from openenv.providers.servers import LaunchRequest, Server
 
 pytestmark = pytest.mark.slow  # most start servers in processes of their own
 
@@ -41,17 +41,11 @@ class Noting(ProcessProvider):
         self.made: list[HostServer] = []
         self.fails = fails
 
-    def _launch(
-        self,
-        image: str | None,
-        port: int | None,
-        env_vars: Mapping[str, str],
-        options: Mapping[str, Any],
-    ) -> HostServer:
+    def _launch(self, request: LaunchRequest) -> HostServer:
         if self.fails:
             self.fails -= 1
             raise ProviderError("out of order")
-        server = super()._launch(image, port, env_vars, options)
+        server = super()._launch(request)
         self.made.append(server)
         return server
 
@@ -234,13 +228,13 @@ def test_servers_come_with_demand_and_go_without(provider: Noting) -> None:
 def test_a_server_that_has_just_started_is_counted_once(
     provider: Noting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    join = _Pool._join
+    join = _PoolController._join
 
-    def join_and_look(self: _Pool, member: Member) -> None:
+    def join_and_look(self: _PoolController, member: Member) -> None:
         join(self, member)
         self._look()
 
-    monkeypatch.setattr(_Pool, "_join", join_and_look)
+    monkeypatch.setattr(_PoolController, "_join", join_and_look)
     with EnvPool(provider, DiceEnv, sessions_per_server=2, max_servers=4) as pool:
         envs = pool.lease_many(8)
         now = pool.stats()

@@ -1,4 +1,7 @@
-"""Sessions from many servers: started, watched, replaced, and as many as are wanted."""
+"""Pools of servers, which are started, monitored, replaced and scaled with demand.
+
+Read `pool.py` first (leases and servers), then `control.py` (decisions, without I/O).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The servers of a pool: what each has taken, how it is, and what became of it."""
+"""The servers of a pool, each with its leases and health."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from openenv.protocol.v1.codec import codec_named, offered
 from openenv.protocol.v1.connection import Multiplexer
 from openenv.providers.servers import Server
 
-__all__ = ["Given", "Member", "capacity_of"]
+__all__ = ["Chooser", "GivenServer", "Member", "capacity_of", "pack", "spread"]
 
-STRAIN = 0.8  # what is left of a server's sessions when it answers too slowly
+STRAIN = 0.8  # the share of its sessions that a slow server keeps
 
 _numbers = itertools.count()
 
 
-class Given(Server):
-    """A server that somebody else has started, and will stop.
+class GivenServer(Server):
+    """A server that was given by its address, and that the pool neither starts nor stops.
 
     Args:
-        url: Its address.
-        key: What it wants; None is that of OPENENV_API_KEY.
+        url: The address.
+        key: The key of the server; None for that of OPENENV_API_KEY.
     """
 
-    def __init__(self, url: str, key: str | None) -> None:  # the base notes that it wants none
+    def __init__(self, url: str, key: str | None) -> None:  # the base would note a key of None
         self.url = server_root(url)
         self.name = self.url
         self._key = key
@@ -43,10 +43,10 @@ class Given(Server):
             note_key(self.url, key)
 
     def stop(self) -> None:
-        """Nothing: it is not ours."""
+        """Do nothing."""
 
     def _stop(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class Member:
@@ -54,21 +54,21 @@ class Member:
 
     Args:
         server: The server.
-        sessions: How many it takes at once.
-        source: Which of the pool's sources it is of.
+        sessions: The most sessions.
+        source: The index of the provider, or a negative number for a given address.
+        version: The protocol version.
 
     Attributes:
-        number: Counts the members of all pools.
-        window: How many sessions are asked of it.
-        leases: What is leased.
-        served: How many leases it has had.
-        gone: Why it takes no more, and has lost what it had; None while it is well.
-        version: Of the protocol that it speaks.
-        is_resting: Its leases go on, and it gets no new one.
-        is_spent: It has had as many leases as it may, and rests for good.
-        failures: Checks in a row that have failed.
-        latency_s: How long its last answer took; None before there was one.
-        check_at: When it is looked at next, by the monotonic clock.
+        number: A number that counts the members of all pools.
+        window: The limit of sessions, which adapts to the server's latency.
+        leases: The leases.
+        served: The number of leases so far.
+        gone: Why the server was given up; None while it serves.
+        is_resting: Whether the server gets no new leases.
+        is_spent: Whether the server has had all its leases, and rests for good.
+        failures: Failed checks in a row.
+        latency_s: Duration of the last check; None before the first.
+        check_at: Time of the next check (`time.monotonic`).
     """
 
     def __init__(self, server: Server, sessions: int, source: int, version: int) -> None:
@@ -88,11 +88,11 @@ class Member:
 
     @property
     def room(self) -> int:
-        """How many more sessions it may be asked for."""
+        """The number of sessions that can be leased now."""
         return 0 if self.gone or self.is_resting else max(self.window.size - len(self.leases), 0)
 
     def note(self, latency_s: float, limit_s: float, now: float) -> None:
-        """Note how long it took to answer, and ask more or less of it."""
+        """Note the duration of a check, and adapt the limit of sessions."""
         self.failures, self.latency_s = 0, latency_s
         if latency_s > limit_s:
             self.window.narrow(now)
@@ -100,13 +100,13 @@ class Member:
             self.window.widen()
 
 
-async def capacity_of(server: Server, options: WebSocketOptions) -> tuple[int | None, int]:
-    """Ask a server how many sessions it takes, None where it does not say; and which version of
-    the protocol it speaks.
+async def capacity_of(server: Server, timeout_s: float) -> tuple[int | None, int]:
+    """Return a server's number of sessions (None if not reported) and its protocol version.
 
     Raises:
-        ConnectError: It does not answer.
+        ConnectError: The server does not answer.
     """
+    options = WebSocketOptions(timeout_s, subprotocols=offered(1))
     transport = WebSocketTransport(websocket_url(server.url), options)
     await transport.connect()
     try:
@@ -122,19 +122,14 @@ async def capacity_of(server: Server, options: WebSocketOptions) -> tuple[int | 
         await transport.close()
 
 
-def probing(timeout_s: float) -> WebSocketOptions:
-    """How a server is asked."""
-    return WebSocketOptions(timeout_s, subprotocols=offered(1))
-
-
 Chooser = Callable[[list[Member]], Member]
 
 
 def spread(members: list[Member]) -> Member:
-    """The one with the largest share of its sessions free."""
+    """Return the member with the largest share of free sessions."""
     return min(members, key=lambda one: (len(one.leases) / one.window.size, one.number))
 
 
 def pack(members: list[Member]) -> Member:
-    """The one with the least room, so that others can be ended."""
+    """Return the member with the fewest free sessions, so that others can be ended."""
     return min(members, key=lambda one: (one.room, one.number))

@@ -1,11 +1,10 @@
-"""How many servers a pool has, how many it starts at once, and how much it asks of each.
+"""Decisions of a pool: the number of servers, of starts at a time, and of sessions on each server.
 
-There is no clock here, no server and no loop: what has happened goes in, and what shall be done
-comes out. So the same code controls a pool and its simulation.
+There is no clock here, no server and no loop: events go in, and decisions come out. So the same
+code controls a pool and its simulation.
 
-Limits go up by one at a time while all is well and down by a factor when it is not: additive
-increase, multiplicative decrease (AIMD; Chiu and Jain 1989), which is how TCP shares a line that
-nobody knows the capacity of.
+Limits rise by one at a time and fall by a factor after a failure: additive increase, multiplicative
+decrease (AIMD; Chiu and Jain 1989), by which TCP shares a line of unknown capacity.
 """
 
 from __future__ import annotations
@@ -18,22 +17,22 @@ from openenv._internal.timing import backoff_s
 __all__ = ["LONGEST_RETRY_S", "RETRY_S", "Load", "Scaler", "Starts", "Window"]
 
 RETRY_S, LONGEST_RETRY_S = 0.5, 30.0
-SLOW_START = 4.0  # times as long as the quickest
+SLOW_START = 4.0  # a start that takes so many times as long as the quickest is slow
 
 
 class Window:
-    """How much may be under way at once: AIMD.
+    """A limit of concurrent work that adapts by AIMD.
 
     Args:
-        start: What it begins with.
-        lowest: What it never falls below.
-        highest: What it never rises above.
-        factor: What it is multiplied by when something went wrong.
-        rest_s: Seconds after that in which nothing makes it smaller: what is under way then was
-            begun before, and says the same once more.
+        start: The first limit.
+        lowest: The lowest limit.
+        highest: The highest limit.
+        factor: The factor after a failure.
+        rest_s: Seconds after a failure in which others do not lower the limit, since they come from
+            work that began before.
 
     Attributes:
-        highest: What it never rises above.
+        highest: The highest limit.
     """
 
     def __init__(
@@ -54,30 +53,29 @@ class Window:
 
     @property
     def size(self) -> int:
-        """How much may be under way."""
+        """The limit now."""
         return int(self._size)
 
     def widen(self, by: float = 1.0) -> None:
-        """Something went well."""
+        """Raise the limit after a success."""
         self._size = min(self._size + by, self.highest)
 
     def narrow(self, now: float) -> None:
-        """Something went badly."""
+        """Lower the limit after a failure."""
         if now >= self._rests_until:
             self._size = max(self._size * self._factor, self._lowest)
             self._rests_until = now + self._rest_s
 
 
 class Starts:
-    """How many servers may be started now: as many at once as the engine bears, and fewer and
-    later while starts fail.
+    """The limit of concurrent starts of servers, which is lower while starts are slow or fail.
 
     Args:
-        at_once: What it begins with.
-        most: Starts at once at most.
+        at_once: The first limit.
+        most: The highest limit.
 
     Attributes:
-        failures: Starts that have failed since one succeeded; of many at once, one counts.
+        failures: Failed starts since the last success; concurrent failures count once.
     """
 
     def __init__(self, at_once: int = 8, most: int = 64) -> None:
@@ -87,25 +85,25 @@ class Starts:
         self._retry_at = -math.inf
 
     def allowed(self, starting: int, now: float) -> int:
-        """How many more may be started.
+        """Return how many more servers may be started.
 
         Args:
-            starting: How many are being started.
-            now: Seconds, by any clock that does not go back.
+            starting: The number of servers being started.
+            now: Seconds of any monotonic clock.
         """
         return 0 if now < self._retry_at else max(self._window.size - starting, 0)
 
     def succeeded(self, took_s: float, now: float) -> None:
-        """One is ready."""
+        """Note a start that succeeded."""
         self.failures = 0
         self._quickest_s = min(took_s, self._quickest_s or took_s)
-        if took_s > SLOW_START * self._quickest_s:  # the engine has too much to do
+        if took_s > SLOW_START * self._quickest_s:  # the engine is overloaded
             self._window.narrow(now)
         else:
             self._window.widen()
 
     def failed(self, now: float) -> None:
-        """One could not be started: the next is tried after a while, twice as long each time."""
+        """Note a start that failed, and wait before the next, twice as long each time."""
         self._window.narrow(now)
         if now >= self._retry_at:
             self.failures += 1
@@ -114,14 +112,14 @@ class Starts:
 
 @dataclass(frozen=True)
 class Load:
-    """What a pool has and what is wanted of it.
+    """The state of a pool, and the demand.
 
     Attributes:
-        leased: Sessions that are leased.
-        waiting: Sessions that are waited for.
-        servers: Servers that are ready.
-        slots: Sessions that those can take together, leased ones included.
-        starting: Servers that are being started.
+        leased: Leased sessions.
+        waiting: Sessions that clients wait for.
+        servers: Ready servers.
+        slots: Sessions that the ready servers hold together, leased ones included.
+        starting: Servers being started.
     """
 
     leased: int
@@ -132,18 +130,18 @@ class Load:
 
 
 class Scaler:
-    """Says how many servers there shall be.
+    """Decides how many servers a pool should have.
 
-    Up at once, to what is wanted: a trainer waits for it. Down slowly, by a share of what nobody
-    has needed for a while: what was wanted a moment ago is often wanted again.
+    Scales up at once, since a trainer waits. Scales down slowly, by a share of the servers that
+    were idle for a while, since demand often returns.
 
     Args:
-        lowest: Servers that there always are.
-        highest: Servers that there are at most.
-        spare: Sessions that are kept free for whoever comes next.
-        sessions_per_server: What a server takes, as long as none has said so.
-        idle_s: Seconds for which a server must have been too many before it is ended.
-        factor: The share of what is too many that is kept each time.
+        lowest: The fewest servers.
+        highest: The most servers.
+        spare: Sessions to keep free.
+        sessions_per_server: Sessions of a server while no server has reported its number.
+        idle_s: Seconds for which a server must be unneeded before it is ended.
+        factor: The share of the unneeded servers that is kept each time.
     """
 
     def __init__(
@@ -162,17 +160,19 @@ class Scaler:
         self._sessions = sessions_per_server
         self._idle_s = idle_s
         self._factor = factor
-        self._since: float | None = None  # when there began to be too many
-        self._needed = 0  # the most that was needed since then
+        self._since: float | None = None  # when there began to be unneeded servers
+        self._needed = 0  # the most servers needed since then
 
     def wanted(self, load: Load, now: float) -> int:
-        """How many servers there shall be, those that are being started included.
+        """Return how many servers there should be, starting ones included.
 
         Args:
-            load: How things stand.
-            now: Seconds, by any clock that does not go back.
+            load: The state of the pool.
+            now: Seconds of any monotonic clock.
         """
-        needed = self._needed_for(load)
+        sessions = load.leased + load.waiting + self.spare
+        each = load.slots / load.servers if load.servers and load.slots else self._sessions
+        needed = min(max(math.ceil(sessions / each), self.lowest), self.highest)
         there = load.servers + load.starting
         if needed >= there:
             self._since = None
@@ -182,13 +182,8 @@ class Scaler:
         self._needed = max(self._needed, needed)
         if now - self._since < self._idle_s:
             return there
-        # The next share goes after as long again.
+        # The next share is ended after the same time again.
         surplus = there - self._needed
         self._since, kept = now, int(surplus * self._factor)
         wanted, self._needed = self._needed + kept, needed
         return wanted
-
-    def _needed_for(self, load: Load) -> int:
-        sessions = load.leased + load.waiting + self.spare
-        each = load.slots / load.servers if load.servers and load.slots else self._sessions
-        return min(max(math.ceil(sessions / each), self.lowest), self.highest)

@@ -1,13 +1,13 @@
-"""`EnvPool`: sessions from a number of servers that is kept to what is wanted.
+"""`EnvPool`: sessions on a number of servers that follows the demand.
 
     pool = EnvPool(LocalDockerProvider("coding-env:latest"), client=CodingEnv, max_servers=16)
     with pool:
         with pool.lease() as env:
             env.reset()
 
-All of it lives on the loop that the synchronous clients share, so that any thread and any event
-loop may use one pool. The servers are watched, replaced where they fail, and more are started or
-some ended as sessions are waited for or not: see `openenv.pool.control`.
+A pool runs on the event loop that the synchronous clients share, so that any thread and any event
+loop may use it. It monitors the servers, replaces failed ones, and starts and ends servers as
+`openenv.pool.control` decides.
 """
 
 from __future__ import annotations
@@ -17,14 +17,12 @@ import concurrent.futures
 import contextlib
 import logging
 import os
-import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar, cast
 
 from typing_extensions import Self
@@ -52,7 +50,7 @@ from openenv.errors import (
     ProviderExited,
     ProviderTimeout,
 )
-from openenv.pool._members import Given, Member, capacity_of, pack, probing, spread
+from openenv.pool._members import Chooser, GivenServer, Member, capacity_of, pack, spread
 from openenv.pool.control import LONGEST_RETRY_S, RETRY_S, Load, Scaler, Starts
 from openenv.providers._readiness import is_healthy
 from openenv.providers.servers import Server, ServerProvider
@@ -70,26 +68,26 @@ Progress = Callable[[int, int], object]
 
 TICK_S = 0.25
 SECOND_LOOK_S = 0.1
-FAILED_CHECKS = 3  # in a row, before a server that says nothing is given up
-HOPELESS = 3  # starts in a row that have failed, with no server left, before it is said
+FAILED_CHECKS = 3  # failed checks in a row after which a silent server is given up
+HOPELESS = 3  # failed starts in a row after which, without any server, waiting clients are told
 OPENED_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
 class PoolStats:
-    """How a pool stands.
+    """The state of a pool.
 
     Attributes:
-        servers: That are ready.
-        starting: That are being started.
-        resting: That get no new session, and end when theirs have ended.
-        slots: Sessions that the ready ones take together.
-        leased: Sessions that are leased.
-        waiting: Sessions that are waited for.
-        started: Servers that were started since the beginning.
-        lost: Of those, how many failed.
-        failed_starts: How many could not be started.
-        leases: Sessions that were leased since the beginning.
+        servers: Ready servers.
+        starting: Servers being started.
+        resting: Servers that get no new session, and end with their last one.
+        slots: Sessions that the ready servers hold together.
+        leased: Leased sessions.
+        waiting: Sessions that clients wait for.
+        started: Servers started so far.
+        lost: Servers that failed so far.
+        failed_starts: Starts that failed so far.
+        leases: Sessions leased so far.
     """
 
     servers: int
@@ -104,19 +102,20 @@ class PoolStats:
     leases: int
 
 
-class _Lease(Launch):
-    """A place on a server of a pool, from a client's first use to its close."""
+class _PoolLease(Launch):
+    """A session on a server of a pool, from a client's first use until its close."""
 
-    def __init__(self, pool: _Pool, wait_s: float, lease_s: float | None) -> None:
+    def __init__(self, pool: _PoolController, wait_s: float, lease_s: float | None) -> None:
         self._pool = pool
-        self._wait_s = wait_s
         self._lease_s = lease_s
         self._process = os.getpid()
         self._expiry: asyncio.TimerHandle | None = None
-        self.cut: Callable[[str], None] = lambda why: None  # ends what goes on there
+        self.wait_s = wait_s
+        self.cut: Callable[[str], None] = lambda why: None  # ends the client's episode
+        self.granted: asyncio.Future[None] | None = None  # while the lease waits for a server
         self.member: Member | None = None
-        self.latest: Member | None = None  # also once it has been given back
-        self.ended: str | None = None  # why it ended before it was given back
+        self.latest: Member | None = None  # `member`, kept after the lease was returned
+        self.ended: str | None = None  # why the lease ended before it was returned
 
     @property
     def is_running(self) -> bool:
@@ -128,15 +127,15 @@ class _Lease(Launch):
         return None if self.member is None else self.member.server.url
 
     async def start(self) -> bool:
-        """Have a place; a lost one is replaced by another, for `reset` to begin anew."""
+        """Get a session; a lost one is replaced by another, which `reset` starts over on."""
         if self.is_running:
             return False
-        await _elsewhere(self._pool.acquire(self), lambda: self._pool.release(self))
+        await _on_pool_loop(self._pool.acquire(self), lambda: self._pool.release_all([self]))
         return True
 
     async def stop(self) -> None:
         if self._process == os.getpid():
-            await _elsewhere(self._pool.release(self))
+            await _on_pool_loop(self._pool.release_all([self]))
 
     def exited(self) -> ProviderExited | None:
         member = self.member
@@ -146,23 +145,23 @@ class _Lease(Launch):
 
     async def has_another(self) -> bool:
         member = self.latest
-        return member is not None and await _elsewhere(self._pool.is_lost(member))
+        return member is not None and await _on_pool_loop(self._pool.is_lost(member))
 
     async def why_gone(self) -> str | None:
         if self.ended is not None:
             return self.ended
         if self.member is not None and self.member.gone is None:
-            self._pool.suspect(self.member)  # its connection broke: look sooner
+            self._pool.suspect(self.member)  # its connection broke: check sooner
         exited = self.exited()
         return None if exited is None else str(exited)
 
     def locate(self, error: Any) -> None:
-        """Nothing: the pool's servers have no log that is known here."""
+        """Add nothing: the logs of the pool's servers are unknown here."""
 
     # ------------------------------------------------------------------ on the pool's loop
 
     def begin(self, member: Member) -> None:
-        """Take a place on a server."""
+        """Take a session of a server."""
         self.member = self.latest = member
         self.ended = None
         member.leases.add(self)
@@ -171,7 +170,7 @@ class _Lease(Launch):
             self._expiry = asyncio.get_running_loop().call_later(self._lease_s, self._expire)
 
     def end(self) -> Member | None:
-        """Give it back; gives the server that it was on."""
+        """Return the session; return its server, or None without one."""
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
@@ -187,14 +186,14 @@ class _Lease(Launch):
 
 
 def _cutter(client: EnvClient[Any, Any, Any]) -> Callable[[str], None]:
-    """What ends the episode of a client, from whichever thread, without keeping it alive."""
+    """Return a function that ends a client's episode from any thread, with a weak reference."""
     reference = weakref.ref(client)
 
     def cut(why: str) -> None:
         alive = reference()
         if alive is not None:
             inside = internals(alive)
-            with contextlib.suppress(RuntimeError):  # that loop has ended, and the session with it
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it the session
                 inside.loop.call_soon_threadsafe(_end_episode, inside.session, why)
 
     return cut
@@ -208,30 +207,35 @@ _kept: set[asyncio.Task[Any]] = set()
 
 
 def _keep(task: asyncio.Task[T]) -> asyncio.Task[T]:
-    """Keep a task that nobody awaits from being collected."""
+    """Keep a strong reference to a task that nobody awaits."""
     _kept.add(task)
     task.add_done_callback(_kept.discard)
     return task
 
 
-async def _all_but_the_last(tasks: list[asyncio.Task[None]]) -> None:
-    """Wait for all tasks but the last, which goes on for ever, or until one has failed."""
-    *wanted, watching = tasks
+async def _all_unless(
+    watch: Coroutine[Any, Any, None], works: Iterable[Coroutine[Any, Any, None]]
+) -> None:
+    """Run all of `works`; cancel them when one of them, or the endless `watch`, fails."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    watching = asyncio.ensure_future(watch)
+    waiting = set(tasks)
     try:
-        waiting = set(wanted)
         while waiting:
-            done, _ = await asyncio.wait(waiting | {watching}, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({*waiting, watching}, return_when="FIRST_COMPLETED")
             for task in done:
                 task.result()
             waiting -= done
     finally:
-        watching.cancel()
+        for task in (*tasks, watching):
+            task.cancel()
+        await asyncio.gather(*tasks, watching, return_exceptions=True)
 
 
-async def _elsewhere(
+async def _on_pool_loop(
     work: Coroutine[Any, Any, T], undo: Callable[[], Coroutine[Any, Any, Any]] | None = None
 ) -> T:
-    """Do something on the pool's loop; where its caller is cancelled, take it back."""
+    """Await `work` on the pool's loop, and undo it if the caller is cancelled."""
     doing = background.submit(work)
     try:
         return await doing.awaited()
@@ -242,9 +246,9 @@ async def _elsewhere(
 
 
 class _MemberEndpoint:
-    """One server of a pool, for some environments of a `VectorEnv`."""
+    """A server of a pool, for some environments of a `VectorEnv`."""
 
-    def __init__(self, provider: _PoolEndpoints, member: Member, leases: list[_Lease]) -> None:
+    def __init__(self, provider: _PoolEndpoints, member: Member, leases: list[_PoolLease]) -> None:
         self._provider = provider
         self._member = member
         self._leases = leases
@@ -258,7 +262,7 @@ class _MemberEndpoint:
         for loop, reference in self._transports:
             transport = reference()
             if transport is not None:
-                with contextlib.suppress(RuntimeError):  # that loop has ended
+                with contextlib.suppress(RuntimeError):  # the loop has ended
                     loop.call_soon_threadsafe(transport.abort)
 
     async def connect(self) -> Transport:
@@ -266,7 +270,7 @@ class _MemberEndpoint:
             transport = await connect_transport(self.open_transport())
         except BaseException:
             if not self._open:
-                await _elsewhere(self._provider.pool.release_all(self._leases))
+                await _on_pool_loop(self._provider.pool.release_all(self._leases))
             raise
         self._open += 1
         return transport
@@ -281,18 +285,20 @@ class _MemberEndpoint:
         return await self._leases[0].why_gone()
 
     async def has_another(self) -> bool:
-        return await _elsewhere(self._provider.pool.is_lost(self._member))
+        return await _on_pool_loop(self._provider.pool.is_lost(self._member))
 
     async def leave(self) -> None:
         self._open -= 1
         if self._open <= 0:
-            await _elsewhere(self._provider.pool.release_all(self._leases))
+            await _on_pool_loop(self._provider.pool.release_all(self._leases))
 
 
 class _PoolEndpoints:
     """The servers of a pool, for the environments of a `VectorEnv`."""
 
-    def __init__(self, pool: _Pool, plain: Any, options: WebSocketOptions, wait_s: float) -> None:
+    def __init__(
+        self, pool: _PoolController, plain: Any, options: WebSocketOptions, wait_s: float
+    ) -> None:
         self.pool = pool
         self.options = options
         self.opening: dict[str, Any] = plain.opening
@@ -300,9 +306,9 @@ class _PoolEndpoints:
         self._wait_s = wait_s
 
     async def endpoints(self, sessions: int, connections: int) -> list[tuple[ServerEndpoint, int]]:
-        leases = [_Lease(self.pool, self._wait_s, None) for _ in range(sessions)]
-        await _elsewhere(self.pool.acquire_all(leases), lambda: self.pool.release_all(leases))
-        groups: dict[Member, list[_Lease]] = {}
+        leases = [_PoolLease(self.pool, self._wait_s, None) for _ in range(sessions)]
+        await _on_pool_loop(self.pool.acquire_all(leases), lambda: self.pool.release_all(leases))
+        groups: dict[Member, list[_PoolLease]] = {}
         for lease in leases:
             assert lease.latest is not None
             groups.setdefault(lease.latest, []).append(lease)
@@ -319,73 +325,58 @@ def _leased(member: Member) -> int:
     return len(member.leases)
 
 
-class _Waiter:
-    """Somebody who waits for a place."""
+@dataclass(eq=False)
+class _PoolController:
+    """The leases and servers of an `EnvPool`, on the shared loop; see `EnvPool` for the options."""
 
-    def __init__(self, lease: _Lease, future: asyncio.Future[None]) -> None:
-        self.lease = lease
-        self.future = future
+    sources: Sequence[Source]
+    scaler: Scaler
+    launch_options: Mapping[str, Any]
+    sessions_per_server: int | None
+    leases_per_server: int | None
+    choose: Chooser
+    check_every_s: float
+    ready_timeout_s: float
+    latency_s: float
+    api_key: str | None
+    members: list[Member] = field(default_factory=list)
+    is_closed: bool = False
+    started: int = 0
+    lost: int = 0
+    failed_starts: int = 0
+    leases: int = 0
+    _error: BaseException | None = None  # of the last failed start
+    _is_misused: bool = False  # no start can succeed, since an option is unknown
+    _control: asyncio.Task[None] | None = None
+    _threads: concurrent.futures.ThreadPoolExecutor | None = None
 
-
-class _Pool:
-    """What an `EnvPool` is, on the shared loop."""
-
-    def __init__(
-        self,
-        sources: Sequence[Source],
-        scaler: Scaler,
-        *,
-        launch_options: Mapping[str, Any],
-        sessions_per_server: int | None,
-        leases_per_server: int | None,
-        choose: Callable[[list[Member]], Member],
-        check_every_s: float,
-        ready_timeout_s: float,
-        latency_s: float,
-        api_key: str | None,
-    ) -> None:
-        self.providers = [one for one in sources if not isinstance(one, str)]
-        self._urls = [one for one in sources if isinstance(one, str)]
-        self._scaler = scaler
-        self._launch_options = launch_options
-        self._sessions_per_server = sessions_per_server
-        self._leases_per_server = leases_per_server
-        self._choose = choose
-        self._check_every_s = check_every_s
-        self._ready_timeout_s = ready_timeout_s
-        self._latency_s = latency_s
-        self._given_key = api_key
-        self._probing = probing(ready_timeout_s)
-        self.members: list[Member] = []
-        self._waiting: deque[_Waiter] = deque()
+    def __post_init__(self) -> None:
+        self.providers = [one for one in self.sources if not isinstance(one, str)]
+        self._urls = [one for one in self.sources if isinstance(one, str)]
+        self._at_most = self.scaler.highest + len(self._urls)
+        self._waiting: deque[_PoolLease] = deque()
         self._starting: set[asyncio.Task[None]] = set()
-        self._joining: set[asyncio.Task[None]] = set()  # of servers that others look after
-        self._failed_ends: list[ProviderError] = []
+        self._joining: set[asyncio.Task[None]] = set()  # of servers that were given by address
         self._ending: set[asyncio.Task[None]] = set()
+        self._failed_ends: list[ProviderError] = []
         self._checks: dict[Member, asyncio.Task[None]] = {}
         self._starts = Starts()
-        self._is_misused = False  # a start cannot succeed: there is no such option
-        self._error: BaseException | None = None  # of the last start that failed
-        self._control: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
-        self._threads: concurrent.futures.ThreadPoolExecutor | None = None
-        self.is_closed = False
-        self.started = self.lost = self.failed_starts = self.leases = 0
 
-    # ------------------------------------------------------------------ its life
+    # ------------------------------------------------------------------ life cycle
 
     async def open(self, progress: Progress | None) -> None:
-        """Have as many servers ready as there always are.
+        """Wait until the lowest number of servers is ready.
 
         Raises:
-            ProviderError: They could not be started; nothing is left.
+            ProviderError: The servers could not be started; nothing is left running.
         """
         if self.is_closed:
             raise ProviderError("the pool has been closed")
         if self._control is None:
             self._threads = concurrent.futures.ThreadPoolExecutor(32, "openenv-pool")
             self._control = _keep(asyncio.ensure_future(self._run()))
-        wanted = self._scaler.lowest + len(self._urls)
+        wanted = self.scaler.lowest + len(self._urls)
         try:
             while (ready := len(self.members)) < wanted:
                 if progress is not None:
@@ -405,35 +396,35 @@ class _Pool:
             await asyncio.wait_for(self._changed.wait(), TICK_S)
 
     async def close(self) -> None:
-        """End every server that it has started."""
+        """End every server that the pool has started."""
         self.is_closed = True
         if self._control is not None:
             self._control.cancel()
-        for waiter in self._waiting:
-            if not waiter.future.done():
-                waiter.future.set_exception(ProviderError("the pool has been closed"))
-        self._waiting.clear()
+        self._refuse_waiting(ProviderError("the pool has been closed"))
         for task in [*self._starting, *self._joining, *self._checks.values()]:
             task.cancel()
         for member in list(self.members):
             self._lose(member, "the pool has been closed", is_failure=False)
-        pending = [*self._starting, *self._ending]
-        if pending:
-            await asyncio.gather(*pending, return_exceptions=True)
+        await asyncio.gather(*self._starting, *self._ending, return_exceptions=True)
         if self._threads is not None:
             self._threads.shutdown(wait=False)
         if self._failed_ends:
             raise self._failed_ends[0]
 
+    def _refuse_waiting(self, error: ProviderError) -> None:
+        for lease in self._waiting:
+            if lease.granted is not None and not lease.granted.done():
+                lease.granted.set_exception(error)
+        self._waiting.clear()
+
     def stats(self) -> PoolStats:
-        """How it stands."""
         ready = [one for one in self.members if not one.is_resting]
         return PoolStats(
             servers=len(ready),
             starting=len(self._starting),
             resting=len(self.members) - len(ready),
             slots=sum(one.window.size for one in ready),
-            leased=sum(len(one.leases) for one in self.members),
+            leased=sum(map(_leased, self.members)),
             waiting=len(self._waiting),
             started=self.started,
             lost=self.lost,
@@ -443,77 +434,69 @@ class _Pool:
 
     # ------------------------------------------------------------------ leases
 
-    async def acquire(self, lease: _Lease) -> None:
-        """Wait for a place; first come, first served.
+    async def acquire(self, lease: _PoolLease) -> None:
+        """Wait for a session; first come, first served.
 
         Raises:
-            ProviderTimeout: None came in time.
-            ProviderError: None will come.
+            ProviderTimeout: No session was free in time.
+            ProviderError: No session will become free.
         """
         if self.is_closed:
             raise ProviderError("the pool has been closed")
         lease.end()
         if self._control is None:
             await self.open(None)
-        future = asyncio.get_running_loop().create_future()
-        waiter = _Waiter(lease, future)
-        self._waiting.append(waiter)
+        lease.granted = asyncio.get_running_loop().create_future()
+        self._waiting.append(lease)
         self._serve()
         self._changed.set()
         try:
-            await asyncio.wait_for(future, lease._wait_s)
+            await asyncio.wait_for(lease.granted, lease.wait_s)
         except asyncio.TimeoutError:
             if lease.member is None:
-                raise self._too_late(lease._wait_s) from None
+                raise self._too_late(lease.wait_s) from None
         except BaseException:
             self.take_back(lease)
             raise
         finally:
-            if waiter in self._waiting:
-                self._waiting.remove(waiter)
+            if lease in self._waiting:
+                self._waiting.remove(lease)
 
     def _too_late(self, waited_s: float) -> ProviderTimeout:
         now = self.stats()
         why = f"; the last one could not be started: {self._error}" if self._error else ""
         return ProviderTimeout(
             f"no session was free within {waited_s:g} s: {now.leased} of {now.slots} are leased on "
-            f"{now.servers} servers (at most {self._scaler.highest + len(self._urls)}), and "
-            f"{now.waiting} wait{why}"
+            f"{now.servers} servers (at most {self._at_most}), and {now.waiting} wait{why}"
         )
 
-    async def acquire_all(self, leases: Sequence[_Lease]) -> None:
-        """Wait for so many places; where one cannot be had, none is taken.
+    async def acquire_all(self, leases: Sequence[_PoolLease]) -> None:
+        """Wait for several sessions, and take all or none.
 
         Raises:
-            ProviderTimeout: Not all came in time.
-            ProviderError: They will not come.
+            ProviderTimeout: Not all were free in time.
+            ProviderError: They will never all be free.
         """
-        acquiring = [asyncio.ensure_future(self.acquire(lease)) for lease in leases]
-        acquiring.append(asyncio.ensure_future(self.watch_for(len(leases))))
         try:
-            await _all_but_the_last(acquiring)
+            await _all_unless(self.watch_for(len(leases)), map(self.acquire, leases))
         except BaseException:
-            for task in acquiring:
-                task.cancel()
-            await asyncio.gather(*acquiring, return_exceptions=True)
             await self.release_all(leases)
             raise
 
-    async def release_all(self, leases: Sequence[_Lease]) -> None:
-        """Give places back."""
+    async def release_all(self, leases: Sequence[_PoolLease]) -> None:
+        """Return sessions; leases without a session are ignored."""
         for lease in leases:
             self.take_back(lease)
 
     async def watch_for(self, n: int) -> None:
-        """Raise once it is known that `n` sessions can never be had at once.
+        """Raise an error once it is known that `n` sessions can never be leased together.
 
         Raises:
-            ProviderError: There are as many servers as there may be, and they take fewer.
+            ProviderError: The pool has all its servers, and they hold fewer sessions.
         """
         while True:
             now = self.stats()
-            at_most = self._scaler.highest + len(self._urls)
-            if now.servers >= at_most and now.slots < n:
+            if now.servers >= self._at_most and now.slots < n:
                 raise ProviderError(
                     f"{n} sessions were asked for, and the pool's {now.servers} servers, which are "
                     f"as many as it may have, take {now.slots} together; raise max_servers or "
@@ -521,46 +504,42 @@ class _Pool:
                 )
             await asyncio.sleep(TICK_S)
 
-    async def release(self, lease: _Lease) -> None:
-        """Give a place back; a lease that has none is nothing."""
-        self.take_back(lease)
-
-    def take_back(self, lease: _Lease) -> None:
-        """Give a place to who waits next."""
+    def take_back(self, lease: _PoolLease) -> None:
+        """Give a returned session to the next waiting lease."""
         member = lease.end()
         if member is None:
             return
-        self._put_to_rest(member)
+        self._end_if_unused(member)
         self._serve()
         self._changed.set()
 
     def _serve(self) -> None:
-        """Give places to those who wait, in order."""
+        """Give free sessions to the waiting leases, in order."""
         while self._waiting:
             free = [one for one in self.members if one.room]
             if not free:
                 return
-            waiter = self._waiting.popleft()
-            if waiter.future.done():
+            lease = self._waiting.popleft()
+            if lease.granted is None or lease.granted.done():
                 continue
-            member = self._choose(free)
-            waiter.lease.begin(member)
+            member = self.choose(free)
+            lease.begin(member)
             self.leases += 1
-            if self._leases_per_server is not None and member.served >= self._leases_per_server:
+            if self.leases_per_server is not None and member.served >= self.leases_per_server:
                 member.is_resting = member.is_spent = True
-            waiter.future.set_result(None)
+            lease.granted.set_result(None)
 
     # ------------------------------------------------------------------ servers
 
     async def _run(self) -> None:
-        """Look after all of it, until it is closed."""
+        """Check and scale the servers until the pool is closed."""
         for number, url in enumerate(self._urls):
             self._begin(self._join_given(url, -1 - number), self._joining)
         while True:
             try:
                 self._look()
-            except Exception:  # a pool that nobody looks after would wait for ever
-                logger.exception("the pool could not be looked after just now")
+            except Exception:  # without this loop, clients would wait for ever
+                logger.exception("the pool could not check and scale its servers just now")
             await self._next_change()
 
     def _look(self) -> None:
@@ -569,18 +548,11 @@ class _Pool:
             if member not in self._checks and now >= member.check_at:
                 task = _keep(asyncio.ensure_future(self._check(member)))
                 self._checks[member] = task
-                task.add_done_callback(partial(self._has_checked, member))
+                task.add_done_callback(partial(self._checks.pop, member))
         self._scale(now)
         if self._waiting and self._is_hopeless():
-            error = self._why_hopeless()
-            for waiter in self._waiting:
-                if not waiter.future.done():
-                    waiter.future.set_exception(error)
-            self._waiting.clear()
+            self._refuse_waiting(self._why_hopeless())
             self._starts.failures = 0
-
-    def _has_checked(self, member: Member, _: object) -> None:
-        self._checks.pop(member, None)
 
     def _scale(self, now: float) -> None:
         if not self.providers:
@@ -588,26 +560,26 @@ class _Pool:
         own = [one for one in self.members if one.source >= 0 and not one.is_resting]
         spent = sum(one.source >= 0 and one.is_spent for one in self.members)
         load = Load(
-            leased=sum(len(one.leases) for one in own),
+            leased=sum(map(_leased, own)),
             waiting=len(self._waiting),
             servers=len(own),
             slots=sum(one.window.size for one in own),
             starting=len(self._starting),
         )
-        wanted = min(self._scaler.wanted(load, now), self._scaler.highest - spent)
+        wanted = min(self.scaler.wanted(load, now), self.scaler.highest - spent)
         there = load.servers + load.starting
         if wanted > there:
             there += self._recall(wanted - there)
         for _ in range(min(wanted - there, self._starts.allowed(len(self._starting), now))):
             number = self._next_source()
             self._begin(self._start(self.providers[number], number), self._starting)
-        # Those with the least to do get nothing new, and end when what they have has ended.
+        # Those with the fewest leases get no new one, and end with their last.
         for member in sorted(own, key=_leased)[: max(there - wanted, 0)]:
             member.is_resting = True
-            self._put_to_rest(member)
+            self._end_if_unused(member)
 
     def _recall(self, count: int) -> int:
-        """Have servers go on that were put to rest for want of use; gives how many there were."""
+        """Let up to `count` resting servers take sessions again; return how many did."""
         resting = [one for one in self.members if one.is_resting and not one.is_spent]
         recalled = sorted(resting, key=_leased, reverse=True)[:count]
         for member in recalled:
@@ -632,9 +604,9 @@ class _Pool:
     async def _start(self, provider: ServerProvider, number: int) -> None:
         began = time.monotonic()
         try:
-            server = await provider.launch_async(**self._launch_options)
+            server = await provider.launch_async(**self.launch_options)
             try:
-                await server.wait_for_ready_async(self._ready_timeout_s)
+                await server.wait_for_ready_async(self.ready_timeout_s)
                 member = await self._met(server, number)
             except BaseException:
                 await asyncio.shield(server.stop_async())
@@ -642,7 +614,11 @@ class _Pool:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            self._note_failed_start(error)
+            self.failed_starts += 1
+            self._error = error
+            self._starts.failed(time.monotonic())
+            self._is_misused = not isinstance(error, OpenEnvError)
+            logger.warning("a server of the pool could not be started: %s", error)
             return
         now = time.monotonic()
         self._starts.succeeded(now - began, now)
@@ -650,47 +626,38 @@ class _Pool:
         self.started += 1
         self._join(member)
 
-    def _note_failed_start(self, error: Exception) -> None:
-        self.failed_starts += 1
-        self._error = error
-        self._starts.failed(time.monotonic())
-        self._is_misused = not isinstance(error, OpenEnvError)
-        logger.warning("a server of the pool could not be started: %s", error)
-
     async def _met(self, server: Server, source: int) -> Member:
-        """A server as a member, once it has said what it takes."""
-        told, version = await capacity_of(server, self._probing)
-        limits = [one for one in (told, self._sessions_per_server) if one is not None]
+        """Ask a server for its capacity and return it as a member."""
+        told, version = await capacity_of(server, self.ready_timeout_s)
+        limits = [one for one in (told, self.sessions_per_server) if one is not None]
         return Member(server, min(limits, default=1), source, version)
 
     async def _join_given(self, url: str, number: int) -> None:
-        """Have a server that others have started take part, as soon as it answers."""
-        server, failures = Given(url, self._given_key), 0
-        while (member := await self._met_if_there(server, number)) is None:
+        """Add a server that was given by address, as soon as it answers."""
+        server, failures = GivenServer(url, self.api_key), 0
+        while True:
+            try:
+                member = await self._met(server, number)
+                break
+            except (OpenEnvError, OSError) as error:
+                self._error = error
+                logger.warning("%s does not answer: %s", server.url, error)
             failures += 1
             await asyncio.sleep(backoff_s(failures, RETRY_S, LONGEST_RETRY_S))
         self._join(member)
 
-    async def _met_if_there(self, server: Server, number: int) -> Member | None:
-        try:
-            return await self._met(server, number)
-        except (OpenEnvError, OSError) as error:
-            self._error = error
-            logger.warning("%s does not answer: %s", server.url, error)
-            return None
-
     def _join(self, member: Member) -> None:
-        # From here on it is a server; counted as one that starts, too, it would be one too many.
+        # From here on it is a server: no longer count it as one that starts.
         self._starting.discard(cast("asyncio.Task[None]", asyncio.current_task()))
-        member.check_at = time.monotonic() + self._check_every_s
+        member.check_at = time.monotonic() + self.check_every_s
         self.members.append(member)
         self._serve()
         self._changed.set()
 
-    # ------------------------------------------------------------------ how they are
+    # ------------------------------------------------------------------ checks
 
     def suspect(self, member: Member) -> None:
-        """Look after a server now: a connection to it has broken. From any thread."""
+        """Check a server now, since a connection to it broke. From any thread."""
 
         def now() -> None:
             member.check_at = 0.0
@@ -700,7 +667,7 @@ class _Pool:
             background.background_loop().call_soon_threadsafe(now)
 
     async def is_lost(self, member: Member) -> bool:
-        """Look now whether a server is there, which somebody could not reach."""
+        """Check a server that a client could not reach; return whether it is lost."""
         for _ in range(FAILED_CHECKS):
             if member.gone is None:
                 await self._check(member)
@@ -715,55 +682,46 @@ class _Pool:
         try:
             await loop.run_in_executor(self._threads, member.server.check_running)
             healthy = await loop.run_in_executor(
-                self._threads, is_healthy, member.server.url, max(self._check_every_s, 1.0)
+                self._threads, is_healthy, member.server.url, max(self.check_every_s, 1.0)
             )
         except ProviderError as error:
             self._lose(member, str(error))
             return
         finally:
-            member.check_at = time.monotonic() + self._check_every_s
+            member.check_at = time.monotonic() + self.check_every_s
         if healthy:
             now = time.monotonic()
-            member.note(now - began, self._latency_s, now)
+            member.note(now - began, self.latency_s, now)
             self._serve()
             return
         member.failures += 1
-        member.check_at = time.monotonic() + min(self._check_every_s, 1.0)
+        member.check_at = time.monotonic() + min(self.check_every_s, 1.0)
         if member.failures >= FAILED_CHECKS:
             self._lose(member, f"it does not answer at {member.server.url}/health")
 
     def _lose(self, member: Member, why: str, *, is_failure: bool = True) -> None:
-        """Give a server up, with all that is leased on it."""
+        """Give up a server and cut its leases."""
         if member not in self.members:
             return
         member.gone = why
         self.members.remove(member)
         if is_failure:
             self.lost += 1
-            logger.warning(
-                "%s of the pool is lost, with %d sessions: %s",
-                member.server.name,
-                len(member.leases),
-                why,
-            )
+            told = "%s of the pool is lost, with %d sessions: %s"
+            logger.warning(told, member.server.name, _leased(member), why)
         for lease in list(member.leases):  # a connection to it may not break for a minute
             lease.cut(f"{member.server.name} is gone: {why}")
-        self._end(member)
+        self._begin(self._stop(member.server), self._ending)
         if member.source < 0 and not self.is_closed:  # it may come back
             self._begin(self._join_given(member.server.url, member.source), self._joining)
         self._changed.set()
 
-    def _put_to_rest(self, member: Member) -> None:
-        """End a server that shall get nothing more, and has nothing more."""
+    def _end_if_unused(self, member: Member) -> None:
+        """End a resting server without leases."""
         if member.is_resting and not member.leases and member in self.members:
             self.members.remove(member)
             member.gone = "the pool had no more use for it"
-            self._end(member)
-
-    def _end(self, member: Member) -> None:
-        task = _keep(asyncio.ensure_future(self._stop(member.server)))
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+            self._begin(self._stop(member.server), self._ending)
 
     async def _stop(self, server: Server) -> None:
         try:
@@ -788,43 +746,44 @@ class _Pool:
 
 
 class EnvPool(Generic[C]):
-    """Sessions from many servers, on whatever provider, as they are wanted.
+    """Sessions on many servers of any provider, which are started and ended with demand.
 
         provider = LocalDockerProvider("coding-env:latest")
         async with EnvPool(provider, client=CodingEnv, min_servers=4, max_servers=64) as pool:
             envs = await pool.lease_many(512)
             ...
 
-    A lease is a client: it gets its place on first use, in the order in which places are asked
-    for, and gives it back when it is closed. One whose server is lost says so, by `SessionLost`,
-    and its `reset` begins anew on another server.
+    A lease is a client. It gets a session on first use, in the order of requests, and returns the
+    session when it is closed. If the server is lost, the client raises `SessionLost`, and its
+    `reset` starts over on another server.
 
     Args:
-        sources: A provider, the address of a server that others look after, or several of either.
+        sources: A provider, the address of a server that runs elsewhere, or several of either.
         client: The client class.
-        image: What the provider runs, where it was not made for it.
-        launch_options: Of `ServerProvider.launch`, such as ``env_vars``.
-        min_servers: Servers that are always ready.
-        max_servers: Servers that there are at most; by default as many as `min_servers`, and one
-            at least. Given addresses do not count.
-        sessions_per_server: Sessions that a server gets at most; by default what it says that it
-            takes, which is 1 for a server of protocol version 0.
-        leases_per_server: Leases after which a server is replaced: 1 for a fresh one each time.
-            None replaces none.
-        spare: Sessions that are kept free for whoever comes next.
+        image: The image for the provider, if the provider was made without one.
+        launch_options: Options of `ServerProvider.launch`, such as ``env_vars``.
+        min_servers: The fewest ready servers.
+        max_servers: The most servers; by default `min_servers`, and at least one. Given addresses
+            do not count.
+        sessions_per_server: The most sessions of a server; by default the number that the server
+            reports, which is 1 for protocol version 0.
+        leases_per_server: Replace a server after this many leases; 1 gives each lease a fresh
+            server. None replaces none.
+        spare: Sessions to keep free.
         placement: ``spread`` new sessions over the servers, or ``pack`` few of them full.
-        lease_s: Seconds after which a lease ends; None for no limit.
-        wait_s: Seconds to wait for a place; by default OPENENV_QUEUE_TIMEOUT_S, else 150.
-        check_every_s: Seconds between two looks at each server.
+        lease_s: End a lease after this many seconds; None for no limit.
+        wait_s: Seconds to wait for a session; by default OPENENV_QUEUE_TIMEOUT_S, else 150.
+        check_every_s: Seconds between two checks of a server.
         ready_timeout_s: Seconds that a server may take to get ready.
-        latency_s: A server that takes longer to answer ``/health`` gets fewer sessions.
-        idle_s: Seconds after which servers that nobody needs are ended, half of them each time.
-        progress: True for a bar; or called with how many servers are ready, and of how many.
+        latency_s: Give a server fewer sessions if it takes longer to answer ``/health``.
+        idle_s: End unneeded servers after this many seconds, half of them each time.
+        progress: True for a progress bar; or a function that is called with the number of ready
+            servers, and of wanted ones.
         api_key: The key of given servers; by default that of OPENENV_API_KEY.
-        **client_options: Of each client, such as `message_timeout_s`.
+        **client_options: Options of each client, such as `message_timeout_s`.
 
     Raises:
-        ValueError: A number means nothing, or there is no source.
+        ValueError: A number is invalid, or there is no source.
     """
 
     def __init__(
@@ -851,10 +810,10 @@ class EnvPool(Generic[C]):
         **client_options: Any,
     ) -> None:
         one = isinstance(sources, str) or not isinstance(sources, Sequence)
-        self._sources: list[Source] = [cast(Source, sources)] if one else list(sources)  # type: ignore[arg-type]
-        if not self._sources:
+        listed: list[Source] = [cast(Source, sources)] if one else list(sources)  # type: ignore[arg-type]
+        if not listed:
             raise ValueError("a pool needs a provider, or the address of a server")
-        own = any(not isinstance(source, str) for source in self._sources)
+        own = any(not isinstance(source, str) for source in listed)
         lowest = min_servers if own else 0
         highest = (max_servers or max(lowest, 1)) if own else 0
         for name, value in (
@@ -870,62 +829,49 @@ class EnvPool(Generic[C]):
             raise ValueError(f"max_servers is {max_servers}, which is below min_servers, {lowest}")
         if placement not in _PLACEMENTS:
             raise ValueError(f"placement is {placement!r}; expected 'spread' or 'pack'")
-        options = dict(launch_options or {})
-        if image is not None:
-            options["image"] = image
         self._client = client
         self._client_options = client_options
         self._lease_s = lease_s
         self._wait_s = queue_timeout_of_settings() if wait_s is None else wait_s
         self._progress = progress
-
-        def make() -> _Pool:
-            scaler = Scaler(
+        self._process = os.getpid()
+        self._controller = _PoolController(
+            listed,
+            Scaler(
                 lowest,
                 highest,
                 spare=spare,
                 sessions_per_server=sessions_per_server or 1,
                 idle_s=idle_s,
-            )
-            return _Pool(
-                self._sources,
-                scaler,
-                launch_options=options,
-                sessions_per_server=sessions_per_server,
-                leases_per_server=leases_per_server,
-                choose=_PLACEMENTS[placement],
-                check_every_s=check_every_s,
-                ready_timeout_s=ready_timeout_s,
-                latency_s=latency_s,
-                api_key=api_key,
-            )
-
-        self._make = make
-        self._own: _Pool | None = None
-        self._process = os.getpid()
-        self._turn = threading.Lock()
+            ),
+            {**(launch_options or {}), **({} if image is None else {"image": image})},
+            sessions_per_server,
+            leases_per_server,
+            _PLACEMENTS[placement],
+            check_every_s,
+            ready_timeout_s,
+            latency_s,
+            api_key,
+        )
 
     @property
-    def _pool(self) -> _Pool:
-        with self._turn:
-            if self._process != os.getpid():
-                raise ProviderError("this process was forked, and the pool is its parent's")
-            if self._own is None:
-                self._own = self._make()
-            return self._own
+    def _pool(self) -> _PoolController:
+        if self._process != os.getpid():
+            raise ProviderError("this process was forked, and the pool is its parent's")
+        return self._controller
 
-    # ------------------------------------------------------------------ its life
+    # ------------------------------------------------------------------ life cycle
 
     def start(self) -> Pending[Self]:
-        """Have `min_servers` ready; otherwise that happens on first use.
+        """Start `min_servers` now instead of on first use.
 
         Raises:
-            ProviderError: They could not be started; nothing is left.
+            ProviderError: The servers could not be started; nothing is left running.
         """
         return cast("Pending[Self]", self._answer(self._start()))
 
     def close(self) -> Pending[None]:
-        """End all leases, and every server that was started. Safe to repeat.
+        """End all leases and every server that the pool has started. Idempotent.
 
         Raises:
             ProviderError: A server could not be ended; the others are.
@@ -933,62 +879,50 @@ class EnvPool(Generic[C]):
         return cast("Pending[None]", self._answer(self._close()))
 
     async def _start(self) -> Self:
-        with _shown(self._progress, "servers") as progress:
+        with _progress_of(self._progress, "servers") as progress:
             await self._pool.open(progress)
         return self
 
     async def _close(self) -> None:
-        if self._own is not None and self._process == os.getpid():
-            await asyncio.shield(_keep(asyncio.ensure_future(self._own.close())))
+        if self._process == os.getpid():
+            await asyncio.shield(_keep(asyncio.ensure_future(self._controller.close())))
 
     def _answer(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        answer = launch(coroutine, None, block=False)
-        source: Any = answer
+        answer: Any = launch(coroutine, None, block=False)
         is_source = asyncio.iscoroutine(answer) or isinstance(answer, concurrent.futures.Future)
-        return Pending(source) if is_source else answer
+        return Pending(answer) if is_source else answer
 
     def sync(self) -> SyncEnvPool[C]:
-        """The same pool with plain blocking methods."""
+        """Return the same pool with blocking methods."""
         return SyncEnvPool(self)
 
     def __enter__(self) -> SyncEnvPool[C]:
-        background.run(self._start())
-        return SyncEnvPool(self)
+        return SyncEnvPool(self).start()
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         background.run(self._close())
 
     async def __aenter__(self) -> Self:
-        await _elsewhere(self._start(), self._close)
+        await _on_pool_loop(self._start(), self._close)
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await asyncio.shield(asyncio.ensure_future(_elsewhere(self._close())))
+    async def __aexit__(self, *exc_info: object) -> None:
+        await asyncio.shield(asyncio.ensure_future(_on_pool_loop(self._close())))
 
     # ------------------------------------------------------------------ leases
 
     def lease(self, *, lease_s: float | None = None, wait_s: float | None = None) -> C:
-        """A client with a place in the pool, from its first use to its `close`.
+        """Return a client that has a session from its first use until its `close`.
 
         Args:
-            lease_s: Seconds after which it ends; by default the pool's.
-            wait_s: Seconds to wait for a place; by default the pool's.
+            lease_s: End the lease after this many seconds; by default the pool's.
+            wait_s: Seconds to wait for a session; by default the pool's.
 
         Its first call raises:
-            ProviderTimeout: No place was free in time.
+            ProviderTimeout: No session was free in time.
             ProviderError: There is no server, and none can be started.
         """
-        place = _Lease(
+        place = _PoolLease(
             self._pool,
             self._wait_s if wait_s is None else wait_s,
             self._lease_s if lease_s is None else lease_s,
@@ -1006,61 +940,57 @@ class EnvPool(Generic[C]):
         wait_s: float | None = None,
         progress: Progress | bool | None = None,
     ) -> Pending[list[C]]:
-        """So many clients, connected; where one cannot be had, none is left.
+        """Return `n` connected clients, or raise and keep none.
 
         Args:
-            n: How many.
-            lease_s: Seconds after which each ends; by default the pool's.
-            wait_s: Seconds to wait for all; by default the pool's.
-            progress: True for a bar; or called with how many there are, and of how many. By
-                default what the pool does.
+            n: The number of clients.
+            lease_s: End each lease after this many seconds; by default the pool's.
+            wait_s: Seconds to wait for all sessions; by default the pool's.
+            progress: True for a progress bar; or a function that is called with the number of
+                clients so far, and of all. By default that of the pool.
 
         Raises:
-            ProviderTimeout: Not all were free in time.
+            ProviderTimeout: Not all sessions were free in time.
             ProviderError: There is no server, and none can be started.
         """
-        shown = self._progress is True if progress is None else progress
-        return cast("Pending[list[C]]", self._answer(self._lease_many(n, lease_s, wait_s, shown)))
+        return cast(
+            "Pending[list[C]]", self._answer(self._lease_many(n, lease_s, wait_s, progress))
+        )
 
     async def _lease_many(
-        self, n: int, lease_s: float | None, wait_s: float | None, shown: Progress | bool
+        self, n: int, lease_s: float | None, wait_s: float | None, progress: Progress | bool | None
     ) -> list[C]:
         clients = [self.lease(lease_s=lease_s, wait_s=wait_s) for _ in range(n)]
         limit, there = asyncio.Semaphore(OPENED_AT_ONCE), 0
 
-        async def connect(client: C, progress: Progress | None) -> None:
+        async def connect(client: C, tell: Progress | None) -> None:
             nonlocal there
-            lease = cast(Launch, internals(client).launch)
-            await lease.start()
+            await cast(Launch, internals(client).launch).start()
             async with limit:
                 await internals(client).connect()
             there += 1
-            if progress is not None:
-                progress(there, n)
+            if tell is not None:
+                tell(there, n)
 
-        with _shown(shown, "sessions") as progress:
-            connecting = [asyncio.ensure_future(connect(one, progress)) for one in clients]
-            connecting.append(asyncio.ensure_future(self._pool.watch_for(n)))
+        shown = self._progress is True if progress is None else progress
+        with _progress_of(shown, "sessions") as tell:
             try:
-                await _all_but_the_last(connecting)
+                await _all_unless(self._pool.watch_for(n), (connect(one, tell) for one in clients))
             except BaseException:
-                for task in connecting:
-                    task.cancel()
-                await asyncio.gather(*connecting, return_exceptions=True)
                 await asyncio.gather(*(internals(one).close() for one in clients))
                 raise
         return clients
 
     def vector(self, num_envs: int, *, wait_s: float | None = None, **options: Any) -> VectorEnv:
-        """Many environments, on as many of the servers as it takes, stepped together.
+        """Return environments that are stepped together, on as many servers as necessary.
 
-        It has its places from its first reset to its close. Of environments whose server is lost
-        the calls raise, and the next reset of them has others.
+        They have sessions from the first reset until the close. If a server is lost, calls of its
+        environments raise an error, and their next reset gets other sessions.
 
         Args:
-            num_envs: How many.
-            wait_s: Seconds to wait for places; by default the pool's.
-            **options: Of `VectorEnv`, such as `autoreset_mode`.
+            num_envs: The number of environments.
+            wait_s: Seconds to wait for sessions; by default the pool's.
+            **options: Options of `VectorEnv`, such as `autoreset_mode`.
         """
         given = {"client": self._client, **options}
         envs = VectorEnv("http://pool.invalid", num_envs, **given)
@@ -1069,7 +999,7 @@ class EnvPool(Generic[C]):
         return envs
 
     def stats(self) -> PoolStats:
-        """How it stands, from any thread."""
+        """Return the state of the pool, from any thread."""
 
         async def read() -> PoolStats:
             return self._pool.stats()
@@ -1080,7 +1010,7 @@ class EnvPool(Generic[C]):
 
 
 class SyncEnvPool(Generic[C]):
-    """An `EnvPool` with plain blocking methods; what ``with`` gives."""
+    """An `EnvPool` with blocking methods; the target of ``with``."""
 
     def __init__(self, pool: EnvPool[C]) -> None:
         self._pool = pool
@@ -1103,8 +1033,7 @@ class SyncEnvPool(Generic[C]):
         progress: Progress | bool | None = None,
     ) -> list[C]:
         """See `EnvPool.lease_many`."""
-        shown = self._pool._progress is True if progress is None else progress
-        return background.run(self._pool._lease_many(n, lease_s, wait_s, shown))
+        return background.run(self._pool._lease_many(n, lease_s, wait_s, progress))
 
     def vector(self, num_envs: int, *, wait_s: float | None = None, **options: Any) -> VectorEnv:
         """See `EnvPool.vector`."""
@@ -1121,28 +1050,23 @@ class SyncEnvPool(Generic[C]):
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
 
 _PLACEMENTS = {"spread": spread, "pack": pack}
 
 
-def _drop(lease: _Lease) -> None:
-    """Give back the place of a client that nobody holds any more, from whichever thread."""
+def _drop(lease: _PoolLease) -> None:
+    """Return the session of a client that was garbage-collected, from any thread."""
     if lease.member is not None and lease._process == os.getpid():
         with contextlib.suppress(RuntimeError):  # the program is about to end
             background.background_loop().call_soon_threadsafe(lease._pool.take_back, lease)
 
 
 @contextlib.contextmanager
-def _shown(progress: Progress | bool, what: str) -> Any:
-    """What is told how far it has come; None for nobody."""
+def _progress_of(progress: Progress | bool, what: str) -> Any:
+    """Yield the function to call with the progress, or None."""
     if progress is not True:
         yield progress or None
         return
