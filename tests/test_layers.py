@@ -39,6 +39,7 @@ LAYERS = {
     "openenv.sandbox": "sandbox",
     "openenv.sandbox.inside": "programs",
     "openenv.sandbox.inside.frames": "sandbox",
+    "openenv.sandbox.inside.forward": "sandbox",
     "openenv.rewards": "rewards",
     "openenv.rewards.llm": "language models",
     "openenv.tasks": "tasks",
