@@ -9,14 +9,18 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from openenv._internal.lazy import json
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 __all__ = [
     "MAX_QUOTED",
     "closest",
     "did_you_mean",
+    "first_problem",
     "error_list",
     "printable",
     "problem",
@@ -55,6 +59,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of an error that suggests the closest known name, or ""."""
     close = closest(name, known)
     return f"; did you mean {close!r}?" if close is not None else ""
+
+
+def first_problem(error: ValidationError, where: str = "") -> str:
+    """Return the first error of a failed validation: its place, or `where`, and what is wrong."""
+    first = error.errors(include_url=False)[0]
+    place = ".".join(map(str, first["loc"])) or where
+    return f"{place}: {first['msg']}" if place else str(first["msg"])
 
 
 def quoted(value: Any, limit: int = MAX_QUOTED) -> Any:

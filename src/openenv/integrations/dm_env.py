@@ -58,7 +58,6 @@ class DmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has no types
             raise
 
     def reset(self) -> dm_env.TimeStep:
-        """Begin an episode."""
         seed = None if self._seeds is None else int(self._seeds.integers(SEEDS))
         observation, _ = self._env.reset(seed=seed)
         self._needs_reset = False
@@ -93,7 +92,6 @@ class DmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has no types
         return self._observation_spec
 
     def close(self) -> None:
-        """Close the session, and what was started. Safe to repeat."""
         self._env.close()
 
 

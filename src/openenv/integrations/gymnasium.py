@@ -235,7 +235,6 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         seed: int | Sequence[int | None] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin new episodes; see `openenv.VectorEnv.reset`."""
         super().reset(seed=seed if isinstance(seed, int) else None)
         observations, infos = self._envs.reset(seed=seed, options=options)
         return self._observations.from_batch(observations), infos
@@ -274,7 +273,6 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return final
 
     def render(self) -> tuple[Any, ...] | None:
-        """Show where every episode stands; see `GymnasiumEnv.render`."""
         mode = self.render_mode
         if mode is None:
             return drawn_in_mode(self._envs.render, mode)  # type: ignore[no-any-return]

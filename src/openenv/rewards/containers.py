@@ -193,11 +193,6 @@ class RubricList(_RubricSequence):
         super().__init__(rubrics or ())
 
     def forward(self, action: Any, observation: Any) -> Any:
-        """Raise NotImplementedError, since a list does not define a combination.
-
-        Raises:
-            NotImplementedError: Always.
-        """
         _scores_nothing(self)
 
     def append(self, rubric: Rubric) -> None:
@@ -223,11 +218,6 @@ class RubricDict(Rubric):
             self.update(rubrics)
 
     def forward(self, action: Any, observation: Any) -> Any:
-        """Raise NotImplementedError, since a dictionary does not define a combination.
-
-        Raises:
-            NotImplementedError: Always.
-        """
         _scores_nothing(self)
 
     def __getattr__(self, name: str) -> Any:

@@ -108,11 +108,6 @@ class LLMJudge(Rubric):
         return contextlib.nullcontext() if limit is None else asyncio.Semaphore(limit)
 
     async def forward(self, action: Any, observation: Any) -> float:
-        """Ask the model for the score of a step.
-
-        Raises:
-            Unscored: The model failed, or its reply has no score.
-        """
         prompt = render(self.prompt_template, action=action, observation=observation)
         # Environments on other threads may share the cache and evict the entry in between.
         with contextlib.suppress(KeyError):

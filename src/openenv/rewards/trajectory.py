@@ -96,7 +96,6 @@ class TrajectoryRubric(Rubric):
         """
 
     def reset(self) -> Any:
-        """Forget the episode."""
         self._forget()
         return super().reset()
 
@@ -163,11 +162,6 @@ class ExponentialDiscountingTrajectoryRubric(TrajectoryRubric):
         return {**super().state_dict(), "gamma": self.gamma}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore settings that `state_dict` returned.
-
-        Raises:
-            ValueError: `gamma` is not between 0 and 1.
-        """
         gamma = state.get("gamma", self.gamma)
         discounted(gamma)
         super().load_state_dict(state)

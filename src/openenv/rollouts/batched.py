@@ -178,8 +178,8 @@ class BatchPlayer:
                 unfinished=self._unfinished,
             )
 
-        if len(self._places) < size:
-            background.run(self._grow(size))
+        while len(self._places) < size:
+            self._places.append(background.run(self.sessions.take()))
         timing = self._timing
         batch = _RolloutBatch(starts, self._places[:size], rollout, self._note_end, timing)
         try:
@@ -197,10 +197,6 @@ class BatchPlayer:
     def close(self) -> None:
         """Give back every session; a program that ends does so too."""
         background.run(self.sessions.aclose())
-
-    async def _grow(self, size: int) -> None:
-        while len(self._places) < size:
-            self._places.append(await self.sessions.take())
 
     def _note_end(self, rollout: TokenRollout, start: EpisodeStart, is_alone: bool) -> None:
         """Count a rollout that is over; log the first failure of each task."""
@@ -323,9 +319,7 @@ class _RolloutBatch:
             session, number = self._free.popleft(), self._left.popleft()
             one = self._rollout(session)
             self._numbers[one], self._sessions[one] = number, session
-            start = self._starts[number]
-            begun = one.begin(start)
-            self._work(one, "reset", begun)
+            self._work(one, "reset", one.begin(self._starts[number]))
 
     def _work(self, one: TokenRollout, kind: Kind, work: Coroutine[Any, Any, bool]) -> None:
         self._rested.clear()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
@@ -32,7 +31,13 @@ class UserCodeCaller:
             return await function(*arguments, **named)
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._threads, "openenv-rollout")
-        call = partial(_called, function, arguments, named)
+
+        def call() -> Any:
+            try:
+                return function(*arguments, **named)
+            except StopIteration as error:  # which no future can carry
+                raise RuntimeError("StopIteration") from error
+
         found = await asyncio.get_running_loop().run_in_executor(self._pool, call)
         return await found if isawaitable(found) else found
 
@@ -45,10 +50,3 @@ class UserCodeCaller:
         if self._pool is not None:
             self._pool.shutdown(wait=wait, cancel_futures=True)
             self._pool = None
-
-
-def _called(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    try:
-        return function(*arguments, **named)
-    except StopIteration as error:  # which no future can carry
-        raise RuntimeError("StopIteration") from error

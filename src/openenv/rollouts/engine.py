@@ -61,7 +61,6 @@ __all__ = [
 Client = EnvClient[Any, Any, Any]
 Call = Callable[[], Awaitable[Any]]
 
-NOT_DECLARED = RewardSpec("per_step")
 MAX_RATE_WAITS = 8  # in a row, until a rate limit counts as a failure
 SLACK_S = 5.0  # how late an answer may be before the call is given up here
 TICK_S = 0.002  # how early a timer may fire on a loop that counts milliseconds (libuv)
@@ -180,10 +179,9 @@ class LiveEpisode:
         Args:
             is_over: Whether the episode came to its end; by default as the environment says.
         """
-        spec = self.spec or NOT_DECLARED
-        return episode_score(
-            spec, self.results, credit, is_over=self.is_over if is_over is None else is_over
-        )
+        spec = self.spec or RewardSpec("per_step")
+        is_over = self.is_over if is_over is None else is_over
+        return episode_score(spec, self.results, credit, is_over=is_over)
 
     def _stepped(self, action: Any) -> Awaitable[StepResult[Any]]:
         left = self.deadline.left_s
@@ -217,7 +215,7 @@ class LiveEpisode:
             try:
                 if left is None:
                     return await call()
-                return await within(max(0.0, left) + SLACK_S, _awaited(call()))
+                return await within(max(0.0, left) + SLACK_S, call())
             except RateLimited as error:  # nothing was carried out
                 if self._on_pressure is not None:
                     self._on_pressure("RateLimited")
@@ -228,10 +226,6 @@ class LiveEpisode:
                     raise LimitReached("wall_clock") from None
                 await asyncio.sleep(max(0.0, error.retry_after_s))
                 waits += 1
-
-
-async def _awaited(answer: Awaitable[Any]) -> Any:
-    return await answer
 
 
 # ------------------------------------------------------------------ arguments of a reset
@@ -274,7 +268,12 @@ def episode_score(
         is_over: Whether the episode came to its end: before that, a terminal reward is unknown.
     """
     rewards = [finite_reward(one.reward) for one in results]
-    unscored = [_unscored(one) for one in results]
+    unscored = [
+        one.unscored
+        if one.reward is None or math.isfinite(one.reward)
+        else f"the reward is {one.reward}"
+        for one in results
+    ]
     if spec.kind == "terminal" and not is_over:
         return Score()
     value = spec.total(rewards, unscored)
@@ -323,9 +322,3 @@ def _components(
             parts.setdefault(name, []).append(part)
     sums = {name: math.fsum(found) for name, found in parts.items()}
     return sums if math.isclose(math.fsum(sums.values()), value, rel_tol=1e-6, abs_tol=1e-6) else {}
-
-
-def _unscored(result: StepResult[Any]) -> str | None:
-    if result.reward is not None and not math.isfinite(result.reward):
-        return f"the reward is {result.reward}"
-    return result.unscored

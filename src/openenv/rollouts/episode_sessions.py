@@ -30,7 +30,7 @@ from openenv.rewards.credit import terminal
 from openenv.rollouts.beginnings import Beginnings, digest_of
 from openenv.rollouts.endings import NO_REWARD, lowest_reward, with_cost
 from openenv.rollouts.engine import LiveEpisode, ignorable_arguments, reset_arguments
-from openenv.rollouts.failures import RetryRule
+from openenv.rollouts.failures import retry_delay_s
 from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.meter import Meter
 from openenv.rollouts.policies.conversations import NOT_DONE, prompt_messages
@@ -259,7 +259,7 @@ class EpisodeSessions:
         """
         if self._is_closed:
             raise NoActiveEpisode(f"the sessions in {self.name} are closed")
-        session = EpisodeSession(self, self._source, self._retries)
+        session = EpisodeSession(self)
         self._taken.add(session)
         return session
 
@@ -292,16 +292,18 @@ class EpisodeSession:
     """A session in which one episode at a time is played; replaced when an episode fails.
 
     Its calls are carried out in the order in which they are made, one at a time.
+
+    Attributes:
+        failure: Reason why the episode could not begin or broke off; None if neither.
     """
 
-    def __init__(self, sessions: EpisodeSessions, source: Sessions, retries: int) -> None:
+    def __init__(self, sessions: EpisodeSessions) -> None:
+        self.failure: str | None = None
         self._sessions = sessions
-        self._source = source
-        self._retry = RetryRule(retries)
+        self._source = sessions._source
         self._client: Client | None = None
         self._episode: LiveEpisode | None = None
         self._turn = asyncio.Lock()
-        self._failure: str | None = None
 
     @property
     def last(self) -> StepResult[Any] | None:
@@ -317,11 +319,6 @@ class EpisodeSession:
     def steps(self) -> int:
         """Number of steps of the episode."""
         return 0 if self._episode is None else len(self._episode.results)
-
-    @property
-    def failure(self) -> str | None:
-        """Reason why the episode could not begin or broke off; None if neither."""
-        return self._failure
 
     async def reset(
         self, *, may_ignore: frozenset[str] = frozenset(), **arguments: Any
@@ -340,7 +337,7 @@ class EpisodeSession:
             UnequalBeginnings: An episode of the same arguments has begun differently.
         """
         async with self._turn:
-            self._episode = self._failure = None
+            self._episode = self.failure = None
             try:
                 episode, first = await self._begun(arguments)
                 episode.check_arguments(may_ignore | {"seed"}, "this episode")
@@ -390,7 +387,7 @@ class EpisodeSession:
         texts: list[str] = []
         result: StepResult[Any] | None = None
         pictures: tuple[dict[str, Any], ...] = ()
-        stopped = None
+        stopped: str | None = None
         for call in reply.calls:
             if stopped is not None:
                 texts.append(f"Error: {stopped}")
@@ -424,7 +421,7 @@ class EpisodeSession:
                 await self._fail("the episode broke off", error)
                 raise
             except BaseException:  # what has become of the step, nobody knows
-                self._failure = "the episode was broken off"
+                self.failure = "the episode was broken off"
                 await self._leave()
                 raise
             self._sessions.meter.count(steps=1)
@@ -470,8 +467,8 @@ class EpisodeSession:
         Raises:
             NoActiveEpisode: No episode was begun.
         """
-        if self._failure is not None:
-            return Score(unscored=self._failure)
+        if self.failure is not None:
+            return Score(unscored=self.failure)
         episode = self._playing()
         if not episode.is_over and unfinished is None:
             return Score(unscored=NOT_FINISHED)
@@ -502,29 +499,27 @@ class EpisodeSession:
             began = time.monotonic()
             try:
                 with self._sessions.meter.waiting():
-                    self._client = self._client or await self._opened()
+                    if self._client is None:
+                        self._client = await self._source.open()
+                        self._sessions.meter.count(sessions=1)
                     episode = LiveEpisode(self._client)
                     return episode, await episode.reset(arguments)
             except Exception as error:
                 await self._leave()
                 attempts += 1
-                delay_s = self._retry.delay_s(error, attempts)
+                delay_s = retry_delay_s(error, attempts, self._sessions._retries)
                 # A place that was waited for in the server's queue is not waited for again.
                 was_kept_waiting = time.monotonic() - began > PATIENCE_S
                 if isinstance(error, CapacityError) and (was_kept_waiting or delay_s is None):
-                    raise _with_cure(error) from error.__cause__
+                    why = f"{error.message}. {CURE}"
+                    raise CapacityError(why, error.code, error.data) from error.__cause__
                 if delay_s is None:
                     raise
             self._sessions.meter.count(retries=1)
             await asyncio.sleep(delay_s)
 
-    async def _opened(self) -> Client:
-        client = await self._source.open()
-        self._sessions.meter.count(sessions=1)
-        return client
-
     async def _fail(self, what: str, error: Exception) -> None:
-        self._failure = f"{what}: {type(error).__name__}: {words(error)}"
+        self.failure = f"{what}: {type(error).__name__}: {words(error)}"
         self._sessions.meter.count(failures=1)
         await self._leave()
 
@@ -541,8 +536,8 @@ class EpisodeSession:
             self._sessions.beginnings.saw(digest_of(arguments), seen.text + pictures)
 
     def _playing(self) -> LiveEpisode:
-        if self._failure is not None:
-            raise NoActiveEpisode(f"there is no episode: {self._failure}; reset begins another one")
+        if self.failure is not None:
+            raise NoActiveEpisode(f"there is no episode: {self.failure}; reset begins another one")
         if self._episode is None or self._client is None:
             raise NoActiveEpisode(
                 f"no episode of {self._sessions.name} was begun: call reset first"
@@ -553,7 +548,3 @@ class EpisodeSession:
         self._playing()
         self._sessions.meter.count(refusals=1)
         return ActionOutcome(f"Error: {why}", None, self.is_over)
-
-
-def _with_cure(error: CapacityError) -> CapacityError:
-    return CapacityError(f"{error.message}. {CURE}", error.code, error.data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,13 +44,12 @@ from openenv.rollouts.policies.base import (
     PolicyStopped,
     PolicyTurn,
 )
-from openenv.rollouts.records import Failure, Rollout, RolloutUsage, StepRecord
+from openenv.rollouts.records import Rollout, RolloutUsage, StepRecord
 from openenv.types import StepResult, is_observation
 
 __all__ = [
     "RolloutScoring",
     "EpisodeConfig",
-    "failed_rollout",
     "to_json_value",
     "play",
     "token_rewards",
@@ -156,7 +155,11 @@ class _PolicyEpisode:
     async def run(self) -> None:
         try:
             result = await self._reset()
-            self._player = await self._begun()
+            self.at = "policy"
+            task, job, config = self.rollout.task, self._job, self._config
+            opening = EpisodeOpening(task, job.policy_seed, job.id, config.interface)
+            player = config.policy.begin(opening)
+            self._player = await player if inspect.isawaitable(player) else player
             while not result.done:
                 if self._limits.steps is not None and len(self._live.results) >= self._limits.steps:
                     raise LimitReached("steps")
@@ -208,16 +211,10 @@ class _PolicyEpisode:
         self._trajectory.first = result.observation
         self.rollout.first = observation_value(result.observation)
         self.rollout.metadata = _beside(result)
-        self.rollout.episode_id = _episode_id(result)
+        places = (place for place in (result.metadata, result.info) if place)
+        ids = (place.get("episode_id") for place in places)
+        self.rollout.episode_id = next((one for one in ids if isinstance(one, str)), None)
         return result
-
-    async def _begun(self) -> PolicyPlayer:
-        self.at = "policy"
-        opening = EpisodeOpening(
-            self.rollout.task, self._job.policy_seed, self._job.id, self._config.interface
-        )
-        player = self._config.policy.begin(opening)
-        return await player if inspect.isawaitable(player) else player
 
     async def _advance(self, result: StepResult[Any]) -> StepResult[Any]:
         """Have the policy act until the environment takes an action; return the result."""
@@ -282,7 +279,7 @@ class _PolicyEpisode:
         if turn.seconds_left is None:
             return await acting
         try:
-            return await within(turn.seconds_left, _awaited(acting))
+            return await within(turn.seconds_left, acting)
         except asyncio.TimeoutError:
             if not self._live.deadline.is_past:  # it is the policy's own
                 raise
@@ -401,17 +398,6 @@ def _conversation(player: PolicyPlayer | None) -> list[dict[str, Any]]:
     return found if all(isinstance(message, dict) for message in found) else []
 
 
-async def _awaited(answer: Awaitable[Any]) -> Any:
-    return await answer
-
-
-def _episode_id(result: StepResult[Any]) -> str | None:
-    for place in (result.metadata, result.info):
-        if place and isinstance(place.get("episode_id"), str):
-            return str(place["episode_id"])
-    return None
-
-
 # ------------------------------------------------------------------ values
 
 
@@ -450,10 +436,3 @@ def _fallback(value: Any) -> Any:
         return dict(value)
     attributes = getattr(value, "__dict__", None)  # an action that is no model
     return dict(attributes) if attributes else repr(value)
-
-
-def failed_rollout(job: RolloutJob, failures: list[Failure], rollout: Rollout) -> Rollout:
-    """Return the record of a rollout whose every attempt has failed."""
-    rollout.outcome, rollout.reward, rollout.failures = "failed", None, failures
-    rollout.unscored = failures[-1].message
-    return rollout

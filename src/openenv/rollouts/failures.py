@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from openenv._internal.redaction import redact
@@ -33,7 +32,6 @@ __all__ = [
     "AttemptFailed",
     "EnvironmentsFailing",
     "FailureStreak",
-    "RetryRule",
     "RolloutsFailed",
     "TaskNotTaken",
     "is_passing",
@@ -228,34 +226,18 @@ def pressure(error: BaseException) -> str | None:
     return None
 
 
-def retry_delay_s(attempts: int, *, is_pressed: bool = False) -> float:
-    """Return how long to wait before the next attempt: doubled after each, up to 30 s.
+def retry_delay_s(error: BaseException, attempts: int, retries: int) -> float | None:
+    """Return the seconds to wait before another attempt: doubled after each, up to 30 s.
 
     Args:
-        attempts: The number of attempts that have failed; after none, nothing is waited for.
-        is_pressed: Whether the last failure said that less should be asked for.
-    """
-    first_s = FIRST_PRESSED_DELAY_S if is_pressed else FIRST_DELAY_S
-    return backoff_s(attempts, first_s, LONGEST_DELAY_S)
-
-
-@dataclass(frozen=True)
-class RetryRule:
-    """Decides whether a failed attempt is made again, and after which delay.
-
-    Attributes:
+        error: The failure of the last attempt.
+        attempts: The number of attempts that have failed.
         retries: Attempts after the first, for failures that may pass.
+
+    Returns:
+        The seconds; None if there is to be no further attempt.
     """
-
-    retries: int
-
-    def delay_s(self, error: BaseException, attempts: int) -> float | None:
-        """Return the seconds to wait before the next attempt; None if there is none.
-
-        Args:
-            error: The failure of the last attempt.
-            attempts: The number of attempts that have failed.
-        """
-        if attempts > self.retries or not is_passing(error):
-            return None
-        return retry_delay_s(attempts, is_pressed=pressure(error) is not None)
+    if attempts > retries or not is_passing(error):
+        return None
+    first_s = FIRST_DELAY_S if pressure(error) is None else FIRST_PRESSED_DELAY_S
+    return backoff_s(attempts, first_s, LONGEST_DELAY_S)

@@ -29,13 +29,14 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 from typing_extensions import Self
 
 from openenv._internal.packages import needs
+from openenv._internal.quoting import first_problem
 from openenv._internal.replacing import replacing
 from openenv.rollouts.lines import LineFile, RolloutFileError, whole_lines
 from openenv.rollouts.records import FORMAT, FORMAT_VERSION, Failure, Rollout, RolloutHeader
@@ -48,12 +49,12 @@ __all__ = [
     "write_parquet",
 ]
 
-RecordT = TypeVar("RecordT", bound=BaseModel)
 Path_ = str | os.PathLike[str]
 
 PARQUET = ".parquet"
 SYNC_EVERY_S = 5.0
 ROWS_AT_ONCE = 1000
+MAX_HEADER_BYTES = 16 * 2**20
 # What every header begins with, as `RolloutHeader` writes it.
 BEGINNING = b'{"format":"%s"' % FORMAT.encode()
 
@@ -91,7 +92,11 @@ def read_rollouts(path: Path_) -> Iterator[Rollout]:
     lines = whole_lines(path)
     _header(path, next(lines, (1, b""))[1])
     for number, line in lines:
-        yield _record(Rollout, path, number, line)
+        try:
+            rollout = Rollout.model_validate_json(line)
+        except ValidationError as error:
+            raise RolloutFileError(str(path), number, _damage(error)) from error
+        yield rollout
 
 
 def _header(path: Path, line: bytes) -> RolloutHeader:
@@ -116,17 +121,20 @@ def _checked_header(path: Path, found: Mapping[str, Any]) -> RolloutHeader:
         raise RolloutFileError(str(path), 1, _damage(error)) from error
 
 
-def _record(model: type[RecordT], path: Path, number: int, line: bytes | str) -> RecordT:
+def _damage(error: ValueError) -> str:
+    why = first_problem(error) if isinstance(error, ValidationError) else error
+    return f"it is damaged: {why}"
+
+
+def format_of(path: Path) -> Any:
+    """Return the format that the first line of a file names; None if there is none."""
+    with path.open("rb") as file:
+        beginning = file.readline(MAX_HEADER_BYTES)
     try:
-        return model.model_validate_json(line)
-    except ValidationError as error:
-        raise RolloutFileError(str(path), number, _damage(error)) from error
-
-
-def _damage(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    where = ".".join(map(str, first["loc"]))
-    return f"it is damaged: {where}: {first['msg']}" if where else f"it is damaged: {first['msg']}"
+        found = from_json(beginning)
+    except ValueError:
+        return None
+    return found.get("format") if isinstance(found, dict) else None
 
 
 # ------------------------------------------------------------------ writing
@@ -227,7 +235,11 @@ class RolloutWriter:
         """
         if not self._file.is_open:
             raise ValueError(f"the writer of {self.path} is closed")
-        self._append(_line(rollout))
+        try:
+            line = rollout.model_dump_json()
+        except PydanticSerializationError:  # text that UTF-8 cannot carry
+            line = to_json(_carried(rollout.model_dump())).decode()
+        self._append(line)
         if self._sync_every_s is not None and self._file.seconds_unsynced >= self._sync_every_s:
             self.sync()
 
@@ -249,15 +261,8 @@ class RolloutWriter:
         self._file.append(f"{line}\n".encode())
 
 
-def _line(rollout: Rollout) -> str:
-    """Serialize a rollout; text that UTF-8 cannot carry is written with backslashes."""
-    try:
-        return rollout.model_dump_json()
-    except PydanticSerializationError:
-        return to_json(_carried(rollout.model_dump())).decode()
-
-
 def _carried(value: Any) -> Any:
+    """Return a value in whose texts backslashes stand for what UTF-8 cannot carry."""
     if isinstance(value, str):
         return value.encode(errors="backslashreplace").decode()
     if isinstance(value, dict):
@@ -350,7 +355,7 @@ def write_parquet(source: Path_ | tuple[RolloutHeader, Iterable[Rollout]], path:
         RolloutFileError: The source is no file of rollouts, or is damaged; or a number in it is
             beyond what a column can hold.
     """
-    parquet = _pyarrow().parquet
+    pyarrow = _pyarrow()
     if isinstance(source, tuple):
         header, rollouts = source
     else:
@@ -360,10 +365,15 @@ def write_parquet(source: Path_ | tuple[RolloutHeader, Iterable[Rollout]], path:
     schema, count, left = _schema(header), 0, iter(rollouts)
     with (
         replacing(path) as partial,
-        parquet.ParquetWriter(partial, schema, compression="zstd") as table,
+        pyarrow.parquet.ParquetWriter(partial, schema, compression="zstd") as table,
     ):
         while batch := list(islice(left, ROWS_AT_ONCE)):
-            table.write_table(_table(path, batch, count, schema))
+            try:
+                rows = pyarrow.Table.from_pylist([_row(one) for one in batch], schema)
+            except (pyarrow.ArrowException, OverflowError) as error:
+                where = f"among rows {count + 1} to {count + len(batch)}: "
+                raise RolloutFileError(str(path), None, f"{where}{error}") from error
+            table.write_table(rows)
             count += len(batch)
     return count
 
@@ -405,15 +415,6 @@ def _schema(header: RolloutHeader) -> Any:
     return pyarrow.schema(list(kinds.items()), metadata={FORMAT: header.model_dump_json()})
 
 
-def _table(path: Path, batch: list[Rollout], before: int, schema: Any) -> Any:
-    pyarrow = _pyarrow()
-    try:
-        return pyarrow.Table.from_pylist([_row(one) for one in batch], schema)
-    except (pyarrow.ArrowException, OverflowError) as error:
-        where = f"among rows {before + 1} to {before + len(batch)}: "
-        raise RolloutFileError(str(path), None, f"{where}{error}") from error
-
-
 def _row(rollout: Rollout) -> dict[str, Any]:
     row: dict[str, Any] = {name: getattr(rollout, name) for name in _PLAIN}
     row |= {name: getattr(rollout.usage, name) for name in _USAGE}
@@ -442,18 +443,12 @@ def _parquet_rollouts(path: Path) -> Iterator[Rollout]:
     _parquet_header(path)
     columns = [*_PLAIN, *_JSON, _EXTRA]
     with _pyarrow().parquet.ParquetFile(path) as table:
-        number = 0
-        for batch in table.iter_batches(batch_size=ROWS_AT_ONCE, columns=columns):
-            for row in batch.to_pylist():
-                number += 1
-                yield _of_row(path, number, row)
-
-
-def _of_row(path: Path, number: int, row: dict[str, Any]) -> Rollout:
-    try:
-        fields = {name: from_json(row.pop(name)) for name in (*_JSON, _EXTRA)}
-        return Rollout.model_validate({**fields.pop(_EXTRA), **fields, **row})
-    except ValidationError as error:
-        raise RolloutFileError(str(path), number, _damage(error)) from error
-    except ValueError as error:
-        raise RolloutFileError(str(path), number, f"it is damaged: {error}") from error
+        batches = table.iter_batches(batch_size=ROWS_AT_ONCE, columns=columns)
+        rows = (row for batch in batches for row in batch.to_pylist())
+        for number, row in enumerate(rows, 1):
+            try:
+                fields = {name: from_json(row.pop(name)) for name in (*_JSON, _EXTRA)}
+                rollout = Rollout.model_validate({**fields.pop(_EXTRA), **fields, **row})
+            except ValueError as error:
+                raise RolloutFileError(str(path), number, _damage(error)) from error
+            yield rollout

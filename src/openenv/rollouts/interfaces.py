@@ -22,8 +22,8 @@ from openenv.client.client import EnvClient
 from openenv.client.internals import internals
 from openenv.client.transports.websocket import key_headers
 from openenv.errors import ConnectError, NotSupported
-from openenv.execution.spec import EnvironmentSpec
-from openenv.execution.tools import PICTURES, Doors, action_tools, doors_of
+from openenv.execution.spec import EnvironmentSpec, ToolSupport
+from openenv.execution.tools import PICTURES, action_tools
 from openenv.protocol.http import IN_PROCESS_EXTENSION
 from openenv.protocol.messages import MCPReply, Request
 from openenv.reward import RewardSpec
@@ -118,9 +118,12 @@ class Interface:
             NotSupported: The server tells of neither.
         """
         variants = _variants(action) if action else []
-        takes_calls = not variants or any(_is_call(one) for one in variants)
+        call = {"tool_name", "arguments"}
+        takes_calls = not variants or any(
+            call <= set(one.get("properties", ())) for one in variants
+        )
         if tools and takes_calls:
-            return cls(action, tuple(_of_tool(one, is_call=True) for one in tools))
+            return cls(action, tuple(map(_of_tool, tools)))
         if not variants or takes_calls:
             raise NotSupported("the environment does not tell how one acts in it", feature="tools")
         if tools is None or len(tools) != len(variants):
@@ -185,10 +188,6 @@ def resolve_reference(schema: dict[str, Any], root: dict[str, Any]) -> dict[str,
     return schema
 
 
-def _is_call(variant: dict[str, Any]) -> bool:
-    return {"tool_name", "arguments"} <= set(variant.get("properties", ()))
-
-
 def _fixed(properties: Mapping[str, Any]) -> dict[str, Any]:
     found = {}
     for name, one in properties.items():
@@ -199,9 +198,9 @@ def _fixed(properties: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _of_tool(tool: Mapping[str, Any], *, is_call: bool) -> AgentTool:
+def _of_tool(tool: Mapping[str, Any]) -> AgentTool:
     schema = tool.get("inputSchema") or tool.get("input_schema") or {}
-    return AgentTool(tool["name"], tool.get("description") or "", schema, is_call=is_call)
+    return AgentTool(tool["name"], tool.get("description") or "", schema, is_call=True)
 
 
 def _of_variant(tool: Mapping[str, Any], variant: dict[str, Any]) -> AgentTool:
@@ -316,7 +315,7 @@ async def derive_interface(source: Any, client: EnvClient[Any, Any, Any]) -> Int
         raise NotSupported(f"{why}; pass its address, or the environment itself", feature="tools")
     else:
         return Interface.of(wire_schema(action_cls, "validation"), await _listed(client))
-    if doors_of(spec) is Doors.ACTIONS:
+    if spec.tool_support is ToolSupport.ACTIONS:
         tools = [dict(one.description) for one in action_tools(spec).values()]
         return Interface.of(spec.action_schema(), tools)
     return Interface.of(spec.action_schema(), await _listed(client))

@@ -246,8 +246,12 @@ class RolloutQueue:
         while not self.over.is_set():
             if len(self._ready) + len(self._again) > others():
                 return True
-            if not await self._more():
-                await self._wait(others)
+            if await self._more():
+                continue
+            async with self._changed:
+                is_ready = len(self._ready) + len(self._again) > others()
+                if not (self.over.is_set() or is_ready):
+                    await self._changed.wait()
         return False
 
     async def take(self) -> RolloutJob | None:
@@ -302,12 +306,6 @@ class RolloutQueue:
         self._ready.clear()
         self._again.clear()
         await self._changed_now()
-
-    async def _wait(self, others: Callable[[], int]) -> None:
-        async with self._changed:
-            is_ready = len(self._ready) + len(self._again) > others()
-            if not (self.over.is_set() or is_ready):
-                await self._changed.wait()
 
     async def _changed_now(self) -> None:
         if self._is_exhausted and not (self._ready or self._again or self.running):

@@ -8,6 +8,7 @@ from typing import Any
 
 from openenv.reward import RewardSpec
 from openenv.rewards.credit import terminal
+from openenv.rollouts.endings import NO_REWARD
 from openenv.rollouts.engine import episode_score
 from openenv.rollouts.records import Failure, Rollout, RolloutHeader, StepRecord
 from openenv.rollouts.replays import RecordedEpisode, RecordedEvent, read, read_header
@@ -16,7 +17,6 @@ from openenv.types import StepResult
 
 __all__ = ["recorded_rollouts"]
 
-NO_REWARD = "the environment gave no reward"
 NOT_OVER = "whoever drove it left it before it was over"
 
 
@@ -56,19 +56,23 @@ def _rollout(found: RecordingHeader, number: int, episode: RecordedEpisode) -> R
         ended_at=episode.events[-1].time if episode.events else found.time,
     )
     if episode.has_beginning:
-        _begin(rollout, episode.events[0])
+        begins = episode.events[0]
+        task = begins.arguments.get("task")
+        id = task.get("id") if isinstance(task, dict) else task
+        rollout.first = begins.observation
+        rollout.task = task if isinstance(task, dict) else None
+        rollout.task_id = id if isinstance(id, str) else None
     if why is None:
-        _score(rollout, _spec(episode.events[0]))
-    failed = [event for event in steps if event.error is not None]
-    return rollout.model_copy(update={"errors": [_error(event) for event in failed]})
-
-
-def _begin(rollout: Rollout, event: RecordedEvent) -> None:
-    task = event.arguments.get("task")
-    id = task.get("id") if isinstance(task, dict) else task
-    rollout.first = event.observation
-    rollout.task = task if isinstance(task, dict) else None
-    rollout.task_id = id if isinstance(id, str) else None
+        # A server sends the declaration of rewards with the first observation.
+        declared = (episode.events[0].reward_info or {}).get("spec")
+        spec = RewardSpec.from_data(declared) if isinstance(declared, dict) else RewardSpec()
+        _score(rollout, spec)
+    errors = [
+        {"step": event.step, "action": event.action, "type": error.type, "code": error.code}
+        for event in steps
+        if (error := event.error) is not None
+    ]
+    return rollout.model_copy(update={"errors": errors})
 
 
 def _score(rollout: Rollout, spec: RewardSpec) -> None:
@@ -86,12 +90,6 @@ def _score(rollout: Rollout, spec: RewardSpec) -> None:
         rollout.unscored = NO_REWARD if is_over else NOT_OVER
     if score.step_rewards is not None:
         rollout.step_rewards = list(score.step_rewards)
-
-
-def _error(event: RecordedEvent) -> dict[str, Any]:
-    assert event.error is not None
-    error = event.error
-    return {"step": event.step, "action": event.action, "type": error.type, "code": error.code}
 
 
 def _why_failed(episode: RecordedEpisode) -> str | None:
@@ -115,12 +113,6 @@ def _outcome(episode: RecordedEpisode, why: str | None) -> Any:
     if not episode.is_done:
         return "limit"  # whoever drove it began another
     return "truncated" if episode.events[-1].truncated else "done"
-
-
-def _spec(begins: RecordedEvent) -> RewardSpec:
-    """Return the declaration of rewards, which a server sends with the first observation."""
-    declared = (begins.reward_info or {}).get("spec")
-    return RewardSpec.from_data(declared) if isinstance(declared, dict) else RewardSpec()
 
 
 def _step(event: RecordedEvent) -> StepRecord:

@@ -103,7 +103,8 @@ def read_reply(
     """
     thought, masked, begin, is_open = split_thoughts(text, in_thought=in_thought)
     if is_cut or is_open:
-        return ParsedReply(thought, _words(masked[begin:], specials), (), _why(is_cut))
+        why = CUT if is_cut else OPEN_THOUGHT
+        return ParsedReply(thought, _words(masked[begin:], specials), (), why)
     if act_by in ("auto", "tools", "json"):
         parsed = _calls(thought, masked, begin, interface, specials)
         if parsed is not None:
@@ -114,10 +115,6 @@ def read_reply(
         if action is not None:
             return ParsedReply(thought, words, [action])
     return ParsedReply(thought, words, (), describe_missing_action(interface, act_by))
-
-
-def _why(is_cut: bool) -> str:
-    return CUT if is_cut else OPEN_THOUGHT
 
 
 def _calls(

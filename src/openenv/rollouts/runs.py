@@ -24,6 +24,7 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+from openenv._internal.timing import backoff_s
 from openenv._internal.version import version
 from openenv.client import background
 from openenv.errors import (
@@ -41,10 +42,11 @@ from openenv.rewards.delayed import TrajectoryScorer
 from openenv.rewards.external.names import resolve_token_credit
 from openenv.rollouts.calls import UserCodeCaller
 from openenv.rollouts.episode_sessions import CURE
-from openenv.rollouts.episodes import LONG, EpisodeConfig, RolloutScoring, failed_rollout
+from openenv.rollouts.episodes import LONG, EpisodeConfig, RolloutScoring
 from openenv.rollouts.failures import (
+    FIRST_DELAY_S,
+    LONGEST_DELAY_S,
     AttemptFailed,
-    RetryRule,
     RolloutsFailed,
     is_passing,
     pressure,
@@ -65,7 +67,7 @@ from openenv.rollouts.policies.base import Policy
 from openenv.rollouts.policies.functions import as_policy
 from openenv.rollouts.records import Rollout, RolloutHeader
 from openenv.rollouts.samplers import feed_of
-from openenv.rollouts.sessions import EpisodeSource, source_of
+from openenv.rollouts.sessions import EpisodeSource, sessions_of
 from openenv.rollouts.summary import Groups, RolloutProgress, RolloutTally, Summary
 
 __all__ = ["RolloutRun", "RolloutRunner", "rollout", "rollout_async", "run_to_end", "synchronous"]
@@ -366,11 +368,14 @@ class RolloutRunner:
         if lines is not None and table is not None:
             await asyncio.to_thread(check_table, lines, table, resume=options.resume)
         async with contextlib.AsyncExitStack() as stack:
-            self._source: EpisodeSource = await source_of(env, self._note_queue)
+            self._source: EpisodeSource = (
+                env if isinstance(env, EpisodeSource) else await sessions_of(env, self._note_queue)
+            )
             stack.push_async_callback(self._source.aclose)
             stack.push_async_callback(self._policy.aclose)
             stack.push_async_callback(self._all_closed)
-            stack.callback(self._close_callers)
+            stack.callback(self._scoring.caller.close)
+            stack.callback(self._caller.close)
             files = contextlib.ExitStack()
             stack.push_async_callback(_wholly, files.close)  # a disk may take its time
             await _wholly(partial(self._begin, files, await self._source.reward()))
@@ -419,6 +424,7 @@ class RolloutRunner:
         plan = RolloutPlan(self._feed, samples, seed, options.num_tasks, done)
         self._tally.total = plan.total
         self._jobs = RolloutQueue(plan, failures)
+        files.callback(self._jobs.close)
         self.result = RolloutRun(header, lines, self._tally, self._pace)
 
     def _note_found(self, rollout: Rollout) -> None:
@@ -513,7 +519,8 @@ class RolloutRunner:
             self._tell_of_retry(error)
         finally:
             self._opening -= 1
-        await self._unless_over(asyncio.sleep(retry_delay_s(waited + 1)))
+        pause = asyncio.sleep(backoff_s(waited + 1, FIRST_DELAY_S, LONGEST_DELAY_S))
+        await self._unless_over(pause)
         return None
 
     def _check_worth_waiting(self, error: Exception) -> None:
@@ -654,14 +661,17 @@ class RolloutRunner:
         is_lost = isinstance(failure.cause, ConnectError | SessionLost)
         if not (is_lost and failure.at == "reset" and not is_fresh):
             job.attempts += 1
-        delay_s = RetryRule(self._options.retries).delay_s(failure.cause, job.attempts)
+        delay_s = retry_delay_s(failure.cause, job.attempts, self._options.retries)
         job.failures.append(failure.record(is_retried=delay_s is not None))
         if delay_s is not None:
             await asyncio.sleep(delay_s)
             await self._jobs.put_back(job)
             return
         self._tell_of_task(job, failure)
-        await self._ended(job, failed_rollout(job, job.failures, failure.rollout))
+        failed = failure.rollout
+        failed.outcome, failed.reward, failed.failures = "failed", None, job.failures
+        failed.unscored = job.failures[-1].message
+        await self._ended(job, failed)
         if self._spent is not None:
             raise self._spent
 
@@ -683,14 +693,9 @@ class RolloutRunner:
     async def _ended(self, job: RolloutJob, done: Rollout) -> None:
         options = self._options
         if options.keep is not None and not await self._caller(options.keep, done):
-            nothing: dict[str, Any] = {
-                "first": None,
-                "metadata": None,
-                "steps": [],
-                "messages": [],
-                "refused": [],
-            }
-            done = done.model_copy(update={"is_kept": False, **nothing})
+            lists: dict[str, Any] = {name: [] for name in ("steps", "messages", "refused")}
+            left_out = {"is_kept": False, "first": None, "metadata": None, **lists}
+            done = done.model_copy(update=left_out)
         self._tally.add(done)
         if self._writer is not None:
             self._writer.write(done)
@@ -722,12 +727,6 @@ class RolloutRunner:
             is_hopeless = budget < 1 and tally.failed == tally.ended >= fewest
         if self._spent is None and (tally.failed > allowed or is_hopeless):
             self._spent = RolloutsFailed(tally.failed, tally.ended, tally.causes, self.result)
-
-    def _close_callers(self) -> None:
-        self._caller.close()
-        self._scoring.caller.close()
-        if hasattr(self, "_jobs"):
-            self._jobs.close()
 
 
 async def _wholly(work: Callable[[], object]) -> None:

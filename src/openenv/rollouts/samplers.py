@@ -14,13 +14,13 @@ their file, and of which the sampler was not told before the end came, is told o
 from __future__ import annotations
 
 import contextlib
-import difflib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from openenv._internal.quoting import closest
 from openenv._internal.replacing import replacing
 from openenv.rewards.external.names import import_named
 from openenv.rollouts.jobs import SampleGroup, SeedFeed, TaskFeed
@@ -106,8 +106,8 @@ def sampler_named(
         key = import_named(what) if ":" in what else what or None
         return CurriculumSampler(tasks, group_size, key, seed=seed)
     forms = {form.partition(":")[0]: form for form in SAMPLERS}
-    close = difflib.get_close_matches(kind, forms, n=1)
-    hint = f"; did you mean {forms[close[0]]!r}?" if close else ""
+    close = closest(kind, forms)
+    hint = f"; did you mean {forms[close]!r}?" if close else ""
     raise ValueError(f"there is no sampler {name!r}, but {', '.join(SAMPLERS)}{hint}")
 
 
@@ -150,11 +150,20 @@ class SamplerFeed(TaskFeed):
             }
 
     def open(self, *, is_resumed: bool) -> None:
-        if self._path is not None:
-            if is_resumed:
-                self._go_on(self._path)
-            else:
-                self._begin(self._path)
+        if self._path is None:
+            return
+        if is_resumed:
+            self._go_on(self._path)
+            return
+        header = {
+            "format": FORMAT,
+            "version": FORMAT_VERSION,
+            "state": self._sampler.state_dict(),
+        }
+        with replacing(self._path) as partial:
+            partial.write_bytes(to_json(header) + b"\n")
+        self._file = LineFile(self._path)
+        self._file.sync_directory()
 
     def take(self) -> Task | None:
         for event in self._past:
@@ -210,14 +219,6 @@ class SamplerFeed(TaskFeed):
         self._sampler.update(self._groups.pop(key), rewards, costs)
 
     # ------------------------------------------------------------------ its file
-
-    def _begin(self, path: Path) -> None:
-        state = self._sampler.state_dict()
-        header = {"format": FORMAT, "version": FORMAT_VERSION, "state": state}
-        with replacing(path) as partial:
-            partial.write_bytes(to_json(header) + b"\n")
-        self._file = LineFile(path)
-        self._file.sync_directory()
 
     def _go_on(self, path: Path) -> None:
         try:

@@ -23,21 +23,21 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import from_json
 
+from openenv._internal.quoting import first_problem
 from openenv.client import background
 from openenv.errors import OpenEnvError, Unscored
 from openenv.execution.recording import FORMAT as RECORDING_FORMAT
 from openenv.reward import Score
 from openenv.rewards.credit import Credit, TokenCredit, resolve_credit, terminal
-from openenv.rewards.delayed import Trajectory, TrajectoryScorer, score_trajectory
+from openenv.rewards.delayed import Trajectory, TrajectoryScorer, score_trajectory_async
 from openenv.rewards.external.cache import ScoreCache
 from openenv.rewards.external.fields import with_fields
 from openenv.rewards.external.limits import BoundedScorer, bounded
 from openenv.rewards.external.scorers import scorer_name
 from openenv.rollouts.endings import NOTHING_TO_SAY
 from openenv.rollouts.episodes import token_rewards
-from openenv.rollouts.files import PARQUET, RolloutWriter, read_header, read_rollouts
+from openenv.rollouts.files import PARQUET, RolloutWriter, format_of, read_header, read_rollouts
 from openenv.rollouts.records import FORMAT, Rollout, RolloutHeader, StepRecord
 from openenv.tasks.task import Task
 
@@ -53,7 +53,6 @@ __all__ = [
 
 MAX_REASON = 500  # characters
 MAX_REASONS = 100
-MAX_HEADER_BYTES = 16 * 2**20
 OTHER_REASONS = "other reasons"
 AHEAD = 2  # batches that are begun, for each that may be scored at a time
 
@@ -173,9 +172,7 @@ def _made(value: Any, model: type[BaseModel] | None, what: str) -> Any:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-        raise Unscored(f"{what} is no {model.__name__}: {why}") from error
+        raise Unscored(f"{what} is no {model.__name__}: {first_problem(error)}") from error
 
 
 # ------------------------------------------------------------------ scoring
@@ -241,7 +238,9 @@ async def _scored(
     episodes = [one for one in shown if isinstance(one, StoredTrajectory)]
     given = iter(await limited.score_many(episodes) if episodes else [])
     scores = [
-        one if isinstance(one, Score) else await _credited(next(given), one, options.credit)
+        one
+        if isinstance(one, Score)
+        else await score_trajectory_async(lambda _: next(given), one, options.credit)
         for one in shown
     ]
     return [
@@ -260,12 +259,6 @@ def _shown(rollout: Rollout, options: ScoringOptions) -> StoredTrajectory | Scor
         return StoredTrajectory(rollout, options)
     except Unscored as error:
         return Score(unscored=str(error)[:MAX_REASON])
-
-
-async def _credited(score: Score, trajectory: Trajectory[Any, Any], credit: str | Credit) -> Score:
-    """Return the score with the share of each step."""
-    found = score_trajectory(lambda _: score, trajectory, credit)
-    return found if isinstance(found, Score) else await found
 
 
 def _with_score(rollout: Rollout, score: Score, options: ScoringOptions, name: str) -> Rollout:
@@ -340,7 +333,11 @@ class ScoringReport:
         """Count a rollout that was scored."""
         before = (getattr(rollout, "scored_before", None) or [{}])[-1].get("reward")
         self.rollouts += 1
-        self.changed += not _is_same(before, rollout.reward)
+        now = rollout.reward
+        if before is None or now is None:
+            self.changed += before is not now
+        else:
+            self.changed += not math.isclose(before, now, rel_tol=1e-9, abs_tol=1e-12)
         if before is not None:
             self._scored_before += 1
             self._sum_before += before
@@ -365,12 +362,6 @@ class ScoringReport:
             "unscored": self.unscored,
             "without_token_rewards": self.without_token_rewards,
         }
-
-
-def _is_same(before: float | None, now: float | None) -> bool:
-    if before is None or now is None:
-        return before is now
-    return math.isclose(before, now, rel_tol=1e-9, abs_tol=1e-12)
 
 
 def _count(reasons: dict[str, int], why: str) -> None:
@@ -467,7 +458,7 @@ def read_stored(path: str | os.PathLike[str]) -> tuple[RolloutHeader, Iterator[R
     path = Path(path)
     if path.suffix == PARQUET:
         return read_header(path), read_rollouts(path)
-    found = _format_of(path)
+    found = format_of(path)
     if found == FORMAT:
         return read_header(path), read_rollouts(path)
     if found == RECORDING_FORMAT:
@@ -475,14 +466,3 @@ def read_stored(path: str | os.PathLike[str]) -> tuple[RolloutHeader, Iterator[R
 
         return recorded_rollouts(path)
     raise ScoringError(f"{path} holds neither rollouts nor a recording: it does not begin as one")
-
-
-def _format_of(path: Path) -> Any:
-    """Return the format that the first line of a file names; None if there is none."""
-    with path.open("rb") as file:
-        beginning = file.readline(MAX_HEADER_BYTES)
-    try:
-        found = from_json(beginning)
-    except ValueError:
-        return None
-    return found.get("format") if isinstance(found, dict) else None

@@ -51,7 +51,7 @@ from openenv.tasks.load import load_tasks
 from openenv.tasks.task import TasksetError
 from openenv.tasks.taskset import Taskset
 
-__all__ = ["EpisodeSource", "Sessions", "own_tasks", "sessions_of", "source_of"]
+__all__ = ["EpisodeSource", "Sessions", "own_tasks", "sessions_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +96,6 @@ class EpisodeSource(ABC):
         """
         raise NotSupported(f"{self.name} does not tell how one acts in it", feature="tools")
 
-    @abstractmethod
     async def play(
         self, session: Any, job: RolloutJob, config: EpisodeConfig, press: Callable[[str], None]
     ) -> tuple[Rollout, bool]:
@@ -105,6 +104,7 @@ class EpisodeSource(ABC):
         Raises:
             AttemptFailed: The attempt came to nothing.
         """
+        return await play(session, job, config, press)
 
     @abstractmethod
     async def aclose(self) -> None:
@@ -179,7 +179,9 @@ class Sessions(EpisodeSource):
         return client
 
     async def _connect(self, client: Client) -> None:
-        if background.is_shared(_here()):
+        loop = background.running_loop()
+        assert loop is not None
+        if background.is_shared(loop):
             await client.connect()
         else:
             await client.__aenter__()
@@ -200,11 +202,6 @@ class Sessions(EpisodeSource):
         if self._source is None and url is not None and internals(session).open_transport is None:
             return await fetch_interface(session)
         return await derive_interface(self._source, session)
-
-    async def play(
-        self, session: Client, job: RolloutJob, config: EpisodeConfig, press: Callable[[str], None]
-    ) -> tuple[Rollout, bool]:
-        return await play(session, job, config, press)
 
     async def aclose(self) -> None:
         for client in list(self._opened.values()):
@@ -234,24 +231,6 @@ async def _have_place(client: Client) -> None:
         logger.debug("the state before the first reset cannot be had: %s", error)
 
 
-def _here() -> Any:
-    loop = background.running_loop()
-    assert loop is not None
-    return loop
-
-
-async def source_of(environment: Any, on_queue: OnQueue) -> EpisodeSource:
-    """Return where the sessions of a run come from; see `sessions_of`.
-
-    Args:
-        environment: As `sessions_of` takes it; or a source itself.
-        on_queue: Called if a session waits for its place.
-    """
-    if isinstance(environment, EpisodeSource):
-        return environment
-    return await sessions_of(environment, on_queue)
-
-
 async def sessions_of(environment: Any, on_queue: OnQueue) -> Sessions:
     """Return the sessions of an environment.
 
@@ -266,12 +245,18 @@ async def sessions_of(environment: Any, on_queue: OnQueue) -> Sessions:
     if isinstance(environment, str):
         target = parse_target(environment)
         if target.kind is TargetKind.IMAGE:
-            return await _of_image(environment, target.name, on_queue)
-        return _of_text(environment, on_queue)
+            launch = choosing_launch(target.name, {})
+            await launch.start()  # one container, which is stopped at the end
+            return _of_address(environment, launch.base_url, on_queue, launch.stop)
+        if target.kind is TargetKind.SERVER:
+            return _of_address(environment, environment, on_queue)
+        source, client = _installed(environment)
+        return _in_process(environment, source, client, on_queue)
     if isinstance(environment, SyncEnvClient):
         environment = environment.async_client
     if isinstance(environment, EnvClient):
-        return Sessions(_called(environment), environment.new_session, asked=environment)
+        name = environment.base_url or type(environment).__name__
+        return Sessions(name, environment.new_session, asked=environment)
     if hasattr(environment, "lease"):
         return Sessions(type(environment).__name__, environment.lease, is_spread=True)
     if isinstance(environment, type) and issubclass(environment, EnvClient):
@@ -295,10 +280,6 @@ async def sessions_of(environment: Any, on_queue: OnQueue) -> Sessions:
     return _in_process(made.__name__, environment, GenericEnvClient, on_queue)
 
 
-def _called(client: Client) -> str:
-    return client.base_url or type(client).__name__
-
-
 def _in_process(name: str, source: Any, client: type[Client], on_queue: OnQueue) -> Sessions:
     root = client.local(source, on_queue=on_queue)
     return Sessions(name, root._sibling, source, root.close)
@@ -318,23 +299,11 @@ async def _of_function(make: Callable[[], Any], on_queue: OnQueue) -> Sessions:
     return _in_process(name, make, GenericEnvClient, on_queue)
 
 
-async def _of_image(text: str, image: str, on_queue: OnQueue) -> Sessions:
-    """Return the sessions of one container, which is stopped at the end."""
-    launch = choosing_launch(image, {})
-    await launch.start()
-    url = launch.base_url
+def _of_address(
+    name: str, url: str | None, on_queue: OnQueue, close: Callable[[], Any] | None = None
+) -> Sessions:
     asked = GenericEnvClient(url)
-    return Sessions(
-        text, lambda: GenericEnvClient(url, on_queue=on_queue), None, launch.stop, asked
-    )
-
-
-def _of_text(text: str, on_queue: OnQueue) -> Sessions:
-    if parse_target(text).kind is TargetKind.SERVER:
-        asked = GenericEnvClient(text)
-        return Sessions(text, lambda: GenericEnvClient(text, on_queue=on_queue), asked=asked)
-    source, client = _installed(text)
-    return _in_process(text, source, client, on_queue)
+    return Sessions(name, lambda: GenericEnvClient(url, on_queue=on_queue), None, close, asked)
 
 
 def _installed(text: str) -> tuple[Any, type[Client]]:

@@ -423,26 +423,18 @@ class TaskStream(Taskset):
         )
 
     def at(self, position: int) -> Task | None:
-        """Return the task at a position from 0, or None past the end."""
         if position < 0:
             raise IndexError(f"{self.name}: a stream has no negative positions")
         return self._cursor.go_to(position, self)
 
     def select(self, indices: Iterable[int]) -> Taskset:
-        """Return a taskset of the tasks at these positions, in this order.
-
-        Raises:
-            IndexError: A position is past the end.
-        """
         wanted = list(indices)
         return self[: max(wanted, default=-1) + 1].select(wanted)
 
     def filter(self, function: Callable[[Task], Any]) -> TaskStream:
-        """Return a stream of the tasks for which `function` is true."""
         return self._append_step(True, function)
 
     def map(self, function: Callable[[Task], Task]) -> TaskStream:
-        """Return a stream whose tasks are transformed by `function`; see `Taskset.map`."""
         return self._append_step(False, function)
 
     def _append_step(self, is_filter: bool, function: Callable[[Task], Any]) -> TaskStream:

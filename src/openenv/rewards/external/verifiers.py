@@ -18,6 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from openenv._internal.packages import needs
+from openenv._internal.quoting import first_problem
 from openenv.errors import Unscored
 from openenv.reward import Score
 from openenv.rewards.delayed import Trajectory, TrajectoryScorer
@@ -161,8 +162,7 @@ def _task(vf: Any, source: Any, known: Mapping[str, Any]) -> Any:
     try:
         return cls(model.model_validate(fields))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        what = first_problem(error)
         raise Unscored(f"the task lacks what {model.__name__} needs: {what}") from error
 
 

@@ -28,6 +28,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 from pydantic_core import from_json
 
+from openenv._internal.quoting import first_problem
 from openenv.errors import Unscored
 from openenv.reward import Score
 from openenv.rewards.delayed import (
@@ -104,9 +105,7 @@ def read_response(data: bytes, steps: int) -> Score:
     try:
         answer = ScoreResponse.model_validate(from_json(data, allow_inf_nan=False))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "answer"
-        raise Unscored(f"the answer is invalid: {where}: {first['msg']}") from error
+        raise Unscored(f"the answer is invalid: {first_problem(error, 'answer')}") from error
     except ValueError as error:
         raise Unscored(f"the answer is not JSON: {error}: {data[:80]!r}") from error
     if answer.unscored:

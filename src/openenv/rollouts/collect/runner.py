@@ -255,7 +255,6 @@ class HarnessEpisodes(EpisodeSource):
     async def play(
         self, session: Any, job: RolloutJob, config: EpisodeConfig, press: Callable[[str], None]
     ) -> tuple[Rollout, bool]:
-        """Have the harness play an episode in a thread."""
         rollout = Rollout(id=job.id, group=job.group.key, failures=list(job.failures))
         attempt = _HarnessAttempt(episode_id_of(job.id), self._tasks[job.group.key])
         try:
@@ -279,7 +278,6 @@ class HarnessEpisodes(EpisodeSource):
         return EpisodeRecord.from_rollout(attempt.episode_id, rollout, verdict, attempt.task)
 
     async def aclose(self) -> None:
-        """Wait until the episodes that are under way have ended."""
         await asyncio.to_thread(self._caller.close, wait=True)
 
 

@@ -43,11 +43,9 @@ class EnvironmentSession(ResourceSession):
         self._unfinished: Unfinished = unfinished
 
     def initial_messages(self) -> list[Message]:
-        """Return the task and the first observation."""
         return [dict(message) for message in self._messages]
 
     def list_tools(self) -> list[Tool]:
-        """Return the environment's tools, or a tool for each kind of action."""
         return [
             Tool(
                 name=tool.name,
@@ -79,7 +77,6 @@ class EnvironmentSession(ResourceSession):
         return ToolResult(data=answer.text, done=answer.is_over, metadata=metadata)
 
     def verify(self, transcript: list[Message], final_state: Any | None = None) -> VerifyResult:
-        """Return the verdict on the episode; `env_reward` is None for an unscored episode."""
         score = self._session.score(self._unfinished)
         return VerifyResult(
             env_reward=score.value,
@@ -89,7 +86,6 @@ class EnvironmentSession(ResourceSession):
         )
 
     def close(self) -> None:
-        """Close the session."""
         background.run(self._session.close())
 
 

@@ -72,17 +72,11 @@ class MCPHarnessAdapter(HarnessAdapter):
         session: ResourceSession,
         limits: HarnessRunLimits | None = None,
     ) -> HarnessRolloutResult:
-        """Play a rollout whose turns are sampled by `model_step`."""
         return _Loop(model_step, session, limits or HarnessRunLimits()).run()
 
     def run_black_box(
         self, session: ResourceSession, limits: HarnessRunLimits | None = None
     ) -> HarnessRolloutResult:
-        """Raise: this harness needs a model step.
-
-        Raises:
-            NotImplementedError: Always.
-        """
         raise NotImplementedError(
             "MCPHarnessAdapter samples turns by a model step: use run_white_box, or "
             "CLIHarnessAdapter for a program that runs its own loop"
@@ -106,11 +100,6 @@ class CLIHarnessAdapter(HarnessAdapter):
         session: ResourceSession,
         limits: HarnessRunLimits | None = None,
     ) -> HarnessRolloutResult:
-        """Raise: the program samples the turns.
-
-        Raises:
-            NotImplementedError: Always.
-        """
         raise NotImplementedError(
             "CLIHarnessAdapter starts a program that samples its own turns: use run_black_box, or "
             "MCPHarnessAdapter for a model step of yours"
@@ -119,7 +108,6 @@ class CLIHarnessAdapter(HarnessAdapter):
     def run_black_box(
         self, session: ResourceSession, limits: HarnessRunLimits | None = None
     ) -> HarnessRolloutResult:
-        """Have the program play a rollout."""
         return self.runner(SessionMCPBridge(session), session, limits or HarnessRunLimits())
 
 

@@ -196,20 +196,12 @@ class StepEnvSessionAdapter(ResourceSession):
             raise
 
     def initial_messages(self) -> list[Message]:
-        """Return the conversation before the model's first turn."""
         return [dict(message) for message in self._messages]
 
     def list_tools(self) -> list[Tool]:
-        """Return the tools that the model may call."""
         return list(self._tools.values())
 
     def call_tool(self, name: str, arguments: dict[str, Any]) -> ToolResult:
-        """Step the environment by the action of a call, then read the state.
-
-        Raises:
-            UnknownTool: There is no such tool.
-            ToolCallRejected: The arguments make no action.
-        """
         if name in RESERVED_TOOL_NAMES:
             raise UnknownSessionTool(f"{name} is reserved for who drives the episode")
         if name not in self._tools:
@@ -229,7 +221,6 @@ class StepEnvSessionAdapter(ResourceSession):
         return self._verify(transcript, final_state, self._last, self._state)
 
     def close(self) -> None:
-        """Close the client."""
         self._client.close()
 
     def _read_state(self) -> Any:

@@ -40,7 +40,6 @@ class RandomPolicy:
     wants_refusals = True
 
     def begin(self, opening: EpisodeOpening) -> PolicyPlayer:
-        """Begin an episode."""
         assert opening.interface is not None
         return _RandomPlayer(opening.interface, Random(opening.seed))  # nosec B311  # a game
 

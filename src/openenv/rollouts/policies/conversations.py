@@ -161,8 +161,8 @@ class ModelConversation(ABC):
             self._left.clear()
             self._problem = None
         else:
-            look = look_at if self._sees else _read
-            seen = look(turn.observation, self._interface.visible)
+            shown, visible = turn.observation, self._interface.visible
+            seen = look_at(shown, visible) if self._sees else ObservationView(view(shown, visible))
             self._answer(seen.text)
             if seen.pictures:
                 self._show_pictures(seen.pictures)
@@ -191,7 +191,10 @@ class ModelConversation(ABC):
         elif text and self.messages and self.messages[-1]["role"] == "user":
             # Many chat templates want the prompt and the first observation as one.
             said = self.messages[-1]
-            said["content"] = _joined(said["content"], text)
+            content = said["content"]
+            is_text = isinstance(content, str)
+            part = {"type": "text", "text": text}
+            said["content"] = f"{content}\n\n{text}" if is_text else [*content, part]
         elif text:
             self.messages.append({"role": "user", "content": text})
 
@@ -207,21 +210,11 @@ class ModelConversation(ABC):
         return decision
 
 
-def _read(observation: Any, visible: frozenset[str] | None) -> ObservationView:
-    return ObservationView(view(observation, visible))
-
-
 def prompt_messages(prompt: Any) -> list[dict[str, Any]]:
     """Return a prompt, a text or messages, as messages; none for None and an empty text."""
     if isinstance(prompt, str):
         return [{"role": "user", "content": prompt}] if prompt else []
     return [dict(message) for message in prompt or ()]
-
-
-def _joined(content: Any, text: str) -> Any:
-    if isinstance(content, str):
-        return f"{content}\n\n{text}"
-    return [*content, {"type": "text", "text": text}]
 
 
 def opening_messages(

@@ -89,11 +89,9 @@ class FunctionPolicy:
         self.wants_refusals = says_so if wants_refusals is None else wants_refusals
 
     def begin(self, opening: EpisodeOpening) -> PolicyPlayer:
-        """Begin an episode; the function has no memory of episodes."""
         return self._player
 
     async def aclose(self) -> None:
-        """End the threads."""
         self._caller.close()
 
 
@@ -118,7 +116,6 @@ class PerEpisode:
         self._maker, self._caller = UserCodeCaller(), UserCodeCaller()
 
     async def begin(self, opening: EpisodeOpening) -> PolicyPlayer:
-        """Make an object for an episode."""
         made = await self._maker(self._make)
         if not hasattr(made, "act"):
             raise PolicyError(f"{self.name} made {made!r:.100}, which has no method `act`")
@@ -129,7 +126,6 @@ class PerEpisode:
         return _FunctionPlayer(made.act, self._caller, made)
 
     async def aclose(self) -> None:
-        """End the threads."""
         self._maker.close()
         self._caller.close()
 

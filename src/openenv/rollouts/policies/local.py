@@ -85,7 +85,6 @@ class TransformersPolicy:
         self._thread = ThreadPoolExecutor(1, "openenv-policy")
 
     def begin(self, opening: EpisodeOpening) -> PolicyPlayer:
-        """Begin an episode."""
         return _LocalConversation(opening, self)
 
     async def aclose(self) -> None:

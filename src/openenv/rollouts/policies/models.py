@@ -58,11 +58,9 @@ class LLMPolicy:
         self.options = options
 
     def begin(self, opening: EpisodeOpening) -> PolicyPlayer:
-        """Begin an episode."""
         return _LLMConversation(opening, self)
 
     async def aclose(self) -> None:
-        """Close the client's connections on this event loop."""
         await self.client.aclose()
 
 

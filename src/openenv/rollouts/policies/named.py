@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from openenv._internal.imports import NameNotFound, import_attribute
@@ -53,8 +52,14 @@ def policy_named(
         return TransformersPolicy(rest, name=name, **options)
     if options:
         raise PolicyError(f"{name!r} takes no {', '.join(sorted(options))}")
-    if name in _PLAIN:
-        return _PLAIN[name]()
+    if name == "random":
+        from openenv.rollouts.policies.chances import RandomPolicy
+
+        return RandomPolicy()
+    if name == "human":
+        from openenv.rollouts.policies.people import HumanPolicy
+
+        return HumanPolicy()
     if kind == "scripted" and rest:
         from openenv.rollouts.policies.scripts import ScriptedPolicy
 
@@ -67,21 +72,6 @@ def policy_named(
     hint = f"; did you mean {FORMS[close]!r}?" if close else ""
     known = ", ".join([*FORMS.values(), "module:name"])
     raise PolicyError(f"there is no policy {name!r}, but {known}{hint}")
-
-
-def _random() -> Policy:
-    from openenv.rollouts.policies.chances import RandomPolicy
-
-    return RandomPolicy()
-
-
-def _human() -> Policy:
-    from openenv.rollouts.policies.people import HumanPolicy
-
-    return HumanPolicy()
-
-
-_PLAIN: dict[str, Callable[[], Policy]] = {"random": _random, "human": _human}
 
 
 def _of_model(

@@ -20,7 +20,7 @@ from openenv.rollouts.policies.base import (
     PolicyStopped,
     PolicyTurn,
 )
-from openenv.rollouts.policies.views import instructions, view
+from openenv.rollouts.policies.views import view
 
 __all__ = ["HumanPolicy"]
 
@@ -49,16 +49,15 @@ class HumanPolicy:
         self._tell = tell or _tell
 
     def begin(self, opening: EpisodeOpening) -> PolicyPlayer:
-        """Begin an episode."""
         assert opening.interface is not None
         self._lines.is_left = False
         self._tell(f"\n--- {opening.rollout_id} ---")
-        if opening.task is not None and (said := instructions(opening.task)):
+        said = (opening.task or {}).get("prompt")
+        if said and isinstance(said, str):
             self._tell(said)
         return _TerminalPlayer(opening.interface, self._ask, self._tell)
 
     async def aclose(self) -> None:
-        """Stop waiting for input."""
         self._lines.is_left = True
 
 

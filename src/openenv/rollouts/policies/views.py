@@ -18,7 +18,6 @@ from openenv.types import public_view
 
 __all__ = [
     "ObservationView",
-    "instructions",
     "look_at",
     "unknown_fields_error",
     "view",
@@ -141,14 +140,11 @@ def _picture_of(value: Any) -> dict[str, Any] | None:
 
 
 def _as_json(value: Any) -> str:
-    return json.dumps(
-        to_jsonable_python(value, bytes_mode="base64", fallback=_plain), ensure_ascii=False
-    )
+    def plain(value: Any) -> Any:  # an array as a list, since its `repr` is abridged
+        return value.tolist() if hasattr(value, "tolist") else repr(value)
 
-
-def _plain(value: Any) -> Any:
-    """Convert a value that is not JSON: an array to a list, since its `repr` is abridged."""
-    return value.tolist() if hasattr(value, "tolist") else repr(value)
+    found = to_jsonable_python(value, bytes_mode="base64", fallback=plain)
+    return json.dumps(found, ensure_ascii=False)
 
 
 def unknown_fields_error(shows: Iterable[str], known: Iterable[str]) -> ValueError:
@@ -168,9 +164,3 @@ def _of_call(fields: Mapping[str, Any]) -> ObservationView:
         text = "\n".join(part for part in (extract_text(result), *named) if part)
         return ObservationView(text, tuple(pictures))
     return ObservationView(result if isinstance(result, str) else _as_json(result))
-
-
-def instructions(task: Mapping[str, Any]) -> str:
-    """Return the text of a task's prompt; empty if there is none, or a conversation."""
-    prompt = task.get("prompt")
-    return prompt if isinstance(prompt, str) else ""

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Base64Bytes, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
+from openenv._internal.quoting import first_problem
 from openenv.errors import RecordingError
 from openenv.execution.recording import FORMAT, FORMAT_VERSION, SUFFIX
 
@@ -271,8 +272,7 @@ def _header(path: Path, line: bytes) -> RecordingHeader:
 def _damage(error: ValueError) -> str:
     why = str(error)
     if isinstance(error, ValidationError):
-        first = error.errors(include_url=False)[0]
-        why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        why = first_problem(error)
     return f"the line is damaged: {why}"
 
 
