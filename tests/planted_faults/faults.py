@@ -80,9 +80,9 @@ FAULTS = (
     ),
     Fault(
         "a client does not try to resume",
-        "client/_resuming.py",
-        "    return protocol.is_resumable and error.code in ACCIDENTS\n",
-        "    return False\n",
+        "client/connection.py",
+        "        if not (is_there and protocol.is_resumable and error.code in ACCIDENTS):\n",
+        "        if True:\n",
         (f"{RESUME}::test_an_episode_goes_on_where_it_was",),
     ),
     # ------------------------------------------------------------ losses

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from openenv._internal.lazy import asyncio, logging
 from openenv._internal.timing import Expired, backoff_s, within
@@ -22,7 +22,7 @@ from openenv.protocol.v1.connection import Multiplexer
 if TYPE_CHECKING:
     from openenv.client.connection import ConnectionEndpoint
 
-__all__ = ["CannotResume", "greeted", "is_worth_resuming", "resume"]
+__all__ = ["CannotResume", "greeted", "resume"]
 
 HELLO_LIMIT_S = 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 5.0
@@ -32,26 +32,12 @@ FIRST_ATTEMPT_S, LONGEST_ATTEMPT_S = 1.0, 16.0
 WORTH_SAYING_S = 1.0
 
 
-# Close codes of RFC 6455 that tell of an accident; any other is a side that closed on purpose.
-ACCIDENTS = (None, 1006, 1011, 1013, 1014)
-
-
 class CannotResume(Exception):
     """The sessions of a broken connection are gone; the text says why."""
 
 
 class _AnotherProcess(Exception):
     """A process answered that does not have the sessions."""
-
-
-class _ResumableProtocol(Protocol):
-    @property
-    def is_resumable(self) -> bool: ...
-
-
-def is_worth_resuming(protocol: _ResumableProtocol, error: TransportClosed) -> bool:
-    """Return whether the server may still have the sessions of a connection that broke."""
-    return protocol.is_resumable and error.code in ACCIDENTS
 
 
 async def greeted(transport: Transport) -> str | bytes | bytearray:

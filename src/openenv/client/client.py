@@ -7,7 +7,6 @@ import inspect
 import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, overload
 
 from typing_extensions import Self
@@ -415,7 +414,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             SessionLost: The connection was lost while the reset was under way.
             ResponseTimeout: No answer came within `message_timeout_s`.
         """
-        return self._step_answer(self._reset_async(**kwargs))
+        return self._answer(PendingStep, self._reset_async(**kwargs))
 
     @background.guards_itself
     def step(self, action: ActT, **kwargs: Any) -> PendingStep[ObsT]:
@@ -445,7 +444,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             return PendingStep(coroutine)  # nothing is sent before it is awaited
         background.expect()
         try:
-            return self._step_answer(coroutine)
+            return self._answer(PendingStep, coroutine)
         except BaseException as error:
             background.interrupted(error)
             raise
@@ -832,20 +831,14 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             except RuntimeError:  # it is closed, or another thread runs it just now
                 goodbye.close()
 
-    def _step_answer(self, coroutine: Coroutine[Any, Any, StepResult[ObsT]]) -> PendingStep[ObsT]:
-        self._settle()
-        answer = launch(coroutine, self._home, block=self._blocks)
-        # Where no loop runs the result is already there, and reads like a pending one.
-        known: Any = answer
-        return PendingStep(known) if _is_source(known) else known
-
     def _answer(
         self, kind: Callable[[Any], PendingT], coroutine: Coroutine[Any, Any, Any]
     ) -> PendingT:
         self._settle()
         answer = launch(coroutine, self._home, block=self._blocks)
         # Where no loop runs the answer is already there, and reads like a pending one.
-        return kind(answer) if _is_source(answer) else cast(PendingT, answer)
+        is_pending = isinstance(answer, futures.Future) or inspect.iscoroutine(answer)
+        return kind(answer) if is_pending else cast(PendingT, answer)
 
     async def __aenter__(self) -> Self:
         self._settle()
@@ -857,14 +850,11 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         await self._connect_async()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         try:
-            await _maybe_await(self.close())
+            closing: Any = self.close()  # which a subclass may override with a plain method
+            if inspect.isawaitable(closing):
+                await closing
         finally:
             self._home = None
             self._session = self._session.for_another_loop()
@@ -874,12 +864,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         resolve(self.connect())
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         try:
             resolve(self.close())
         finally:
@@ -974,14 +959,6 @@ def warn_of_queue(queued: Queued, timeout_s: float, room: int | None = None) -> 
         *queued,
         timeout_s,
     )
-
-
-def _is_source(answer: Any) -> bool:
-    return inspect.iscoroutine(answer) or isinstance(answer, futures.Future)
-
-
-async def _maybe_await(answer: Any) -> Any:
-    return await answer if inspect.isawaitable(answer) else answer
 
 
 def _accepted(cls: type, offered: dict[str, Any]) -> dict[str, Any]:

@@ -42,14 +42,14 @@ import contextlib
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from openenv._internal.lazy import asyncio, lazy_module
 from openenv._internal.timing import within
-from openenv.client._resuming import CannotResume, greeted, is_worth_resuming, resume
+from openenv.client._resuming import CannotResume, greeted, resume
 from openenv.client.transports.base import Transport, TransportClosed
 from openenv.errors import (
     ErrorCode,
@@ -88,6 +88,8 @@ Outcome = Reply | OpenEnvError
 CONNECTION_LOST = "the connection to the server was lost"
 RESET_HINT = "call reset() to begin a new episode"
 ASK_AGAIN_HINT = "ask again with the same action to have its answer, or call reset()"
+# Close codes of RFC 6455 that tell of an accident; any other is a side that closed on purpose.
+ACCIDENTS = (None, 1006, 1011, 1013, 1014)
 CLOSE_LIMIT_S = 5.0
 CLOSE_BROKEN_LIMIT_S = 2.0
 REQUESTS_A_FRAME = 64
@@ -571,6 +573,7 @@ class SessionConnection:
         sessions: The sessions that the connection carries, by their numbers.
         spread: Maximum number of sessions that a gateway wants on the connection; None is any.
         is_closed: The connection has ended for good.
+        loop: The event loop that the connection lives on.
     """
 
     def __init__(
@@ -582,8 +585,8 @@ class SessionConnection:
         self.spread = transport.spread
         self.sessions: dict[int, RemoteSession] = {}
         self.is_closed = False
+        self.loop = asyncio.get_running_loop()
         self._name = str(transport)
-        self._loop = asyncio.get_running_loop()
         self._transport: Transport | None = transport  # None while it is broken
         self._resuming: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
@@ -594,11 +597,6 @@ class SessionConnection:
 
     def __str__(self) -> str:
         return self._name
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop that the connection lives on."""
-        return self._loop
 
     @property
     def route(self) -> str | None:
@@ -787,12 +785,12 @@ class SessionConnection:
             return
         protocol = self.protocol
         is_there = any(one.last_words is None for one in self.sessions.values())
-        if not (is_there and is_worth_resuming(protocol, error)):
+        if not (is_there and protocol.is_resumable and error.code in ACCIDENTS):
             self._end(f"{CONNECTION_LOST} ({error})")
             return
         self._transport = None
         self._hurry.clear()
-        self._resuming = self._loop.create_task(self._resume(error, time.monotonic()))
+        self._resuming = self.loop.create_task(self._resume(error, time.monotonic()))
 
     async def _resume(self, error: TransportClosed, broken_at: float) -> None:
         assert isinstance(self.protocol, Multiplexer)
@@ -822,17 +820,12 @@ class SessionConnection:
         for session in sessions.values():
             if session.connection is self:
                 session.lose(why, error)
-        self._leave_soon()
-
-    def _leave_soon(self) -> None:
-        self._leaving = task = asyncio.ensure_future(self.endpoint.leave())
-        _tasks.add(task)
-        task.add_done_callback(_tasks.discard)
+        self._leaving = _keep(self.endpoint.leave())
 
     def _part_soon(self) -> None:
         transport = self._transport
         if transport is not None:
-            self._parting = self._loop.create_task(part(transport))
+            self._parting = self.loop.create_task(part(transport))
 
     def _note_heard(self) -> None:
         if self._heard is not None and not self._heard.done():
@@ -867,7 +860,7 @@ class SessionConnection:
             await self._close_broken()
             return
         if frame and not is_busy:
-            self._heard = self._loop.create_future()
+            self._heard = self.loop.create_future()
         await part(transport, frame, self._heard)
         was_heard = self._ending is None or self._ending.by_peer
         if not was_heard and self.protocol.is_resumable and frame:
@@ -926,6 +919,14 @@ async def part(
 _tasks: set[asyncio.Task[Any]] = set()
 
 
+def _keep(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Start a task that nothing else keeps from being collected."""
+    task = asyncio.ensure_future(work)
+    _tasks.add(task)
+    task.add_done_callback(_tasks.discard)
+    return task
+
+
 def abandon(connection: SessionConnection, process: int, *, warn: bool) -> None:
     """Close the connection of a dropped client, from whichever thread."""
     if process != os.getpid():
@@ -934,16 +935,10 @@ def abandon(connection: SessionConnection, process: int, *, warn: bool) -> None:
         return
     if connection.loop.is_running():
         with contextlib.suppress(RuntimeError):  # it ended just now
-            connection.loop.call_soon_threadsafe(_close_in_background, connection)
+            connection.loop.call_soon_threadsafe(lambda: _keep(_close_quietly(connection)))
     if warn:
         message = f"a client of {connection} was never closed; use `with`, or call close()"
         warnings.warn(message, ResourceWarning, stacklevel=2)
-
-
-def _close_in_background(connection: SessionConnection) -> None:
-    task = asyncio.ensure_future(_close_quietly(connection))
-    _tasks.add(task)
-    task.add_done_callback(_tasks.discard)
 
 
 async def _close_quietly(connection: SessionConnection) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from openenv.client import background
@@ -44,12 +43,7 @@ class Replicas(Generic[C]):
         await _together([one.__aenter__ for one in self._clients], self._close)
         return list(self._clients)
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         await self._close()
 
     async def _close(self) -> None:
@@ -61,12 +55,7 @@ class Replicas(Generic[C]):
         background.run(_together(begin, self._close_all))
         return list(self._clients)
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         background.run(self._close_all())
 
     async def _close_all(self) -> None:

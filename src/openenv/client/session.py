@@ -245,7 +245,9 @@ class ClientSession:
                 if sent.outcome is None:
                     limit_s = self._timeout_s
                     if timeout_s is not None:
-                        limit_s = self._limit(sent, timeout_s)
+                        # Under version 1 the server keeps the time of a step.
+                        is_kept_there = self.version != 0 and not sent.is_asked_again
+                        limit_s = timeout_s + (DEADLINE_SLACK_S if is_kept_there else 0.0)
                     try:
                         await waiter.begin(limit_s, self._timeout_s or 0.0)
                     except BaseException as error:
@@ -261,7 +263,8 @@ class ClientSession:
                     break
                 may_repeat = False
             if type(outcome) is ErrorReply and (outcome.is_fatal or is_interim(outcome)):
-                await self._heed(outcome)
+                if outcome.is_fatal and remote.connection is not None:
+                    await remote.connection.close(remote.lost)  # the server has ended the session
             elif isinstance(outcome, OpenEnvError):
                 raise outcome
             elif request.type not in READINGS:
@@ -300,11 +303,6 @@ class ClientSession:
                 self.remote.connection.hurry()
         return found
 
-    def _limit(self, sent: SentRequest, timeout_s: float) -> float:
-        """Return how long to wait here. Under version 1 the server keeps the time of a step."""
-        is_kept_there = self.version != 0 and not sent.is_asked_again
-        return timeout_s + DEADLINE_SLACK_S if is_kept_there else timeout_s
-
     def _describe_timeout(self, request: Request, timeout_s: float | None) -> ResponseTimeout:
         if timeout_s is not None:
             hint = ASK_AGAIN_HINT if self.version else RESET_HINT
@@ -314,12 +312,6 @@ class ClientSession:
             f"no answer to a {name_request(request)} within {self._timeout_s:g} s. The server may "
             "still be working on it: raise message_timeout_s if it needs longer."
         )
-
-    async def _heed(self, error: ErrorReply) -> None:
-        """Close the connection after an error with which the server ends the session."""
-        connection = self.remote.connection
-        if error.is_fatal and connection is not None:
-            await connection.close(self.remote.lost)
 
     # ------------------------------------------------------------------ connections
 

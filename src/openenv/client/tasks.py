@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
 
@@ -122,10 +122,10 @@ class ClientTasks:
         client = self._client
         if client._launch is not None and not client._launch.is_running:
             await client._connect_async()
-        way: TaskAccess | None = client._way_to_tasks
-        if way is None or way.place != (client.base_url, self._env_name):
-            way = client._way_to_tasks = await _way_to(client, self._env_name)
-        return await way.ask(method, *arguments)
+        place = client.base_url, self._env_name
+        if client._way_to_tasks is None or client._way_to_tasks[0] != place:
+            client._way_to_tasks = place, await _way_to(client, self._env_name)
+        return await client._way_to_tasks[1](method, *arguments)
 
 
 class _SyncTasks(TaskCalls):
@@ -162,88 +162,59 @@ class TaskPages:
 # ------------------------------------------------------------------ ways to a server
 
 
-Place = tuple[str | None, str | None]
+Ask = Callable[..., Awaitable[Any]]
+"""Has a method of a `TaskProvider` answered, by its name and arguments."""
 
 
-class TaskAccess(Protocol):
-    """A way to ask a client's server for tasks.
-
-    Attributes:
-        place: The client's address, and the environment's name there.
-    """
-
-    place: Place
-
-    async def ask(self, method: str, *arguments: Any) -> Any:
-        """Have a method of a `TaskProvider` answered."""
-        ...
-
-
-async def _way_to(client: EnvClient[Any, Any, Any], env_name: str | None) -> TaskAccess:
-    place = (client.base_url, env_name)
+async def _way_to(client: EnvClient[Any, Any, Any], env_name: str | None) -> Ask:
     if client._open_transport is None:
-        return _OverHTTP(client, place)
+        return _over_http(client, env_name)
     transport: Any = client._open_transport()  # which is never connected
     if hasattr(transport, "app"):
-        return _OfApplication(transport.app, transport.headers, place)
+        return _of_application(transport.app, transport.headers, env_name)
     await client._connect_async()  # then what is opened here is closed with the client
-    return _OfEnvironment(transport.manager, place)
+    return _of_environment(transport.manager)
 
 
-class _OverHTTP:
-    def __init__(self, client: EnvClient[Any, Any, Any], place: Place) -> None:
-        assert client.base_url is not None
-        self.place = place
-        options = client._websocket
-        self._calls = TaskAPIClient(
-            client.base_url,
-            place[1],
-            headers=options.headers,
-            api_key=options.api_key,
-            ca_file=options.ca_file,
-            timeout_s=client._message_timeout,
-        )
-
-    async def ask(self, method: str, *arguments: Any) -> Any:
-        return await asyncio.to_thread(self._calls.call, method, *arguments)
+def _over_http(client: EnvClient[Any, Any, Any], env_name: str | None) -> Ask:
+    assert client.base_url is not None
+    options = client._websocket
+    calls = TaskAPIClient(
+        client.base_url,
+        env_name,
+        headers=options.headers,
+        api_key=options.api_key,
+        ca_file=options.ca_file,
+        timeout_s=client._message_timeout,
+    )
+    return lambda method, *arguments: asyncio.to_thread(calls.call, method, *arguments)
 
 
-class _OfApplication:
-    """Requests to an application in this process."""
+def _of_application(app: Any, headers: Mapping[str, str], env_name: str | None) -> Ask:
+    where = "the application in this process"
 
-    def __init__(self, app: Any, headers: Mapping[str, str], place: Place) -> None:
-        self.place = place
-        self._app = app
-        self._headers = headers
-        self._env_name = place[1]
+    async def fetch(method: str, *arguments: Any) -> Any:
+        path, body = build_request(method, *arguments)
+        status, content = await request(app, path, body, headers)
+        return read_response(method, where, status, content)
 
-    async def ask(self, method: str, *arguments: Any) -> Any:
-        if self._env_name is None:
-            names = await self._fetch(LIST_ENVIRONMENTS, "")
-            self._env_name = pick_environment(names, WHERE)
-        return await self._fetch(method, self._env_name, *arguments)
+    async def ask(method: str, *arguments: Any) -> Any:
+        nonlocal env_name
+        if env_name is None:
+            env_name = pick_environment(await fetch(LIST_ENVIRONMENTS, ""), where)
+        return await fetch(method, env_name, *arguments)
 
-    async def _fetch(self, method: str, env_name: str, *arguments: Any) -> Any:
-        path, body = build_request(method, env_name, *arguments)
-        status, content = await request(self._app, path, body, self._headers)
-        return read_response(method, WHERE, status, content)
+    return ask
 
 
-WHERE = "the application in this process"
+def _of_environment(manager: Any) -> Ask:
+    from openenv.execution.task_service import TaskService
 
+    service = TaskService(manager)
 
-class _OfEnvironment:
-    """An environment in this process."""
-
-    def __init__(self, manager: Any, place: Place) -> None:
-        from openenv.execution.task_service import TaskService
-
-        self.place = place
-        self._desk = TaskService(manager)
-
-    async def ask(self, method: str, *arguments: Any) -> Any:
+    async def ask(method: str, *arguments: Any) -> Any:
         try:
-            return from_json(await self._desk.ask(method, *arguments))
+            return from_json(await service.ask(method, *arguments))
         except (NotSupported, IndexError):
             raise
         except OpenEnvError as error:  # as a server would have answered
@@ -251,6 +222,8 @@ class _OfEnvironment:
             raise server_error(
                 {**error.details(), "code": code, "message": words(error)}
             ) from error
+
+    return ask
 
 
 # ------------------------------------------------------------------ beginning one

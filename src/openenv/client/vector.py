@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from enum import Enum
 from functools import partial
 from importlib import import_module
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel
@@ -300,11 +299,9 @@ class VectorEnv:
         self._check(outcomes, "reset")
         columns = self._columns(which, outcomes, "reset")
         infos: list[dict[str, Any] | None] = [None] * self.num_envs
-        needs_reset, observations = list(self._needs_reset), list(self._observations)
-        for place, i in enumerate(which):
-            needs_reset[i] = False
-            observations[i] = columns.observations[place]
-            infos[i] = columns.infos[place]
+        needs_reset, observations = self._standing(which, columns)
+        for i, info in zip(which, columns.infos, strict=True):
+            needs_reset[i], infos[i] = False, info
         begun = self._batch(observations), gather_infos(infos, self.num_envs)
         self._needs_reset, self._observations = needs_reset, observations
         return begun
@@ -480,12 +477,10 @@ class VectorEnv:
             errors = self._reset_now(which, columns, resets)
         else:
             errors = {}
-        needs_reset, observations = list(self._needs_reset), list(self._observations)
-        for i, is_over, seen in zip(which, columns.done, columns.observations, strict=True):
-            needs_reset[i], observations[i] = is_over, seen
+        standing = self._standing(which, columns)
         if errors:
             failure = EnvironmentsFailed(errors, columns.results(which, errors))
-            self._needs_reset, self._observations = needs_reset, observations
+            self._needs_reset, self._observations = standing
             raise failure
         batch = Batch(
             self._batch(columns.observations),
@@ -494,8 +489,15 @@ class VectorEnv:
             truncated,
             {**gather_infos(columns.infos, len(which)), **infos},
         )
-        self._needs_reset, self._observations = needs_reset, observations
+        self._needs_reset, self._observations = standing
         return batch
+
+    def _standing(self, which: Sequence[int], columns: _Columns) -> tuple[list[bool], list[Any]]:
+        """Return which environments need a reset, and the last observations, after a step."""
+        needs_reset, observations = list(self._needs_reset), list(self._observations)
+        for i, is_over, seen in zip(which, columns.done, columns.observations, strict=True):
+            needs_reset[i], observations[i] = is_over, seen
+        return needs_reset, observations
 
     def _keep(
         self, error: BaseException, exchanges: list[Answers], put_back: Answers | None = None
@@ -597,12 +599,10 @@ class VectorEnv:
             return
         which = [i for i in outcomes if i not in errors]
         columns = self._columns(which, outcomes, method)
-        needs_reset, observations = list(self._needs_reset), list(self._observations)
-        for i, is_over, seen in zip(which, columns.done, columns.observations, strict=True):
-            needs_reset[i], observations[i] = is_over, seen
+        standing = self._standing(which, columns)
         failure = EnvironmentsFailed(errors, columns.results(which))
         # Together with the error: where a signal's handler raises another, nothing is noted.
-        self._needs_reset, self._observations = needs_reset, observations
+        self._needs_reset, self._observations = standing
         raise failure
 
     # ------------------------------------------------------------------ life
@@ -629,12 +629,7 @@ class VectorEnv:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
 
@@ -741,13 +736,13 @@ def _errors(
     outcomes: Mapping[int, Any], expected: type = ObservationReply
 ) -> dict[int, OpenEnvError]:
     """Return the errors among outcomes that should be replies of a kind."""
-    return {i: _as_error(o) for i, o in outcomes.items() if type(o) is not expected}
-
-
-def _as_error(outcome: Any) -> OpenEnvError:
-    if isinstance(outcome, OpenEnvError):
-        return outcome
-    return ProtocolError(f"the server answered with {type(outcome).__name__}")
+    return {
+        i: outcome
+        if isinstance(outcome, OpenEnvError)
+        else ProtocolError(f"the server answered with {type(outcome).__name__}")
+        for i, outcome in outcomes.items()
+        if type(outcome) is not expected
+    }
 
 
 @once_per_class
