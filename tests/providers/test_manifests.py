@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 
 from openenv.cli.commands.deploy import PLACEHOLDER, deploy
 from openenv.errors import KeyFileError
-from openenv.providers._asked import name_for, with_changes
 from openenv.providers._manifests import (
     KubernetesOptions,
     network_policy,
     server_objects,
 )
+from openenv.providers.options import name_for, with_changes
 from openenv.server.keyfile import read_key_file
 
 PROJECT = Path(__file__).parents[2]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from openenv.errors import ProviderError
 from openenv.providers import ProcessProvider
 from openenv.providers.process import HostServer
+from openenv.providers.servers import LaunchRequest
 from openenv.testing import CheckFailed, check_provider, provider
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -55,14 +57,8 @@ def test_processes_keep_all_of_them(targets: Callable[[str], ProcessProvider]) -
 class Careless(ProcessProvider):
     """Takes whatever it is given, tells its key, and does not stop what it has started."""
 
-    def _launch(
-        self,
-        image: str | None,
-        port: int | None,
-        env_vars: Mapping[str, str],
-        options: Mapping[str, Any],
-    ) -> HostServer:
-        made = super()._launch(image, None, env_vars, {})
+    def _launch(self, request: LaunchRequest) -> HostServer:
+        made = super()._launch(replace(request, port=None, options={}))
         made.name = f"server with {made.api_key}"
         made.stop = lambda: None  # type: ignore[method-assign]
         made._stop = lambda: None  # type: ignore[method-assign]

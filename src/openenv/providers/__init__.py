@@ -1,4 +1,9 @@
-"""Starting isolated servers of environments, on whatever there is to run them."""
+"""Providers: start isolated servers of environments.
+
+A provider runs servers as processes, containers, pods, actors or hosted sandboxes. Above:
+`openenv.pool`, `openenv.client`, `openenv.images` and the CLI. Below: `openenv.execution` and
+`openenv.sandbox`. Read ``base.py`` and ``servers.py`` first.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A cluster of Kubernetes, as its API server has it: objects are dictionaries.
+"""A client of a Kubernetes cluster's API server; objects are dictionaries.
 
-Kubernetes' own client for Python finds the cluster, proves who asks, and holds the connections. Its
-classes of objects are another thing in each of its versions, and are not used: what an API server
-does not know it refuses by itself.
+Kubernetes' client for Python finds the cluster, authenticates, and holds the connections. Its
+classes of objects differ between versions and are not used; the API server itself refuses unknown
+fields.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from openenv.providers.servers import Executed
 
 __all__ = ["Cluster", "ClusterError", "sdk"]
 
-CONNECTIONS = 64  # at once to one API server
+CONNECTIONS = 64  # to one API server
 SILENCE_S = 30.0
-# An API server that cannot be reached is given up within 15 s, however often it is asked: a
-# connection that takes longer is none, and one that never answered anything is not waited for.
+# A request to an unreachable API server fails within 15 s, retries included. Until the first answer
+# the time-outs are short.
 CONNECT_S = 4.0
 FIRST_ANSWER_S = 10.0
 UNREACHABLE_S = 8.0
@@ -56,11 +56,11 @@ Manifest = dict[str, Any]
 
 
 class ClusterError(ProviderError):
-    """The API server has refused something, or does not answer.
+    """The API server refused a request, or does not answer.
 
     Attributes:
-        status: Of HTTP; 0 where there was no answer.
-        reason: Its word for why, such as ``Forbidden``.
+        status: The HTTP status; 0 without an answer.
+        reason: Kubernetes' reason, such as ``Forbidden``.
     """
 
     def __init__(self, message: str, *, status: int, reason: str = "") -> None:
@@ -70,10 +70,10 @@ class ClusterError(ProviderError):
 
 
 def sdk() -> Any:
-    """Kubernetes' client.
+    """Import Kubernetes' client.
 
     Raises:
-        MissingPackage: It is not installed.
+        MissingPackage: The client is not installed.
     """
     with needs("KubernetesProvider", "pip install 'openenv[kubernetes]'"):
         import kubernetes
@@ -84,8 +84,8 @@ def sdk() -> Any:
 
 
 @dataclass(frozen=True)
-class Door:
-    """A WebSocket of the API server: where it is, and what opens it."""
+class WebSocketAddress:
+    """The address of a WebSocket of the API server, and the arguments that open it."""
 
     url: str
     headers: Mapping[str, str]
@@ -95,19 +95,19 @@ class Door:
 
 
 class Cluster:
-    """What the API server of a cluster is asked. Any thread may call its methods.
+    """A client of a cluster's API server. Any thread may call the methods.
 
     Args:
-        kubeconfig: A file that says where it is, and who asks. By default that of KUBECONFIG, or
-            what a program in a cluster is told, or ``~/.kube/config``.
-        context: Of that file; None is its current one.
+        kubeconfig: The file with the cluster's address and the credentials. By default that of
+            KUBECONFIG, the settings of a program in a cluster, or ``~/.kube/config``.
+        context: A context of the kubeconfig; None for the current context.
 
     Attributes:
-        is_around: This program runs in the cluster.
+        is_around: Whether this program runs in the cluster.
 
     Raises:
         MissingPackage: Kubernetes' client is not installed.
-        ProviderError: There is no cluster.
+        ProviderError: No cluster is configured.
     """
 
     def __init__(self, kubeconfig: str | None = None, context: str | None = None) -> None:
@@ -123,22 +123,22 @@ class Cluster:
         except kubernetes.config.ConfigException as error:
             raise ProviderError(redact(f"no cluster is known: {error}; {HOW}")) from None
         self._configuration.connection_pool_maxsize = CONNECTIONS
-        # By the variables, Kubernetes' client would ask a proxy for a cluster of this machine.
+        # Kubernetes' client would use the variables' proxy even for a cluster of this machine.
         proxy = self._configuration.proxy
         if is_from_environment(proxy) and proxy_for(self._configuration.host) is None:
             self._configuration.proxy = None
         self._has_answered = False
         self._client = kubernetes.client.ApiClient(self._configuration)
         self._pool = self._client.rest_client.pool_manager
-        weakref.finalize(self, _close, self._pool)  # it would leave its connections unclosed
+        weakref.finalize(self, _close, self._pool)  # the client does not close them
 
     # ------------------------------------------------------------------ objects
 
     def create(self, manifest: Mapping[str, Any]) -> Manifest:
-        """Make an object. What is there already with its name is what an earlier try has made.
+        """Create an object. If a retry finds the object, the first attempt created it.
 
         Raises:
-            ClusterError: It may not be.
+            ClusterError: The API server refuses the object.
         """
         kind, namespace, name = _told(manifest)
         body = json.dumps(manifest).encode()
@@ -149,14 +149,14 @@ class Cluster:
             return self.get(kind, namespace, name)
 
     def apply(self, manifest: Mapping[str, Any], *, dry_run: bool = False) -> Manifest:
-        """Make an object, or make it what it shall be: a server-side apply.
+        """Create or change an object by a server-side apply.
 
         Args:
-            manifest: What it shall be.
-            dry_run: The API server only says whether it would.
+            manifest: The object.
+            dry_run: Only check whether the API server accepts the object.
 
         Raises:
-            ClusterError: It may not be.
+            ClusterError: The API server refuses the object.
         """
         query = {"fieldManager": MANAGER, "force": "true", "fieldValidation": "Strict"}
         if dry_run:
@@ -175,11 +175,11 @@ class Cluster:
         )
 
     def get(self, kind: str, namespace: str, name: str) -> Manifest:
-        """An object as it is."""
+        """Return an object."""
         return self._asked("GET", _path(kind, namespace, name))
 
     def find(self, kind: str, namespace: str, name: str) -> Manifest | None:
-        """The same; None where there is none."""
+        """Return an object; None if there is none."""
         try:
             return self.get(kind, namespace, name)
         except ClusterError as error:
@@ -190,7 +190,7 @@ class Cluster:
     def list(
         self, kind: str, namespace: str, *, labels: str = "", fields: str = ""
     ) -> list[Manifest]:
-        """The objects that have these labels and fields, as selectors of Kubernetes."""
+        """Return the objects that match Kubernetes' selectors for labels and fields."""
         query = {"labelSelector": labels, "fieldSelector": fields}
         found = self._asked("GET", _path(kind, namespace), {k: v for k, v in query.items() if v})
         return list(found.get("items") or ())
@@ -198,14 +198,14 @@ class Cluster:
     def delete(
         self, kind: str, namespace: str, name: str, *, grace_s: int | None = None, uid: str = ""
     ) -> bool:
-        """Take an object away, and what belongs to it; gives whether there was one.
+        """Delete an object and its dependents, and return whether the object existed.
 
         Args:
-            kind: Of the object.
-            namespace: Its own.
-            name: Likewise.
-            grace_s: Seconds that a pod has to end; None is its own choice.
-            uid: Only the object that has it.
+            kind: The object's kind.
+            namespace: The object's namespace.
+            name: The object's name.
+            grace_s: Seconds that a pod may take to end; None for the pod's own setting.
+            uid: Delete only the object with this uid.
         """
         options: Manifest = {"propagationPolicy": "Background"}
         if grace_s is not None:
@@ -223,7 +223,7 @@ class Cluster:
     # ------------------------------------------------------------------ pods
 
     def logs(self, namespace: str, name: str, container: str, lines: int | None = None) -> str:
-        """What a container has printed."""
+        """Return a container's output."""
         query = {"container": container, **({"tailLines": str(lines)} if lines else {})}
         data = self._answer("GET", _path("Pod", namespace, name) + "/log", query)
         return redact(data.decode(errors="replace"))
@@ -236,10 +236,10 @@ class Cluster:
         command: Sequence[str],
         timeout_s: float,
     ) -> Executed:
-        """Run a command in a container, and wait for its end.
+        """Run a command in a container, and wait for the end.
 
         Raises:
-            ProviderError: It could not be run, or took longer.
+            ProviderError: The command could not be run, or took longer.
         """
         query = [("container", container), ("stdout", "true"), ("stderr", "true")]
         path = _path("Pod", namespace, name) + "/exec?"
@@ -256,24 +256,24 @@ class Cluster:
                 out, err = socket.read_channel(1), socket.read_channel(2)
                 status = json.loads(socket.read_channel(3) or b"{}")
             finally:
-                socket.sock.shutdown()  # `close` leaves it open where the other end has closed it
+                socket.sock.shutdown()  # `close` does not, if the other end has closed
         except ProviderError:
             raise
-        except Exception as error:  # of a WebSocket: there are many, and none has a common base
+        except Exception as error:  # of WebSockets: many classes without a common base
             raise ProviderError(redact(f"{command[0]} could not be run: {error}")) from None
         return Executed(
             _exit_code(command[0], status),
-            bytes(out or b"").decode(errors="replace"),  # "" is none of it, in older versions
+            bytes(out or b"").decode(errors="replace"),  # "" stands for b"" in older versions
             bytes(err or b"").decode(errors="replace"),
         )
 
-    def forwarding(self, namespace: str, name: str, port: int) -> Door:
-        """What leads to a port of a pod."""
+    def forwarding(self, namespace: str, name: str, port: int) -> WebSocketAddress:
+        """Return the address of the WebSocket that leads to a pod's port."""
         configuration = self._configuration
         path = f"{_path('Pod', namespace, name)}/portforward?ports={port}"
         scheme, _, rest = configuration.host.partition("://")
         is_tls = scheme == "https"
-        return Door(
+        return WebSocketAddress(
             f"{'wss' if is_tls else 'ws'}://{rest}{path}",
             self._headers(),
             self._tls() if is_tls else None,
@@ -308,15 +308,9 @@ class Cluster:
             context.load_cert_chain(configuration.cert_file, configuration.key_file)
         return context
 
-    def _asked(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        kind: str = "application/json",
-    ) -> Manifest:
-        answer: Manifest = read_json(self._answer(method, path, query, body, kind))
+    def _asked(self, method: str, path: str, *arguments: Any) -> Manifest:
+        """Send a request as `_answer` does, and return the object in the answer."""
+        answer: Manifest = read_json(self._answer(method, path, *arguments))
         return answer
 
     def _answer(
@@ -327,7 +321,7 @@ class Cluster:
         body: bytes | None = None,
         kind: str = "application/json",
     ) -> bytes:
-        """What the API server answers; one that is busy is asked again."""
+        """Send a request, and return the body of the answer; retry while the server is busy."""
         url = self._configuration.host + path + (f"?{urlencode(query)}" if query else "")
         began = time.monotonic()
         for left in reversed(range(TRIES)):
@@ -377,11 +371,11 @@ class Cluster:
 
 
 class _Twice(Exception):
-    """An object that is asked for again is there already."""
+    """A retry to create an object found the object."""
 
 
 def _close(pool: Any) -> None:
-    with contextlib.suppress(Exception):  # nobody uses it any more
+    with contextlib.suppress(Exception):  # the pool is no longer used
         pool.clear()
 
 
@@ -397,7 +391,7 @@ def _path(kind: str, namespace: str, name: str = "") -> str:
 
 
 def _words(status: int, data: bytes) -> tuple[str, str]:
-    """What the API server says of a request that it has refused."""
+    """Return the reason and the message of a refusal."""
     with contextlib.suppress(ValueError, AttributeError):
         said = read_json(data)
         return str(said.get("reason") or ""), str(said.get("message") or f"status {status}")
@@ -405,10 +399,10 @@ def _words(status: int, data: bytes) -> tuple[str, str]:
 
 
 def _may_pass(method: str, status: int, reason: str, words: str) -> bool:
-    """Whether what is refused now may be granted in a moment."""
-    if status == 500:  # also of what is wrong, in some versions
+    """Return whether a refused request may succeed in a moment."""
+    if status == 500:  # which some versions also answer to invalid requests
         return "timed out" in words or "leader changed" in words
-    # Many that are made at once race for what a quota counts.
+    # Concurrent requests conflict in the count of a quota.
     return status in BUSY or (method == "POST" and reason == "Conflict")
 
 

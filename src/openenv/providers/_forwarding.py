@@ -1,9 +1,9 @@
 """Ports of the loopback interface that lead to pods, through the API server of their cluster.
 
-Each connection is a WebSocket of its own, whose messages begin with the number of a channel: 0 is
-what the pod's port sends and is sent, 1 is why it could not be reached
-(https://kubernetes.io/docs/reference/using-api/api-concepts, ``portforward``). All connections of
-a provider are passed on by one thread.
+Each connection has its own WebSocket. A message begins with the number of a channel: 0 carries the
+data of the pod's port, 1 the reason why the port cannot be reached
+(https://kubernetes.io/docs/reference/using-api/api-concepts, ``portforward``). One thread forwards
+all connections of a provider.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from openenv._internal.net.proxies import proxy_for
 from openenv._internal.redaction import redact
 from openenv._internal.timing import new_event_loop
 from openenv.errors import ProviderError
-from openenv.providers._clusters import Door
+from openenv.providers._clusters import WebSocketAddress
 
 __all__ = ["Forwarding"]
 
@@ -34,7 +34,7 @@ DATA, ERROR = 0, 1
 
 
 class Forwarding:
-    """Passes connections on, until it is closed. Any thread may call its methods."""
+    """Forwards connections until closed. Any thread may call the methods."""
 
     def __init__(self) -> None:
         self._loop = new_event_loop()
@@ -46,12 +46,12 @@ class Forwarding:
         self._thread.start()
         self._finish = weakref.finalize(self, _finish, self._loop, self._thread, os.getpid())
 
-    def listen(self, port: int | None, find: Callable[[], Door]) -> int:
-        """Listen at a port of 127.0.0.1, which is returned.
+    def listen(self, port: int | None, find: Callable[[], WebSocketAddress]) -> int:
+        """Listen at a port of 127.0.0.1, and return the port.
 
         Args:
-            port: Which; None chooses a free one.
-            find: Says where a new connection leads to. It may block, and raise `ProviderError`.
+            port: The port; None chooses a free port.
+            find: Returns where a new connection leads to; may block, and raise `ProviderError`.
 
         Raises:
             ProviderError: The port is taken.
@@ -63,19 +63,19 @@ class Forwarding:
             raise ProviderError(f"cannot listen on 127.0.0.1 port {port}: {error}") from None
 
     def stop(self, port: int) -> None:
-        """Stop listening there, and cut what is connected. A second call does nothing."""
+        """Stop listening at a port, and cut the connections. A second call does nothing."""
         if not self._loop.is_closed():
             asyncio.run_coroutine_threadsafe(self._stop(port), self._loop).result()
 
     def close(self) -> None:
-        """Stop all of it. A second call does nothing."""
+        """Stop listening at all ports, and end the thread. A second call does nothing."""
         if self._loop.is_closed():
             return
         for port in list(self._servers):
             self.stop(port)
         self._finish()
 
-    async def _listen(self, port: int, find: Callable[[], Door]) -> int:
+    async def _listen(self, port: int, find: Callable[[], WebSocketAddress]) -> int:
         tasks = set[asyncio.Task[None]]()
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -117,7 +117,7 @@ def _finish(loop: asyncio.AbstractEventLoop, thread: threading.Thread, owner: in
 
 
 async def _pass_on(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, find: Callable[[], Door]
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, find: Callable[[], WebSocketAddress]
 ) -> None:
     from websockets.asyncio.client import connect
     from websockets.exceptions import WebSocketException
@@ -134,7 +134,7 @@ async def _pass_on(
             compression=None,
             max_size=None,
             open_timeout=OPEN_TIMEOUT_S,
-            ping_interval=None,  # kubelets answer none
+            ping_interval=None,  # which kubelets do not answer
             close_timeout=1.0,
             proxy=door.proxy or (proxy.url if proxy is not None else None),
             **{name: value for name, value in options.items() if value is not None},
@@ -142,7 +142,7 @@ async def _pass_on(
             there = asyncio.ensure_future(_send(reader, socket))
             back = asyncio.ensure_future(_receive(socket, writer))
             try:
-                # There is no word for the end of one direction alone.
+                # The protocol cannot end one direction alone.
                 await asyncio.wait([there, back], return_when=asyncio.FIRST_COMPLETED)
             finally:
                 there.cancel()

@@ -1,14 +1,14 @@
-"""What providers of hosted sandboxes share.
+"""Base classes of providers for hosted sandboxes.
 
-A service gives a sandbox: a machine somewhere else, with an address that leads to one of its ports.
-The server is started in it by a command, and writes its log, its number and its end to files there.
+A service provides a sandbox: a remote machine, with an address that leads to one of its ports. A
+command starts the server in the sandbox; files there hold the log, the process id and the exit
+code.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import logging
 import os
 import secrets
@@ -25,21 +25,28 @@ from openenv._internal.redaction import redact, register_secrets_of
 from openenv._internal.timing import backoff_s
 from openenv._internal.yaml import UnreadableYAML, read_yaml
 from openenv.errors import ProviderError, ProviderExited
-from openenv.providers._asked import image_of, key_of
 from openenv.providers._dockerfiles import Dockerfile
 from openenv.providers._readiness import LOG_TAIL_LINES
 from openenv.providers.base import FRESH_KEY, FreshKey
+from openenv.providers.options import image_of, key_file, key_of, slug
 from openenv.providers.owners import is_orphan, own_name
-from openenv.providers.servers import EXECUTE_TIMEOUT_S, Executed, ImageProvider, Server
+from openenv.providers.servers import (
+    EXECUTE_TIMEOUT_S,
+    Executed,
+    ImageProvider,
+    LaunchRequest,
+    Server,
+    last_lines,
+)
 
 __all__ = [
     "PORT",
     "READY_TIMEOUT_S",
-    "Gone",
     "HostedProvider",
+    "HostedSandbox",
     "HostedServer",
-    "Refused",
-    "Sandbox",
+    "SandboxGone",
+    "ServiceBusy",
     "UnknownOption",
     "as_command",
     "command_of_manifest",
@@ -57,7 +64,7 @@ logger = logging.getLogger(__name__)
 PORT = 8000
 READY_TIMEOUT_S = 120.0
 SCRIPT_TIMEOUT_S = 60.0
-CHECK_S = 1.0  # between two looks at the process of a server that is waited for: each is a request
+CHECK_S = 1.0  # between two checks of a starting server's process, each of which is a request
 LOG_BYTES = 2**20
 TRIES, FIRST_PAUSE_S, LAST_PAUSE_S = 4, 0.2, 8.0
 FILES = "openenv-server"  # .sh, .key, .pid, .log and .exit, in the sandbox
@@ -65,20 +72,20 @@ FILES = "openenv-server"  # .sh, .key, .pid, .log and .exit, in the sandbox
 T = TypeVar("T")
 
 
-class Gone(ProviderError):
-    """The service has no such sandbox, or no longer."""
+class SandboxGone(ProviderError):
+    """The service does not have the sandbox, or no longer."""
 
 
 class UnknownOption(TypeError, ValueError):
-    """There is no such option. The public package's providers call it a `ValueError`."""
+    """An option does not exist. The public package's providers raise `ValueError`."""
 
 
-class Refused(ProviderError):
-    """The service does not do it now, and may later: it is asked too often, or has a fault.
+class ServiceBusy(ProviderError):
+    """The service failed for now: too many requests, or a fault of the service.
 
     Args:
-        message: What it says.
-        nothing_was_done: It has said no, so that asking again makes nothing twice.
+        message: The service's message.
+        nothing_was_done: Whether the service did nothing, so that a retry cannot do it twice.
     """
 
     def __init__(self, message: str, nothing_was_done: bool) -> None:
@@ -89,20 +96,20 @@ class Refused(ProviderError):
 def retried(
     work: Callable[[], T], *, is_repeatable: bool, until: float | None = None, tries: int = TRIES
 ) -> T:
-    """Ask a service, and ask again where it does not do it now.
+    """Send a request, and retry if the service is busy.
 
     Args:
-        work: Asks once.
-        is_repeatable: To do it twice is as to do it once, so that a fault of the service is tried
-            again too.
+        work: Sends the request.
+        is_repeatable: Whether the request is idempotent, so that faults of the service are retried
+            too.
         until: When to give up, by `time.monotonic`.
-        tries: How often to ask where `until` is None.
+        tries: Maximum number of attempts if `until` is None.
     """
     for asked in itertools.count(1):
         pause = backoff_s(asked, FIRST_PAUSE_S, LAST_PAUSE_S)
         try:
             return work()
-        except Refused as error:
+        except ServiceBusy as error:
             is_last = asked >= tries if until is None else time.monotonic() + pause > until
             if is_last or not (is_repeatable or error.nothing_was_done):
                 raise
@@ -113,12 +120,14 @@ def retried(
 # ---------------------------------------------------------------------- what a service implements
 
 
-class Sandbox(ABC):
-    """A sandbox of a service. Failures are `ProviderError`, `Gone` or `Refused`, without secrets.
+class HostedSandbox(ABC):
+    """A sandbox of a service.
+
+    Errors are `ProviderError`, `SandboxGone` or `ServiceBusy`, without secrets.
 
     Attributes:
-        name: What the service calls it.
-        files: The directory in it that its server's files are in, for a shell.
+        name: The service's name for the sandbox.
+        files: The directory in the sandbox for the server's files, for a shell.
     """
 
     name: str
@@ -126,26 +135,26 @@ class Sandbox(ABC):
 
     @abstractmethod
     def run(self, script: str, timeout_s: float) -> Executed:
-        """Run a script of ``sh`` in it, and wait for its end."""
+        """Run a shell script in the sandbox, and wait for the end."""
 
     @abstractmethod
     def write(self, path: str, data: bytes) -> None:
-        """Write a file in it."""
+        """Write a file in the sandbox."""
 
     @abstractmethod
     def address(self) -> str:
-        """The base URL that leads to its port."""
+        """Return the base URL that leads to the sandbox's port."""
 
     @abstractmethod
     def why_ended(self) -> str | None:
-        """Why it is over; None where it is not, or nobody can tell."""
+        """Return why the sandbox has ended; None if it has not, or nobody can tell."""
 
     @abstractmethod
     def delete(self) -> None:
-        """End it. Without an error where it is gone."""
+        """Delete the sandbox; do nothing if the sandbox is gone."""
 
     def path(self, name: str) -> str:
-        """Where a file of its server is, as `write` takes it."""
+        """Return the path of a file of the server, for `write`."""
         return f"{self.files}/{FILES}.{name}"
 
 
@@ -160,7 +169,7 @@ $s nohup sh "$d/{name}.sh" >"$d/{name}.log" 2>&1 </dev/null &
 echo $! >"$d/{name}.pid"
 """
 
-# A process that has ended and that nobody has waited for can be signalled still.
+# A zombie process can still be signalled.
 _STATUS = """\
 d={files}
 p=$(cat "$d/{name}.pid" 2>/dev/null)
@@ -185,43 +194,36 @@ f=/app/env/openenv.yaml
 """
 
 
-def start_server(sandbox: Sandbox, command: str, key: str | None) -> None:
-    """Start the server in a sandbox. It goes on by itself."""
+def start_server(sandbox: HostedSandbox, command: str, key: str | None) -> None:
+    """Start the server in a sandbox, in the background."""
     d = sandbox.files
     told = ""
     if key is not None:
-        text = json.dumps({"key": key, "role": "orchestrator", "name": "provider"})
-        sandbox.write(sandbox.path("key"), text.encode())
+        sandbox.write(sandbox.path("key"), key_file(key).encode())
         told = f'export OPENENV_API_KEY_FILE="{d}/{FILES}.key"\n'
     # In a shell of its own, so that `exit` and `exec` in the command leave the last line alone.
     script = f'd="{d}"\n{told}sh -c {shlex.quote(command)}\necho $? >"$d/{FILES}.exit"\n'
     sandbox.write(sandbox.path("sh"), script.encode())
     done = sandbox.run(_START.format(files=f'"{d}"', name=FILES), SCRIPT_TIMEOUT_S)
     if done.exit_code != 0:
-        raise ProviderError(
-            redact(f"the server could not be started in {sandbox.name}: {_said(done)}")
-        )
-
-
-def _said(done: Executed) -> str:
-    return (done.stderr or done.stdout).strip() or f"exit code {done.exit_code}"
+        said = (done.stderr or done.stdout).strip() or f"exit code {done.exit_code}"
+        raise ProviderError(redact(f"the server could not be started in {sandbox.name}: {said}"))
 
 
 class HostedServer(Server):
     """A server in a sandbox of a service.
 
     Args:
-        sandbox: Where it runs.
-        url: Its base URL.
-        key: The key that it wants.
-        shows_log: Errors carry its last lines.
+        sandbox: The sandbox.
+        url: The server's base URL.
+        key: The key that the server requires, or None.
+        shows_log: Whether errors have the log's last lines.
     """
 
-    def __init__(self, sandbox: Sandbox, url: str, key: str | None, shows_log: bool) -> None:
+    def __init__(self, sandbox: HostedSandbox, url: str, key: str | None, shows_log: bool) -> None:
         super().__init__(url, sandbox.name, key)
         self._sandbox = sandbox
         self._shows_log = shows_log
-        self._kept_log: str | None = None
         self._next_check = 0.0
         self._former_urls: list[str] = []
         self._abandon = weakref.finalize(self, _abandon, sandbox, os.getpid())
@@ -244,8 +246,13 @@ class HostedServer(Server):
         try:
             done = self._sandbox.run(script, SCRIPT_TIMEOUT_S)
         except ProviderError as error:
-            why = self._why_ended(error)
-            if why is None:  # the service does not answer just now: nothing is known
+            why: str | None = None
+            if isinstance(error, SandboxGone):
+                why = redact(str(error))
+            else:
+                with contextlib.suppress(ProviderError):
+                    why = self._sandbox.why_ended()
+            if why is None:  # the service does not answer now
                 logger.debug("nothing is known of %s: %s", self.name, error)
                 return
             raise ProviderExited(f"the sandbox has ended: {why}", exit_code=None) from None
@@ -253,35 +260,22 @@ class HostedServer(Server):
         if said.split(" ", 1)[0] != "exit":
             return
         code = said.removeprefix("exit").strip()
-        how = f"exit code {code}" if code else "its process is gone"
-        raise self._exited(
-            f"the server has ended ({how})", int(code) if code.isdigit() else None, log
-        )
-
-    def _exited(self, message: str, code: int | None, log: str) -> ProviderExited:
+        words = f"the server has ended ({f'exit code {code}' if code else 'its process is gone'})"
+        exit_code = int(code) if code.isdigit() else None
         if self._shows_log:
-            return ProviderExited(message, exit_code=code, logs=redact(log))
+            raise ProviderExited(words, exit_code=exit_code, logs=redact(log))
         hint = "; surface_server_logs=True says its last lines here"
-        return ProviderExited(message + hint, exit_code=code)
-
-    def _why_ended(self, error: ProviderError) -> str | None:
-        if isinstance(error, Gone):
-            return redact(str(error))
-        with contextlib.suppress(ProviderError):
-            return self._sandbox.why_ended()
-        return None
+        raise ProviderExited(words + hint, exit_code=exit_code)
 
     @property
     def _folder(self) -> str:
         return f'"{self._sandbox.files}"'
 
-    def logs(self, lines: int | None = None) -> str:
-        text = self._kept_log
-        if text is None:
-            script = _LOG.format(bytes=LOG_BYTES, files=self._folder, name=FILES)
-            # Cut here too: `tail` there is a program of the image.
-            text = redact(self._sandbox.run(script, SCRIPT_TIMEOUT_S).stdout[-LOG_BYTES:])
-        return text if lines is None else "\n".join(text.splitlines()[-lines:])
+    def _read_log(self, lines: int | None) -> str:
+        script = _LOG.format(bytes=LOG_BYTES, files=self._folder, name=FILES)
+        # Cut here too, since `tail` there is a program of the image.
+        text = redact(self._sandbox.run(script, SCRIPT_TIMEOUT_S).stdout[-LOG_BYTES:])
+        return last_lines(text, lines)
 
     def _last_lines(self, lines: int) -> str:
         if self._shows_log:
@@ -295,7 +289,7 @@ class HostedServer(Server):
         return self._sandbox.run(shlex.join(command), timeout_s)
 
     def move_to(self, url: str) -> None:
-        """Be reached by another address from now on; the former one may go on to lead here."""
+        """Change the server's address; the former address may still lead to the server."""
         note_key(url, self._key)
         self._former_urls.append(self.url)
         self.url = url
@@ -313,10 +307,10 @@ class HostedServer(Server):
             forget_key(url)
 
 
-def _abandon(sandbox: Sandbox, owner: int) -> None:
-    """Delete a sandbox that nobody can stop any more."""
+def _abandon(sandbox: HostedSandbox, owner: int) -> None:
+    """Delete a sandbox whose server object is gone."""
     if os.getpid() == owner:
-        with contextlib.suppress(Exception):  # nobody is left who could know
+        with contextlib.suppress(Exception):  # no caller is left to tell
             sandbox.delete()
 
 
@@ -324,14 +318,14 @@ def _abandon(sandbox: Sandbox, owner: int) -> None:
 
 
 class HostedProvider(ImageProvider):
-    """Starts servers in sandboxes of a service: what all such providers do alike.
+    """Base class of providers that start servers in sandboxes of a service.
 
     Args:
-        image: What `launch` runs where it is not told.
+        image: The default image of `launch`.
         env_vars: Environment variables of every server.
-        command: What starts the server, for a shell.
-        server_key: The key that each server wants.
-        shows_log: Errors carry a server's last lines.
+        command: The shell command that starts the server.
+        server_key: The key that each server requires.
+        shows_log: Whether errors have the log's last lines.
     """
 
     def __init__(
@@ -354,54 +348,49 @@ class HostedProvider(ImageProvider):
     # ------------------------------------------------------------------ what a service implements
 
     @abstractmethod
-    def _make(self, image: str, env_vars: Mapping[str, str], options: dict[str, Any]) -> Sandbox:
-        """Make a sandbox that runs; nothing is left of it if this raises."""
+    def _make(
+        self, image: str, env_vars: Mapping[str, str], options: dict[str, Any]
+    ) -> HostedSandbox:
+        """Make a running sandbox; leave nothing behind on a failure."""
 
     def _dockerfile_of(self, image: str) -> Dockerfile | None:
-        """The Dockerfile that an image is built from, where it is known."""
+        """Return the registered Dockerfile that an image is built from, or None."""
         return None
 
     def _held_by_others(self) -> Iterator[tuple[str, Callable[[], object]]]:
-        """The labels of owners of the sandboxes there are, and what deletes each."""
+        """Yield the owner of each existing sandbox, and a function that deletes the sandbox."""
         return iter(())
 
     # ------------------------------------------------------------------ what stands on that
 
-    def _launch(
-        self,
-        image: str | None,
-        port: int | None,
-        env_vars: Mapping[str, str],
-        options: Mapping[str, Any],
-    ) -> Server:
-        image = image_of(image, self.image)
-        if port not in (None, PORT):
+    def _launch(self, request: LaunchRequest) -> Server:
+        image = image_of(request.image, self.image)
+        if request.port not in (None, PORT):
             raise ValueError(
-                f"port is {port!r}; a server in a sandbox listens on {PORT}, and has an address of "
-                "its own"
+                f"port is {request.port!r}; a server in a sandbox listens on {PORT}, and has an "
+                "address of its own"
             )
-        variables = {**self._env_vars, **env_vars}
+        variables = {**self._env_vars, **request.env_vars}
         register_secrets_of(variables)
         key = key_of(self._server_key)
         self._sweep()
-        rest = dict(options)
+        rest = dict(request.options)
         command = rest.pop("cmd", None) or self._command
         sandbox = self._make(image, variables, rest)
         try:
-            self._serve(sandbox, image, command, key)
-            return self._server_in(sandbox, key)
+            start_server(sandbox, self._resolved(sandbox, image, command), key)
+            return HostedServer(sandbox, sandbox.address(), key, self._shows_log)
         except BaseException:
-            _delete_at_any_rate(sandbox)
+            try:
+                retried(sandbox.delete, is_repeatable=True)
+            except ProviderError as error:
+                logger.warning(
+                    "%s could not be deleted, and may cost money: %s", sandbox.name, error
+                )
             raise
 
-    def _serve(self, sandbox: Sandbox, image: str, command: str | None, key: str | None) -> None:
-        start_server(sandbox, self._resolved(sandbox, image, command), key)
-
-    def _server_in(self, sandbox: Sandbox, key: str | None) -> HostedServer:
-        return HostedServer(sandbox, sandbox.address(), key, self._shows_log)
-
-    def _resolved(self, sandbox: Sandbox, image: str, command: str | None) -> str:
-        """What starts the server: the command that was told, or else that of the image."""
+    def _resolved(self, sandbox: HostedSandbox, image: str, command: str | None) -> str:
+        """Return the command that starts the server: the given one, or else the image's."""
         if command is not None:
             return command
         found = command_of_manifest(sandbox)
@@ -417,7 +406,7 @@ class HostedProvider(ImageProvider):
         )
 
     def _sweep(self) -> None:
-        """Delete what holders have left that were killed on this machine."""
+        """Delete the sandboxes of killed processes of this machine, once."""
         with self._turn_of_sweep:
             if self._is_swept:
                 return
@@ -433,27 +422,18 @@ class HostedProvider(ImageProvider):
         super().wait_for_ready(base_url, timeout_s)
 
 
-def _delete_at_any_rate(sandbox: Sandbox) -> None:
-    try:
-        retried(sandbox.delete, is_repeatable=True)
-    except ProviderError as error:
-        logger.warning("%s could not be deleted, and may cost money: %s", sandbox.name, error)
-
-
 # ---------------------------------------------------------------------- labels
 
 _OWNER_PARTS = tuple(f"openenv-owner-{part}" for part in ("machine", "boot", "process", "start"))
 
 
 def owner_labels() -> dict[str, str]:
-    """Labels that say who holds a sandbox: of few characters each, as services want them."""
+    """Return labels that name this process as a sandbox's holder, each within services' limits."""
     return dict(zip(_OWNER_PARTS, own_name().split("/"), strict=True))
 
 
 def owner_of(labels: Mapping[str, str]) -> str | None:
-    """Who holds a sandbox, by its labels, as `owners.is_orphan` takes it; None where none of
-    these providers has made it.
-    """
+    """Return a sandbox's holder by the labels, for `owners.is_orphan`, or None."""
     if not all(part in labels for part in _OWNER_PARTS):
         return None
     return "/".join(labels[part] for part in _OWNER_PARTS)
@@ -462,12 +442,12 @@ def owner_of(labels: Mapping[str, str]) -> str | None:
 # ---------------------------------------------------------------------- commands
 
 
-def command_of_manifest(sandbox: Sandbox, listens: str | None = None) -> str | None:
-    """What starts the server by the ``app`` of the ``openenv.yaml`` of a sandbox, if it has one.
+def command_of_manifest(sandbox: HostedSandbox, listens: str | None = None) -> str | None:
+    """Return the command for the ``app`` of the ``openenv.yaml`` in a sandbox, or None.
 
     Args:
-        sandbox: Where it is looked for.
-        listens: The options that say where, by which uvicorn listens.
+        sandbox: The sandbox.
+        listens: uvicorn's options for the address.
     """
     path, _, text = sandbox.run(_FIND, SCRIPT_TIMEOUT_S).stdout.partition("\n")
     try:
@@ -478,7 +458,7 @@ def command_of_manifest(sandbox: Sandbox, listens: str | None = None) -> str | N
     if not isinstance(app, str) or not app.strip():
         return None
     arguments = f"{shlex.quote(app.strip())} {listens or f'--host 0.0.0.0 --port {PORT}'}"
-    # The public package's images have their packages in /app/.venv.
+    # The public package's images have the packages in /app/.venv.
     return (
         f"cd {shlex.quote(path.rpartition('/')[0])} || exit 1\n"
         'PATH="$PWD/.venv/bin:/app/.venv/bin:$PATH"; export PATH\n'
@@ -488,7 +468,7 @@ def command_of_manifest(sandbox: Sandbox, listens: str | None = None) -> str | N
 
 
 def as_command(command: str, folder: str | None) -> str:
-    """A command that is run in a directory, both for a shell."""
+    """Return a shell command that runs in a directory."""
     return command if folder is None else f"cd {folder} || exit 1\n{command}"
 
 
@@ -496,11 +476,7 @@ def as_command(command: str, folder: str | None) -> str:
 
 
 def only(options: Mapping[str, Any], *known: str) -> None:
-    """See that there are no other options.
-
-    Raises:
-        UnknownOption: There are.
-    """
+    """Raise UnknownOption if there is an option other than the known ones."""
     unknown = sorted(options.keys() - set(known))
     if unknown:
         listed = ", ".join(sorted(known))
@@ -508,20 +484,16 @@ def only(options: Mapping[str, Any], *known: str) -> None:
 
 
 def no_adapter(adapter: Any) -> None:
-    """Refuse what the public package's own tests put in the place of an SDK.
-
-    Raises:
-        TypeError: Something is.
-    """
+    """Raise TypeError for the stand-in for an SDK that the public package's tests pass."""
     if adapter is not None:
         raise TypeError("_adapter is not taken: this provider speaks with the service's own SDK")
 
 
 def https_only(url: str) -> str:
-    """The URL, without a slash at its end, once it is seen that nobody can read along.
+    """Return a URL without a slash at the end.
 
     Raises:
-        ProviderError: It is of another scheme.
+        ProviderError: The URL has another scheme than https.
     """
     if not url.startswith("https://"):
         raise ProviderError(f"the service gave an address that is not of https: {redact(url)}")
@@ -529,7 +501,5 @@ def https_only(url: str) -> str:
 
 
 def unique_name(image: str) -> str:
-    """A name that no other sandbox has, for people to recognize."""
-    last = image.rpartition("/")[2].partition(":")[0].partition("@")[0] or image.rpartition(":")[2]
-    slug = "".join(c if c.isascii() and c.isalnum() else "-" for c in last.lower())
-    return f"openenv-{slug[:24].strip('-') or 'image'}-{secrets.token_hex(6)}"
+    """Return a unique, recognizable name for a sandbox of an image."""
+    return f"openenv-{slug(image)[:24].strip('-')}-{secrets.token_hex(6)}"

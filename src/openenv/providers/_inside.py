@@ -1,13 +1,13 @@
-"""Leads connections out of a container that has no network, and into it.
+"""A program that connects a container without a network to the machine.
 
-It runs alone in the container, on the Python of the image: ``python -I -S inside.py PORT PROXY``.
-What comes by the machine's socket ``server.sock`` beside it is led to the server, at PORT of the
-container's loopback; what asks the port PROXY there, if that is not 0, to ``proxy.sock``. It
-returns when that is so, and goes on in the background.
+The program runs alone in the container, on the image's Python: ``python -I -S inside.py PORT
+PROXY``. Connections from the machine's socket ``server.sock`` in the same directory lead to the
+server at PORT of the container's loopback interface. Connections to the port PROXY there, if that
+is not 0, lead to ``proxy.sock``. Once ready, the program goes on in the background.
 
-Nobody can connect to a container that has no network. So this side connects, and waits until it is
-needed: the machine says so by a byte. Answered 1, the connection leads to the server from then on;
-answered 0, nobody listens there.
+Nothing can connect to a container without a network. So this side opens connections in advance,
+which wait until the machine sends a byte on one. After the answer 1 the connection leads to the
+server; the answer 0 means that the server does not listen.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import sys
 import time
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-WAITING = 8  # connections: so many may be needed at once
+WAITING = 8  # connections opened in advance, for as many new clients at once
 BACKLOG = 128
 CHUNK = 2**18
 PATIENCE_S, PAUSE_S = 10.0, 1.0
@@ -35,7 +35,7 @@ class Way:
         self.data, self.is_over = b"", False
 
     def read(self) -> None:
-        """Take what has come, or its end."""
+        """Read data, or the end, from the source."""
         try:
             self.data = self.source.recv(CHUNK)
         except BlockingIOError:
@@ -46,7 +46,7 @@ class Way:
             self.end()
 
     def write(self) -> None:
-        """Pass on what was taken."""
+        """Write the data to the sink."""
         try:
             self.data = self.data[self.sink.send(self.data) :]
         except BlockingIOError:
@@ -56,14 +56,14 @@ class Way:
             self.end()
 
     def end(self) -> None:
-        """Pass on that there is no more."""
+        """End the direction."""
         self.is_over = True
         with contextlib.suppress(OSError):
             self.sink.shutdown(socket.SHUT_WR)
 
 
 class Pair:
-    """Two sockets, each of which gets what comes by the other."""
+    """Two connected sockets: each gets the data of the other."""
 
     def __init__(self, forwarder: Forwarder, one: socket.socket, other: socket.socket) -> None:
         self.forwarder = forwarder
@@ -73,7 +73,7 @@ class Pair:
         self.watch()
 
     def is_ready(self, ready: socket.socket, mask: int) -> None:
-        """Do what a socket is ready for."""
+        """Read or write, as a socket is ready."""
         for way in self.ways:
             is_source = way.source is ready
             if is_source and mask & selectors.EVENT_READ and not way.data and not way.is_over:
@@ -83,7 +83,7 @@ class Pair:
         self.watch()
 
     def watch(self) -> None:
-        """Wait for what either socket is to be ready for next."""
+        """Register both sockets for their next events."""
         there, back = self.ways
         is_over = there.is_over and back.is_over
         for out, into in ((there, back), (back, there)):
@@ -110,21 +110,21 @@ class Forwarder:
         self.wait_to_be_needed()
 
     def watch(self, one: socket.socket, wanted: int, pair: Pair) -> None:
-        """Wait until a socket of a pair is ready."""
+        """Register a socket of a pair for events."""
         with contextlib.suppress(KeyError, ValueError):
             self.selector.unregister(one)
         if wanted:
             self.selector.register(one, wanted, pair)
 
     def wait_to_be_needed(self) -> None:
-        """Have enough connections to the machine."""
+        """Open connections to the machine until enough are waiting."""
         while len(self.waiting) < WAITING:
             one = outside("server.sock")
             self.waiting.add(one)
             self.selector.register(one, selectors.EVENT_READ)
 
     def needed(self, one: socket.socket) -> None:
-        """Lead a connection to the server."""
+        """Connect a waiting connection to the server."""
         self.waiting.discard(one)
         self.selector.unregister(one)
         with contextlib.suppress(OSError):
@@ -141,7 +141,7 @@ class Forwarder:
         one.close()
 
     def asked(self) -> None:
-        """Lead a connection to the proxy."""
+        """Connect a new connection to the proxy."""
         asking, _ = self.listener.accept()
         try:
             Pair(self, asking, outside("proxy.sock"))
@@ -149,7 +149,7 @@ class Forwarder:
             asking.close()
 
     def serve(self) -> None:
-        """Go on until the container ends."""
+        """Serve until the container ends."""
         while True:
             for key, mask in self.selector.select():
                 one = key.fileobj
@@ -162,7 +162,7 @@ class Forwarder:
                     self.needed(one)
             try:
                 self.wait_to_be_needed()
-            except OSError:  # whoever held the container is gone
+            except OSError:  # the holder of the container is gone
                 time.sleep(PAUSE_S)
 
 
@@ -179,7 +179,7 @@ def outside(name: str) -> socket.socket:
 
 
 def main() -> None:
-    """Be ready; then go on in the background, where nobody hears or waits for it."""
+    """Get ready, then go on as a daemon."""
     forwarder = Forwarder(int(sys.argv[1]), int(sys.argv[2]))
     if os.fork():
         os._exit(0)

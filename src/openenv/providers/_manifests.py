@@ -1,19 +1,19 @@
-"""What servers of environments are as objects of Kubernetes, and what they may be given.
+"""Manifests of servers for Kubernetes, and the options of a server.
 
-Nothing here asks a cluster. `KubernetesProvider` makes a Pod of it, or a Deployment; `openenv
-deploy` and `deploy/kubernetes` are the same.
+Nothing here talks to a cluster. `KubernetesProvider` creates the objects; `openenv deploy` and
+`deploy/kubernetes` use the same manifests.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import json
 import re
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from openenv.providers.options import check_choice, check_positive, check_secret_names, key_file
 from openenv.providers.owners import OWNER
 from openenv.settings import secrets_of
 
@@ -23,13 +23,9 @@ __all__ = [
     "MANAGER",
     "SERVER",
     "KubernetesOptions",
-    "deployment",
     "lease",
     "network_policy",
-    "pod",
-    "secret",
     "server_objects",
-    "service",
 ]
 
 Manifest = dict[str, Any]
@@ -43,68 +39,63 @@ NOBODY = "65532:65532"  # an id that images seldom have
 CONTAINER = "server"
 MANAGER = "openenv"
 SERVER, IMAGE = "dev.openenv.server", "dev.openenv.image"
-INSIDE = "/run/openenv"  # what a server is told by files is there
-METADATA = ("169.254.0.0/16", "fd00:ec2::/32")  # where clouds tell machines their credentials
+INSIDE = "/run/openenv"  # the directory of a container for the provider's files
+METADATA = ("169.254.0.0/16", "fd00:ec2::/32")  # networks of the clouds' metadata services
 READY_EVERY_S = 2
 
 _PULLS = {"missing": "IfNotPresent", "always": "Always", "never": "Never"}
-_CHOICES: Mapping[str, Sequence[str]] = {
-    "kind": ("pod", "deployment"),
-    "network": ("internal", "open"),
-    "pull": tuple(_PULLS),
-    "reach": ("auto", "cluster", "port-forward", "gateway"),
-}
 _QUANTITY = re.compile(r"(\d+\.?\d*|\.\d+)([munkMGTPE]|[KMGTPE]i|[eE][+-]?\d+)?")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
 class KubernetesOptions:
-    """What a server may have in a cluster, and how it is reached. The defaults give it little.
+    """The rights, limits and address of a server in a cluster; few rights by default.
 
     Attributes:
-        namespace: Where its objects are; it must exist.
-        kind: ``pod``: each server is a pod, with a key and a life of its own. ``deployment``: each
-            is a Deployment of `replicas` pods behind one Service, with one key; pods that end are
-            started anew.
-        replicas: The pods of a Deployment; of ``pod``, how many servers a provider was made for.
-        resource_limits: As Kubernetes has them, such as ``{"cpu": "2", "memory": "4Gi"}``.
-        resource_requests: Likewise; what is not named is the limit.
-        network: ``internal``: a NetworkPolicy lets connections in to the server's port only, and
-            none out but those that `egress` and `dns` name. The cluster's network has to be one
-            that enforces such policies. ``open``: there is none.
-        egress: Networks that it may reach, such as ``10.2.0.0/16``. Addresses at which a cloud
-            tells machines their credentials are left out of wider ones.
-        dns: It may ask the cluster's DNS, by which much can be told to anybody.
-        user: As ``uid:gid``; not root.
-        read_only: Its root filesystem cannot be written.
-        scratch: Directories in memory that can be, with how much each may hold. It counts as
-            memory of the server.
-        capabilities: Of Linux, to be kept: none by default.
-        new_privileges: Programs in it may gain rights, as by ``setuid``.
+        namespace: The namespace of the objects, which must exist.
+        kind: ``pod``: each server is a pod, with its own key and lifetime. ``deployment``: each
+            server is a Deployment of `replicas` pods behind one Service, with one key; pods that
+            end are started again.
+        replicas: The pods of a Deployment; for ``pod``, how many servers the provider is made for.
+        resource_limits: Kubernetes' limits, such as ``{"cpu": "2", "memory": "4Gi"}``.
+        resource_requests: Kubernetes' requests; by default the limits.
+        network: ``internal``: a NetworkPolicy allows connections to the server's port, and from the
+            server to `egress` and `dns` only. The cluster's network must enforce such policies.
+            ``open``: no NetworkPolicy.
+        egress: Networks that the server may reach, such as ``10.2.0.0/16``, without the clouds'
+            metadata services in wider networks.
+        dns: Let the server ask the cluster's DNS, through which data can leak.
+        user: The user, as ``uid:gid``; not root.
+        read_only: Make the root filesystem read-only.
+        scratch: Writable directories in memory, with the maximum size of each. The content counts
+            as the server's memory.
+        capabilities: Linux capabilities to keep; none by default.
+        new_privileges: Let programs gain rights, as by ``setuid``.
         seccomp: ``RuntimeDefault``, ``Unconfined``, or the path of a profile on the nodes.
-        runtime_class: Such as ``gvisor``; None is the cluster's.
-        service_account: Whose rights its pods have at admission. None is the namespace's default.
-            No pod is told a token of it.
-        image_pull_secrets: Names of Secrets that say who may fetch the image.
-        pull: When a node fetches the image: where it is ``missing``, ``always``, or ``never``.
-        node_selector: Labels that its node must have.
-        tolerations: As Kubernetes has them.
-        labels: More of them, of every object.
-        annotations: Likewise.
-        secrets: Are files of these names in ``/run/openenv/secrets``, and their paths in the
-            variables ``<NAME>_FILE``; in the cluster they are in a Secret.
-        command: What it runs instead of the arguments that the image names.
-        container_port: The port that its server listens on.
-        ttl_s: Seconds after which Kubernetes ends it, come what may; None is never. Of pods only.
-        stop_grace_s: Seconds that it may take to end when it is asked to.
-        schedule_timeout_s: Seconds until it has an address, where `launch` has to wait for that.
-        reach: ``cluster``: at the address of its pod, or the name of its Service, which programs in
-            the cluster reach. ``port-forward``: at a port of the loopback interface, through the
-            cluster's API. ``gateway``: as `gateway` says. ``auto`` is ``cluster`` for a program in
-            the cluster, and ``port-forward`` otherwise.
-        gateway: The base URL of a server that a gateway of yours leads to its Service, such as
-            ``https://envs.example.com/{namespace}/{name}``; `name` is that of the Service.
+        runtime_class: The runtime class, such as ``gvisor``; None for the cluster's.
+        service_account: The service account of the pods; None for the namespace's default. The
+            pods get no token.
+        image_pull_secrets: Names of Secrets with credentials for the image's registry.
+        pull: When a node fetches the image: if ``missing``, ``always``, or ``never``.
+        node_selector: Labels that the node must have.
+        tolerations: Kubernetes' tolerations.
+        labels: Additional labels of every object.
+        annotations: Additional annotations of every object.
+        secrets: Files in ``/run/openenv/secrets`` by name, with paths in the variables
+            ``<NAME>_FILE``; stored in a Secret.
+        command: The arguments instead of the image's.
+        container_port: The port that the server listens on.
+        ttl_s: Seconds after which Kubernetes ends the server in any case; None for never. For pods
+            only.
+        stop_grace_s: Seconds that the server may take to end when asked to.
+        schedule_timeout_s: Seconds that the pod may take to get an address, if `launch` waits.
+        reach: ``cluster``: the address of the pod, or the name of the Service, for programs in the
+            cluster. ``port-forward``: a port of the loopback interface, through the cluster's API.
+            ``gateway``: the address in `gateway`. ``auto``: ``cluster`` for a program in the
+            cluster, otherwise ``port-forward``.
+        gateway: The base URL at which your own gateway leads to the Service, such as
+            ``https://envs.example.com/{namespace}/{name}``; `name` is the Service's.
     """
 
     namespace: str = "default"
@@ -143,31 +134,19 @@ class KubernetesOptions:
     gateway: str | None = None
 
     def __post_init__(self) -> None:
-        for name, allowed in _CHOICES.items():
-            if getattr(self, name) not in allowed:
-                listed = ", ".join(map(repr, allowed))
-                raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {listed}")
-        for name in ("replicas", "ttl_s", "container_port", "schedule_timeout_s"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} is {value!r}; it must be above 0")
+        check_choice("kind", self.kind, get_args(Kind))
+        check_choice("network", self.network, get_args(Network))
+        check_choice("pull", self.pull, tuple(_PULLS))
+        check_choice("reach", self.reach, get_args(Reach))
+        check_positive(
+            replicas=self.replicas,
+            ttl_s=self.ttl_s,
+            container_port=self.container_port,
+            schedule_timeout_s=self.schedule_timeout_s,
+        )
         for name in ("egress", "image_pull_secrets", "capabilities", "command"):
             if isinstance(getattr(self, name), str):
                 raise ValueError(f"{name} is {getattr(self, name)!r}; expected a list")
-        self._check_amounts()
-        self._check_reach()
-        _ids(self.user)
-        for network in self.egress:
-            _network(network)
-        for name in self.secrets:
-            if not name.isidentifier():
-                raise ValueError(f"a secret's name is {name!r}; it must be one of a variable")
-        if not _NAME.fullmatch(self.namespace):
-            raise ValueError(f"namespace is {self.namespace!r}, which Kubernetes does not allow")
-        if self.network == "open" and (self.egress or self.dns):
-            raise ValueError("egress and dns say what network='internal' lets out; it is 'open'")
-
-    def _check_amounts(self) -> None:
         for name in ("resource_limits", "resource_requests", "scratch"):
             for what, amount in getattr(self, name).items():
                 if not _QUANTITY.fullmatch(str(amount)):
@@ -179,6 +158,15 @@ class KubernetesOptions:
             raise ValueError(f"stop_grace_s is {self.stop_grace_s!r}; it must not be below 0")
         if self.kind == "deployment" and self.ttl_s is not None:
             raise ValueError("ttl_s is of pods; a Deployment starts those that end anew")
+        self._check_reach()
+        _ids(self.user)
+        for network in self.egress:
+            _network(network)
+        check_secret_names(self.secrets)
+        if not _NAME.fullmatch(self.namespace):
+            raise ValueError(f"namespace is {self.namespace!r}, which Kubernetes does not allow")
+        if self.network == "open" and (self.egress or self.dns):
+            raise ValueError("egress and dns say what network='internal' lets out; it is 'open'")
 
     def _check_reach(self) -> None:
         if (self.reach == "gateway") != (self.gateway is not None):
@@ -214,34 +202,13 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
 # ------------------------------------------------------------------ objects
 
 
-def _metadata(name: str, options: KubernetesOptions, owner: str | None = None) -> Manifest:
-    return {
-        "name": name,
-        "namespace": options.namespace,
-        "labels": _labels(name, options, owner),
-        **({"annotations": dict(options.annotations)} if options.annotations else {}),
-    }
-
-
-def _labels(name: str, options: KubernetesOptions, owner: str | None) -> dict[str, str]:
-    return {
-        **options.labels,
-        "app.kubernetes.io/managed-by": MANAGER,
-        SERVER: name,
-        **({OWNER: owner} if owner is not None else {}),
-    }
-
-
 def lease(name: str, namespace: str, holder: str, seconds: int, now: str) -> Manifest:
-    """What says that somebody still holds the servers whose owner it is."""
+    """Return the Lease of a process that holds servers."""
+    labels = {"app.kubernetes.io/managed-by": MANAGER, OWNER: name}
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "labels": {"app.kubernetes.io/managed-by": MANAGER, OWNER: name},
-        },
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
         "spec": {
             "holderIdentity": holder,
             "leaseDurationSeconds": seconds,
@@ -251,53 +218,48 @@ def lease(name: str, namespace: str, holder: str, seconds: int, now: str) -> Man
     }
 
 
-def secret(
+def server_objects(
     name: str,
+    image: str,
     options: KubernetesOptions,
     env_vars: Mapping[str, str],
     key: str | None,
     owner: str | None = None,
-) -> Manifest | None:
-    """What a server is told in confidence; None where that is nothing."""
-    data = dict[str, str]()
-    if key is not None:
-        data["key"] = json.dumps({"key": key, "role": "orchestrator", "name": "provider"})
-    data.update({f"secret-{one}": value for one, value in options.secrets.items()})
-    data.update({f"variable-{one}": value for one, value in _confidential(env_vars).items()})
-    if not data:
-        return None
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": _metadata(name, options, owner),
-        "type": "Opaque",
-        "stringData": data,
-    }
+) -> list[Manifest]:
+    """Return all objects of a server in the order of creation; the last one runs the server.
 
-
-def _confidential(env_vars: Mapping[str, str]) -> dict[str, str]:
-    """The variables whose names say that their values are secrets."""
-    return {name: value for name, value in env_vars.items() if secrets_of({name: value})}
+    Args:
+        name: The name of each object.
+        image: The image that the server runs.
+        options: The server's options.
+        env_vars: Environment variables; those whose names promise secrets go into a Secret.
+        key: The key that the server requires, or None.
+        owner: The Lease of the process that holds the server.
+    """
+    manifests = _ServerManifests(name, image, options, env_vars, key, owner)
+    is_deployment = options.kind == "deployment"
+    objects = [
+        manifests.secret(),
+        network_policy(name, options, owner),
+        manifests.service() if is_deployment or options.reach == "gateway" else None,
+        manifests.deployment() if is_deployment else manifests.pod(),
+    ]
+    return [one for one in objects if one is not None]
 
 
 def network_policy(
     name: str, options: KubernetesOptions, owner: str | None = None
 ) -> Manifest | None:
-    """What a server's pods may be reached by, and may reach; None where that is anything."""
+    """Return the NetworkPolicy of a server's pods; None for an open network."""
     if options.network == "open":
         return None
     egress: list[Manifest] = [{"to": [{"ipBlock": _block(one)}]} for one in options.egress]
     if options.dns:
+        system = {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}
+        dns = {"matchLabels": {"k8s-app": "kube-dns"}}
         egress.append(
             {
-                "to": [
-                    {
-                        "namespaceSelector": {
-                            "matchLabels": {"kubernetes.io/metadata.name": "kube-system"}
-                        },
-                        "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
-                    }
-                ],
+                "to": [{"namespaceSelector": system, "podSelector": dns}],
                 "ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}],
             }
         )
@@ -317,211 +279,184 @@ def network_policy(
 def _block(text: str) -> Manifest:
     network = _network(text)
     hidden = [
-        one
+        str(one)
         for one in map(ipaddress.ip_network, METADATA)
         if one.version == network.version and one != network and one.subnet_of(network)  # type: ignore[arg-type]  # of the same version
     ]
+    return {"cidr": str(network), **({"except": hidden} if hidden else {})}
+
+
+def _metadata(name: str, options: KubernetesOptions, owner: str | None) -> Manifest:
+    labels = {
+        **options.labels,
+        "app.kubernetes.io/managed-by": MANAGER,
+        SERVER: name,
+        **({OWNER: owner} if owner is not None else {}),
+    }
     return {
-        "cidr": str(network),
-        **({"except": [str(one) for one in hidden]} if hidden else {}),
+        "name": name,
+        "namespace": options.namespace,
+        "labels": labels,
+        **({"annotations": dict(options.annotations)} if options.annotations else {}),
     }
 
 
-def service(name: str, options: KubernetesOptions, owner: str | None = None) -> Manifest:
-    """The name in the cluster that leads to a server's pods."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": _metadata(name, options, owner),
-        "spec": {
-            "selector": {SERVER: name},
-            "ports": [
-                {
-                    "name": "http",
-                    "port": options.container_port,
-                    "targetPort": options.container_port,
-                    "protocol": "TCP",
-                }
-            ],
-        },
-    }
+class _ServerManifests:
+    """The manifests of one server; the arguments are those of `server_objects`."""
 
+    def __init__(
+        self,
+        name: str,
+        image: str,
+        options: KubernetesOptions,
+        env_vars: Mapping[str, str],
+        key: str | None,
+        owner: str | None,
+    ) -> None:
+        self.name, self.image, self.options, self.key = name, image, options, key
+        self.hidden = {one: value for one, value in env_vars.items() if secrets_of({one: value})}
+        self.plain = {one: value for one, value in env_vars.items() if one not in self.hidden}
+        self.owner = owner
 
-def pod(
-    name: str,
-    image: str,
-    options: KubernetesOptions,
-    env_vars: Mapping[str, str],
-    has_key: bool,
-    owner: str | None = None,
-) -> Manifest:
-    """A server as a pod that is not started again when it ends."""
-    metadata = _metadata(name, options, owner)
-    metadata["annotations"] = {**metadata.get("annotations", {}), IMAGE: image}
-    spec = {**_pod_spec(name, image, options, env_vars, has_key), "restartPolicy": "Never"}
-    if options.ttl_s is not None:
-        spec["activeDeadlineSeconds"] = options.ttl_s
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    @property
+    def metadata(self) -> Manifest:
+        return _metadata(self.name, self.options, self.owner)
 
+    @property
+    def annotations(self) -> Manifest:
+        return {**self.options.annotations, IMAGE: self.image}
 
-def deployment(
-    name: str,
-    image: str,
-    options: KubernetesOptions,
-    env_vars: Mapping[str, str],
-    has_key: bool,
-    owner: str | None = None,
-) -> Manifest:
-    """A server as so many pods, which are started again when they end."""
-    metadata = _metadata(name, options, owner)
-    told = {**metadata.get("annotations", {}), IMAGE: image}
-    template: Manifest = {"labels": dict(metadata["labels"]), "annotations": told}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": metadata,
-        "spec": {
-            "replicas": options.replicas or 1,
-            "selector": {"matchLabels": {SERVER: name}},
-            "template": {
-                "metadata": template,
-                "spec": _pod_spec(name, image, options, env_vars, has_key),
+    def secret(self) -> Manifest | None:
+        data = dict[str, str]()
+        if self.key is not None:
+            data["key"] = key_file(self.key)
+        data.update({f"secret-{one}": value for one, value in self.options.secrets.items()})
+        data.update({f"variable-{one}": value for one, value in self.hidden.items()})
+        if not data:
+            return None
+        return {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": self.metadata,
+            "type": "Opaque",
+            "stringData": data,
+        }
+
+    def service(self) -> Manifest:
+        port = self.options.container_port
+        return {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": self.metadata,
+            "spec": {
+                "selector": {SERVER: self.name},
+                "ports": [{"name": "http", "port": port, "targetPort": port, "protocol": "TCP"}],
             },
-        },
-    }
+        }
 
+    def pod(self) -> Manifest:
+        spec = {**self.pod_spec(), "restartPolicy": "Never"}
+        if self.options.ttl_s is not None:
+            spec["activeDeadlineSeconds"] = self.options.ttl_s
+        metadata = {**self.metadata, "annotations": self.annotations}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
-def server_objects(
-    name: str,
-    image: str,
-    options: KubernetesOptions,
-    env_vars: Mapping[str, str],
-    key: str | None,
-    owner: str | None = None,
-) -> list[Manifest]:
-    """Everything that one server is, in the order in which it is made; the last is what runs."""
-    told = secret(name, options, env_vars, key, owner)
-    has_service = options.kind == "deployment" or options.reach == "gateway"
-    make = deployment if options.kind == "deployment" else pod
-    objects = [
-        told,
-        network_policy(name, options, owner),
-        service(name, options, owner) if has_service else None,
-        make(name, image, options, env_vars, key is not None, owner),
-    ]
-    return [one for one in objects if one is not None]
-
-
-# ------------------------------------------------------------------ parts of a pod
-
-
-def _pod_spec(
-    name: str,
-    image: str,
-    options: KubernetesOptions,
-    env_vars: Mapping[str, str],
-    has_key: bool,
-) -> Manifest:
-    uid, gid = _ids(options.user)
-    spec: Manifest = {
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": options.stop_grace_s,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": uid,
-            "runAsGroup": gid,
-            "seccompProfile": _seccomp(options.seccomp),
-        },
-        "containers": [_container(name, image, options, env_vars, has_key)],
-        "volumes": _volumes(name, options, has_key),
-    }
-    for field_, value in (
-        ("serviceAccountName", options.service_account),
-        ("runtimeClassName", options.runtime_class),
-        ("imagePullSecrets", [{"name": one} for one in options.image_pull_secrets]),
-        ("nodeSelector", dict(options.node_selector)),
-        ("tolerations", [dict(one) for one in options.tolerations]),
-    ):
-        if value:
-            spec[field_] = value
-    return spec
-
-
-def _container(
-    name: str,
-    image: str,
-    options: KubernetesOptions,
-    env_vars: Mapping[str, str],
-    has_key: bool,
-) -> Manifest:
-    resources: Manifest = {"limits": dict(options.resource_limits)}
-    if options.resource_requests:
-        resources["requests"] = dict(options.resource_requests)
-    container: Manifest = {
-        "name": CONTAINER,
-        "image": image,
-        "imagePullPolicy": _PULLS[options.pull],
-        "ports": [{"name": "http", "containerPort": options.container_port, "protocol": "TCP"}],
-        "env": _environment(name, options, env_vars, has_key),
-        "resources": resources,
-        "readinessProbe": {
-            "httpGet": {"path": "/health", "port": options.container_port},
-            "periodSeconds": READY_EVERY_S,
-            "timeoutSeconds": 2,
-        },
-        "securityContext": {
-            "allowPrivilegeEscalation": options.new_privileges,
-            "readOnlyRootFilesystem": options.read_only,
-            "capabilities": {
-                "drop": ["ALL"],
-                **({"add": list(options.capabilities)} if options.capabilities else {}),
+    def deployment(self) -> Manifest:
+        labels = self.metadata["labels"]
+        return {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": self.metadata,
+            "spec": {
+                "replicas": self.options.replicas or 1,
+                "selector": {"matchLabels": {SERVER: self.name}},
+                "template": {
+                    "metadata": {"labels": labels, "annotations": self.annotations},
+                    "spec": self.pod_spec(),
+                },
             },
-        },
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": _mounts(options, has_key),
-    }
-    if options.command is not None:
-        container["args"] = list(options.command)
-    return container
+        }
 
+    def pod_spec(self) -> Manifest:
+        options = self.options
+        uid, gid = _ids(options.user)
+        seccomp: Manifest = {"type": options.seccomp}
+        if options.seccomp not in ("RuntimeDefault", "Unconfined"):
+            seccomp = {"type": "Localhost", "localhostProfile": options.seccomp}
+        volumes: list[Manifest] = [
+            {"name": f"scratch-{index}", "emptyDir": {"medium": "Memory", "sizeLimit": size}}
+            for index, size in enumerate(options.scratch.values())
+        ]
+        items = [{"key": "key", "path": "key"}] if self.key is not None else []
+        items += [{"key": f"secret-{one}", "path": f"secrets/{one}"} for one in options.secrets]
+        if items:
+            told = {"secretName": self.name, "items": items, "defaultMode": 0o444}
+            volumes.insert(0, {"name": "told", "secret": told})
+        optional = {
+            "serviceAccountName": options.service_account,
+            "runtimeClassName": options.runtime_class,
+            "imagePullSecrets": [{"name": one} for one in options.image_pull_secrets],
+            "nodeSelector": dict(options.node_selector),
+            "tolerations": [dict(one) for one in options.tolerations],
+        }
+        return {
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": options.stop_grace_s,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": uid,
+                "runAsGroup": gid,
+                "seccompProfile": seccomp,
+            },
+            "containers": [self.container()],
+            "volumes": volumes,
+            **{name: value for name, value in optional.items() if value},
+        }
 
-def _environment(
-    name: str, options: KubernetesOptions, env_vars: Mapping[str, str], has_key: bool
-) -> list[Manifest]:
-    told = {f"{one}_FILE": f"{INSIDE}/secrets/{one}" for one in options.secrets}
-    if has_key:
-        told["OPENENV_API_KEY_FILE"] = f"{INSIDE}/key"
-    hidden = _confidential(env_vars)
-    plain = {**told, **{one: value for one, value in env_vars.items() if one not in hidden}}
-    return [{"name": one, "value": value} for one, value in plain.items()] + [
-        {"name": one, "valueFrom": {"secretKeyRef": {"name": name, "key": f"variable-{one}"}}}
-        for one in hidden
-    ]
+    def container(self) -> Manifest:
+        options = self.options
+        requests, command = options.resource_requests, options.command
+        capabilities = {"add": list(options.capabilities)} if options.capabilities else {}
+        mounts: list[Manifest] = [
+            {"name": f"scratch-{index}", "mountPath": path}
+            for index, path in enumerate(options.scratch)
+        ]
+        if self.key is not None or options.secrets:
+            mounts.append({"name": "told", "mountPath": INSIDE, "readOnly": True})
+        return {
+            "name": CONTAINER,
+            "image": self.image,
+            "imagePullPolicy": _PULLS[options.pull],
+            "ports": [{"name": "http", "containerPort": options.container_port, "protocol": "TCP"}],
+            "env": self.environment(),
+            "resources": {
+                "limits": dict(options.resource_limits),
+                **({"requests": dict(requests)} if requests else {}),
+            },
+            "readinessProbe": {
+                "httpGet": {"path": "/health", "port": options.container_port},
+                "periodSeconds": READY_EVERY_S,
+                "timeoutSeconds": 2,
+            },
+            "securityContext": {
+                "allowPrivilegeEscalation": options.new_privileges,
+                "readOnlyRootFilesystem": options.read_only,
+                "capabilities": {"drop": ["ALL"], **capabilities},
+            },
+            "terminationMessagePolicy": "FallbackToLogsOnError",
+            "volumeMounts": mounts,
+            **({"args": list(command)} if command is not None else {}),
+        }
 
-
-def _volumes(name: str, options: KubernetesOptions, has_key: bool) -> list[Manifest]:
-    items = [{"key": "key", "path": "key"}] if has_key else []
-    items += [{"key": f"secret-{one}", "path": f"secrets/{one}"} for one in options.secrets]
-    told = {"secretName": name, "items": items, "defaultMode": 0o444}
-    volumes: list[Manifest] = [{"name": "told", "secret": told}] if items else []
-    return volumes + [
-        {"name": f"scratch-{index}", "emptyDir": {"medium": "Memory", "sizeLimit": size}}
-        for index, size in enumerate(options.scratch.values())
-    ]
-
-
-def _mounts(options: KubernetesOptions, has_key: bool) -> list[Manifest]:
-    mounts: list[Manifest] = [
-        {"name": f"scratch-{index}", "mountPath": path}
-        for index, path in enumerate(options.scratch)
-    ]
-    if has_key or options.secrets:
-        mounts.append({"name": "told", "mountPath": INSIDE, "readOnly": True})
-    return mounts
-
-
-def _seccomp(profile: str) -> Manifest:
-    if profile in ("RuntimeDefault", "Unconfined"):
-        return {"type": profile}
-    return {"type": "Localhost", "localhostProfile": profile}
+    def environment(self) -> list[Manifest]:
+        told = {f"{one}_FILE": f"{INSIDE}/secrets/{one}" for one in self.options.secrets}
+        if self.key is not None:
+            told["OPENENV_API_KEY_FILE"] = f"{INSIDE}/key"
+        found: list[Manifest] = [
+            {"name": one, "value": value} for one, value in {**told, **self.plain}.items()
+        ]
+        for one in self.hidden:
+            reference = {"secretKeyRef": {"name": self.name, "key": f"variable-{one}"}}
+            found.append({"name": one, "valueFrom": reference})
+        return found

@@ -1,4 +1,4 @@
-"""Showing how far an image is that an engine fetches."""
+"""Progress of an engine that fetches an image."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _IS_HERE = (
 
 
 class Layers:
-    """What an engine has told of an image's layers.
+    """The state of an image's layers while an engine fetches the image.
 
-    Engines tell a layer's size while it comes, Podman once a second: of those that come at once
-    none is known.
+    Engines report a layer's size during the download, Podman once a second, so the sizes of fast
+    layers stay unknown.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Layers:
         self._bytes: dict[str, tuple[int, int]] = {}
 
     def note(self, step: Step) -> None:
-        """Take a line of the engine into account."""
+        """Update the state by a line of the engine's."""
         layer, status = str(step.get("id") or ""), str(step.get("status") or "")
         if status in _IS_HERE:
             self._is_here[layer] = True
@@ -57,28 +57,27 @@ class Layers:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """How many are here, and how many there are, of the layers whose sizes were told."""
-        return sum(done for done, _ in self._bytes.values()), sum(
-            n for _, n in self._bytes.values()
-        )
+        """The fetched bytes and all bytes of the layers with known sizes."""
+        done, total = zip(*self._bytes.values(), strict=True) if self._bytes else ((), ())
+        return sum(done), sum(total)
 
     @property
     def count(self) -> tuple[int, int]:
-        """How many layers are here, and how many there are."""
+        """The number of fetched layers, and of all layers."""
         return sum(self._is_here.values()), len(self._is_here)
 
 
 def fetch(image: str, steps: Iterator[Step], progress: Progress) -> None:
-    """Wait until an engine has an image, and show how far it is.
+    """Wait until an engine has fetched an image, and show the progress.
 
     Args:
-        image: Its name.
-        steps: What the engine says.
-        progress: True for a bar, or called with each line; False shows nothing. None is a bar
-            where stderr is a terminal.
+        image: The image's name.
+        steps: The engine's messages.
+        progress: True for a bar, False for nothing, or a function that is called with each line.
+            None for a bar if stderr is a terminal.
 
     Raises:
-        ProviderError: The engine cannot have it.
+        ProviderError: The engine cannot fetch the image.
     """
     began = time.monotonic()
     logger.info("fetching the image %s", image)
@@ -90,7 +89,7 @@ def fetch(image: str, steps: Iterator[Step], progress: Progress) -> None:
             say = progress
             tell = lambda step: say(_line(step))  # noqa: E731
         failed: object = None
-        for step in steps:  # to the end: what is left unread keeps a connection
+        for step in steps:  # to the end, since an unread rest keeps the connection open
             failed = step.get("error") or failed
             if tell is not None and not failed:
                 tell(step)

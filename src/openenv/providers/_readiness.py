@@ -10,11 +10,11 @@ from openenv._internal.net.proxies import proxy_for
 from openenv._internal.redaction import redact
 from openenv.errors import ProviderTimeout
 
-__all__ = ["LOG_TAIL_LINES", "is_healthy", "wait_until", "wait_until_healthy"]
+__all__ = ["HEALTH_TIMEOUT_S", "LOG_TAIL_LINES", "is_healthy", "wait_until", "wait_until_healthy"]
 
 LOG_TAIL_LINES = 30
 HEALTH_TIMEOUT_S = 2.0
-SOONEST_S, LATEST_S = 0.001, 0.25  # between two looks
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.001, 0.25
 
 
 def wait_until(
@@ -24,20 +24,20 @@ def wait_until(
     check_running: Callable[[], None],
     logs: Callable[[int], str],
 ) -> None:
-    """Wait for a server to do something.
+    """Wait until a server has done something.
 
     Args:
-        condition: Whether it has.
-        timeout_s: Seconds that it may take.
-        what: What it shall do, for the error.
-        check_running: Raises what has ended the server.
-        logs: Gives its last lines.
+        condition: Returns whether the server has done it.
+        timeout_s: Maximum waiting time in seconds.
+        what: What the server is to do, for the error.
+        check_running: Raises an error if the server has ended.
+        logs: Returns the last lines of the server's output.
 
     Raises:
-        ProviderTimeout: It took longer.
+        ProviderTimeout: The server took longer.
     """
     deadline = time.monotonic() + timeout_s
-    pause = SOONEST_S
+    pause = FIRST_PAUSE_S
     while not condition():
         check_running()
         if time.monotonic() > deadline:
@@ -46,7 +46,7 @@ def wait_until(
                 logs=redact(logs(LOG_TAIL_LINES)),
             )
         time.sleep(pause)
-        pause = min(pause * 1.2, LATEST_S)
+        pause = min(pause * 1.2, LONGEST_PAUSE_S)
     check_running()  # another server may be answering in its place
 
 
@@ -56,7 +56,7 @@ def wait_until_healthy(
     check_running: Callable[[], None],
     logs: Callable[[int], str],
 ) -> None:
-    """Wait until `/health` answers 200; raises as `wait_until` does."""
+    """Wait until `/health` answers 200; the errors are those of `wait_until`."""
     patience = min(timeout_s, HEALTH_TIMEOUT_S)
     proxy = proxy_for(base_url)
     by = "" if proxy is None else f" through {proxy} ({proxy.hint})"
@@ -65,9 +65,8 @@ def wait_until_healthy(
 
 
 def is_healthy(base_url: str, timeout_s: float) -> bool:
-    """Whether a server answers 200 at `/health`."""
+    """Return whether a server answers 200 at `/health`."""
     try:
-        answer = ask(f"{base_url}/health", timeout_s=timeout_s)
-        return answer.status == 200
+        return ask(f"{base_url}/health", timeout_s=timeout_s).status == 200
     except FAILURES:
         return False

@@ -1,4 +1,4 @@
-"""A port of the loopback interface that leads to a server somewhere else."""
+"""Ports of the loopback interface that lead to servers elsewhere."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ T = TypeVar("T")
 Onward = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 Reach = Callable[[asyncio.StreamReader], AbstractAsyncContextManager[tuple[Onward, bytes]]]
-"""Connects to the server for one connection, and gives what it has read of that by itself.
+"""Connects to the server for one client connection, and returns the data read from the client.
 
-It raises OSError where the server cannot be reached.
+Raises OSError if the server cannot be reached.
 """
 
 
 def to_host(host: str, port: int) -> Reach:
-    """Reach a server at an address."""
+    """Return a `Reach` of a server at an address."""
 
     @asynccontextmanager
     async def reach(_: asyncio.StreamReader) -> AsyncIterator[tuple[Onward, bytes]]:
@@ -44,11 +44,7 @@ def to_host(host: str, port: int) -> Reach:
 
 
 async def in_time(work: Coroutine[Any, Any, T], timeout_s: float) -> T:
-    """Await something.
-
-    Raises:
-        OSError: It took longer.
-    """
+    """Await work, and raise OSError if it takes longer."""
     try:
         return await asyncio.wait_for(work, timeout_s)
     except asyncio.TimeoutError:
@@ -56,13 +52,13 @@ async def in_time(work: Coroutine[Any, Any, T], timeout_s: float) -> T:
 
 
 class Tunnel:
-    """The way into a container that has no network: as a `Reach`, it leads to the server there.
+    """A `Reach` of the server in a container without a network.
 
-    The container connects to a socket of this machine, as often as it may be needed soon, and waits
-    there: see `openenv.providers._inside`. Such a connection is taken when there is use for it.
+    The container opens connections to a socket of this machine in advance, which wait there; see
+    `openenv.providers._inside`.
 
     Args:
-        path: Where that socket is made. Whoever can reach it can be taken for the server.
+        path: The path of the socket. Every program that can open it can pose as the server.
 
     Raises:
         ProviderError: The path is too long.
@@ -105,19 +101,19 @@ class Tunnel:
                 raise ConnectionRefusedError("the server does not listen")
 
     def close(self) -> None:
-        """Take no connection any more. Safe to repeat."""
+        """Accept no more connections. Safe to repeat."""
         self._listener.close()
 
 
 class Relay:
-    """Passes connections on, both ways, until it is closed.
+    """Forwards connections in both directions until closed.
 
     Args:
-        port: Where it listens, on 127.0.0.1; None chooses a free one.
-        reach: Connects to the server, for each connection; called in the relay's own thread.
+        port: The port on 127.0.0.1; None chooses a free port.
+        reach: Connects to the server for each connection, in the relay's own thread.
 
     Attributes:
-        port: Where it listens.
+        port: The port.
 
     Raises:
         ProviderError: The port is taken.
@@ -144,7 +140,7 @@ class Relay:
 
     def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         passing = asyncio.ensure_future(self._pass_on(reader, writer))
-        self._passing.add(passing)  # the loop alone would let it be collected
+        self._passing.add(passing)  # the event loop itself holds no strong reference
         passing.add_done_callback(self._passing.discard)
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -155,7 +151,7 @@ class Relay:
                 await asyncio.gather(there, back)
 
     def close(self) -> None:
-        """Stop listening, and cut what is connected. A second call does nothing."""
+        """Stop listening, and cut all connections. A second call does nothing."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._server.close)
             self._end()
@@ -168,14 +164,14 @@ class Relay:
 
 
 async def _cancel_all() -> None:
-    while tasks := asyncio.all_tasks() - {asyncio.current_task()}:  # one more may just have begun
+    while tasks := asyncio.all_tasks() - {asyncio.current_task()}:  # another may just have begun
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass on what comes, and its end."""
+    """Copy data until the end, and then end the writer."""
     with contextlib.suppress(OSError):
         while data := await reader.read(CHUNK):
             writer.write(data)

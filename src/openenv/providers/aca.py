@@ -1,4 +1,4 @@
-"""Environments in sandboxes of Azure Container Apps.
+"""Servers in sandboxes of Azure Container Apps.
 
 https://learn.microsoft.com/azure/container-apps/sandboxes-overview
 """
@@ -21,10 +21,10 @@ from openenv._internal.redaction import redact
 from openenv.errors import ProviderError
 from openenv.providers._hosted import (
     PORT,
-    Gone,
     HostedProvider,
-    Refused,
-    Sandbox,
+    HostedSandbox,
+    SandboxGone,
+    ServiceBusy,
     as_command,
     https_only,
     no_adapter,
@@ -34,6 +34,7 @@ from openenv.providers._hosted import (
     retried,
 )
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
+from openenv.providers.options import check_choice, check_positive
 from openenv.providers.servers import Executed
 
 __all__ = ["ACASandboxProvider"]
@@ -41,18 +42,17 @@ __all__ = ["ACASandboxProvider"]
 logger = logging.getLogger(__name__)
 
 DISK, DISK_ID = "disk:", "disk-id:"
-LAUNCH = "openenv-launch"  # a label that one sandbox has
+LAUNCH = "openenv-launch"  # a label with a value for each sandbox
 OVER = {"deleting", "failed"}
-MODES = ("Memory", "Disk")
-LATE = (124, 128 + 9)  # what `timeout` ends with, and a shell that it had to kill
+LATE = (124, 128 + 9)  # exit codes of `timeout`, and of a shell that `timeout` killed
 GRACE_S = 2
 
 
 def sdk() -> Any:
-    """Azure's SDK of sandboxes.
+    """Import Azure's SDK for sandboxes.
 
     Raises:
-        MissingPackage: It is not installed.
+        MissingPackage: The package is not installed.
     """
     with needs("ACASandboxProvider", "pip install 'openenv[aca]'"):
         import azure.containerapps.sandbox as sandbox  # pyright: ignore[reportMissingImports]
@@ -66,46 +66,46 @@ class ACASandboxProvider(HostedProvider):
                                       egress_policy=ACASandboxProvider.deny_all_egress())
         async with EchoEnv(provider=provider) as env: ...
 
-    An image is a disk of Azure's: the name of a public one, bare or as ``disk:<name>``, or
-    ``disk-id:<id>`` for one of the sandbox group. What starts its server is, in this order: `cmd`
-    of the start, `cmd` of the provider, and the ``app`` of the ``openenv.yaml`` in the sandbox
-    (that of ``/app/env``, or else the one nearest to ``/app``).
+    An image is a disk of Azure's: the name of a public disk, bare or as ``disk:<name>``, or
+    ``disk-id:<id>`` for a disk of the sandbox group. The server is started by the first of these:
+    `cmd` of the start, `cmd` of the provider, and the ``app`` of the ``openenv.yaml`` in the
+    sandbox (the file in ``/app/env``, or else the one nearest to ``/app``).
 
     Args:
-        subscription_id: By default that of AZURE_SUBSCRIPTION_ID.
-        resource_group: By default that of AZURE_RESOURCE_GROUP.
-        sandbox_group: By default that of AZURE_SANDBOX_GROUP.
-        region: By default that of AZURE_REGION; not needed where there is an `endpoint`.
-        endpoint: The address of the service, if it is not that of the region.
-        credential: As ``azure-identity`` has them; by default ``DefaultAzureCredential()``.
-        cpu: Of a sandbox, in thousandths of a processor: ``1000m``.
-        memory: Of a sandbox, such as ``2048Mi``.
-        disk_size: Of a sandbox, such as ``20Gi``.
-        auto_suspend_seconds: Without requests after which a sandbox is suspended; the next request
-            resumes it.
-        auto_suspend_mode: What is kept of it then: ``Memory``, or the ``Disk`` alone.
-        labels: For whoever looks at the sandbox group.
-        egress_policy: Where a sandbox may connect to; see `deny_all_egress`. Without one it may
-            connect to everything, and a warning says so.
-        anonymous_port: Must be True: the address of a server is open to whoever knows it. It wants
-            a key all the same; but a server of the public package lets everybody in.
-        image: What `launch` runs where it is not told.
+        subscription_id: The subscription; by default AZURE_SUBSCRIPTION_ID's.
+        resource_group: The resource group; by default AZURE_RESOURCE_GROUP's.
+        sandbox_group: The sandbox group; by default AZURE_SANDBOX_GROUP's.
+        region: The region; by default AZURE_REGION's. Not needed with an `endpoint`.
+        endpoint: The address of the service; by default the region's.
+        credential: A credential of ``azure-identity``; by default ``DefaultAzureCredential()``.
+        cpu: Processors of a sandbox, in thousandths: ``1000m``.
+        memory: Memory of a sandbox, such as ``2048Mi``.
+        disk_size: Disk of a sandbox, such as ``20Gi``.
+        auto_suspend_seconds: Seconds without requests after which a sandbox is suspended; the next
+            request resumes the sandbox.
+        auto_suspend_mode: What a suspended sandbox keeps: ``Memory``, or the ``Disk`` alone.
+        labels: Additional labels of each sandbox.
+        egress_policy: The hosts that a sandbox may connect to; see `deny_all_egress`. Without a
+            policy a sandbox may connect to everything, with a warning.
+        anonymous_port: Must be True, since the address of a server is open to everybody who knows
+            the address. Servers require a key, but those of the public package check no keys.
+        image: The default image of `launch`.
         env_vars: Environment variables of every server.
-        cmd: What starts the server, for a shell.
-        working_directory: Where `cmd` is run.
-        surface_server_logs: Errors carry a server's last lines, without secrets. `Server.logs`
-            gives them in any case.
-        create_timeout: Seconds that a sandbox may take to run.
-        polling_interval: Seconds between two looks at one that is made.
-        sdk_kwargs: Passed to ``SandboxGroupClient``.
-        server_key: The key that each server wants: by default a fresh one for each, told by a file
-            in the sandbox, which clients in this process find by themselves; None is none.
+        cmd: The shell command that starts the server.
+        working_directory: The directory in which `cmd` runs.
+        surface_server_logs: Put the server's last lines into errors, without secrets. `Server.logs`
+            returns them in any case.
+        create_timeout: Seconds that a sandbox may take to start.
+        polling_interval: Seconds between two checks of a starting sandbox.
+        sdk_kwargs: Further arguments of ``SandboxGroupClient``.
+        server_key: The key that each server requires: by default a fresh key for each server,
+            passed in a file, which clients in this process find by themselves; None for no key.
 
     A start takes `cmd`, `labels`, `egress_policy` and `anonymous_port`.
 
     Raises:
         MissingPackage: Azure's SDK is not installed.
-        ValueError: An argument is missing, or means nothing.
+        ValueError: An argument is missing or invalid.
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities(
@@ -151,18 +151,13 @@ class ACASandboxProvider(HostedProvider):
     ) -> None:
         super().__init__(image, env_vars, cmd, server_key, surface_server_logs)
         no_adapter(_adapter)
-        _see_anonymous(anonymous_port)
-        if auto_suspend_mode not in MODES:
-            raise ValueError(
-                f"auto_suspend_mode is {auto_suspend_mode!r}; expected one of 'Memory', 'Disk'"
-            )
-        for name, value in (
-            ("auto_suspend_seconds", auto_suspend_seconds),
-            ("create_timeout", create_timeout),
-            ("polling_interval", polling_interval),
-        ):
-            if not value > 0:
-                raise ValueError(f"{name} is {value!r}; it must be above 0")
+        _check_anonymous(anonymous_port)
+        check_choice("auto_suspend_mode", auto_suspend_mode, ("Memory", "Disk"))
+        check_positive(
+            auto_suspend_seconds=auto_suspend_seconds,
+            create_timeout=create_timeout,
+            polling_interval=polling_interval,
+        )
         if image is not None:
             _source(image)
         self._size = {"cpu": cpu, "memory": memory, "disk_size": disk_size}
@@ -188,10 +183,10 @@ class ACASandboxProvider(HostedProvider):
 
     @staticmethod
     def deny_all_egress(allow: list[str] | None = None) -> Any:
-        """Make a policy by which a sandbox connects to nothing.
+        """Return a policy that denies all connections of a sandbox.
 
         Args:
-            allow: Names of hosts, such as ``*.pypi.org``, that it may connect to.
+            allow: Hosts that a sandbox may connect to all the same, such as ``*.pypi.org``.
         """
         azure = sdk()
         rules = [azure.EgressHostRule(pattern=name, action="Allow") for name in allow or ()]
@@ -208,13 +203,15 @@ class ACASandboxProvider(HostedProvider):
                 if owner is not None:
                     yield owner, self._sandbox(one.id).delete
 
-    def _sandbox(self, id: str) -> _Sandbox:
-        return _Sandbox(self._client.get_sandbox_client(id), id)
+    def _sandbox(self, id: str) -> _ACASandbox:
+        return _ACASandbox(self._client.get_sandbox_client(id), id)
 
-    def _make(self, image: str, env_vars: Mapping[str, str], options: dict[str, Any]) -> Sandbox:
+    def _make(
+        self, image: str, env_vars: Mapping[str, str], options: dict[str, Any]
+    ) -> HostedSandbox:
         only(options, "cmd", "labels", "egress_policy", "anonymous_port")
         if "anonymous_port" in options:
-            _see_anonymous(options["anonymous_port"])
+            _check_anonymous(options["anonymous_port"])
         policy = options.get("egress_policy") or self._egress_policy
         if policy is None:
             warnings.warn(
@@ -236,19 +233,15 @@ class ACASandboxProvider(HostedProvider):
                     environment=dict(env_vars) or None,
                     egress_policy=policy,
                 ).result()
-            sandbox = _Sandbox(made, made.sandbox_id)
-        except BaseException:
-            self._delete_marked(mark)
-            raise
-        try:
+            sandbox = _ACASandbox(made, made.sandbox_id)
             sandbox.open_port()
+            return sandbox
         except BaseException:
             self._delete_marked(mark)
             raise
-        return sandbox
 
     def _delete_marked(self, mark: dict[str, str]) -> None:
-        """Delete what came of a creation that failed, where anything did."""
+        """Delete the sandbox of a failed creation, if there is one."""
 
         def delete() -> None:
             with _failing("it could not be looked for"):
@@ -261,13 +254,13 @@ class ACASandboxProvider(HostedProvider):
         except ProviderError as error:
             logger.warning("a sandbox may be left behind, and cost money: %s", error)
 
-    def _resolved(self, sandbox: Sandbox, image: str, command: str | None) -> str:
+    def _resolved(self, sandbox: HostedSandbox, image: str, command: str | None) -> str:
         folder = self._working_directory
         resolved = super()._resolved(sandbox, image, command)
         return as_command(resolved, None if folder is None else shlex.quote(folder))
 
 
-def _see_anonymous(anonymous_port: Any) -> None:
+def _check_anonymous(anonymous_port: Any) -> None:
     if anonymous_port is not True:
         raise ValueError(
             f"anonymous_port is {anonymous_port!r}; it must be True, by which you say that the "
@@ -283,7 +276,7 @@ def _told(name: str, value: str | None, variable: str) -> str:
 
 
 def _source(image: str) -> dict[str, str | None]:
-    """What a sandbox is made of, as the SDK is told."""
+    """Return the SDK's arguments for an image."""
     name = image.removeprefix(DISK_ID)
     is_id = name != image
     if not is_id:
@@ -302,14 +295,14 @@ def _credential() -> Any:
     return DefaultAzureCredential()
 
 
-class _Sandbox(Sandbox):
+class _ACASandbox(HostedSandbox):
     def __init__(self, sandbox: Any, name: str) -> None:
         self._sandbox = sandbox
         self._url = ""
         self.name = str(name)
 
     def open_port(self) -> None:
-        """Have an address for its port."""
+        """Get an address for the sandbox's port."""
         with _failing("its port could not be opened"):
             self._url = str(self._sandbox.add_port(PORT, anonymous=True).url or "")
 
@@ -317,7 +310,7 @@ class _Sandbox(Sandbox):
         return https_only(self._url)
 
     def run(self, script: str, timeout_s: float) -> Executed:
-        # The service knows no limit, so the sandbox has to keep it.
+        # The service has no time limit for commands, so `timeout` in the sandbox enforces it.
         limit = math.ceil(timeout_s)
         inner = f"sh -c {shlex.quote(script)}"
         bounded = f"timeout -k {GRACE_S} {limit} {inner}"
@@ -337,22 +330,22 @@ class _Sandbox(Sandbox):
         try:
             with _failing("nothing is known"):
                 seen = self._sandbox.get()
-        except Gone as error:
+        except SandboxGone as error:
             return str(error)
         state = str(seen.state or "")
         reason = getattr(seen.state_details, "stopped_reason", None)
         if state.lower() in OVER or (state.lower() == "stopped" and reason not in (None, "Idle")):
             return f"Azure calls it {state}" + (f" ({reason})" if reason else "")
-        return None  # one that is suspended is resumed by the next request
+        return None  # the next request resumes a suspended sandbox
 
     def delete(self) -> None:
-        with contextlib.suppress(Gone), _failing(f"{self.name} could not be deleted"):
+        with contextlib.suppress(SandboxGone), _failing(f"{self.name} could not be deleted"):
             self._sandbox.delete()
 
 
 @contextlib.contextmanager
 def _failing(what: str) -> Iterator[None]:
-    """Say in our words what Azure's SDK raises in the block."""
+    """Turn the errors of Azure's SDK in the block into our own."""
     sdk()
     from azure.core import exceptions  # pyright: ignore[reportMissingImports]
 
@@ -362,14 +355,14 @@ def _failing(what: str) -> Iterator[None]:
         words = redact(f"{what}: {error.message or error}")
         status = getattr(error, "status_code", None)
         if status in (404, 410):
-            raise Gone(words) from None
+            raise SandboxGone(words) from None
         if status in (401, 403) or isinstance(error, exceptions.ClientAuthenticationError):
             words += "; is the credential the right one, and has it a role in the sandbox group?"
             raise ProviderError(words) from None
         if status == 429:
-            raise Refused(words, nothing_was_done=True) from None
+            raise ServiceBusy(words, nothing_was_done=True) from None
         if (status or 0) >= 500 or status is None:
-            raise Refused(words, nothing_was_done=False) from None
+            raise ServiceBusy(words, nothing_was_done=False) from None
         raise ProviderError(words) from None
     except (RuntimeError, TimeoutError) as error:  # of its pollers
         if isinstance(error, ProviderError):

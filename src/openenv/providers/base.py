@@ -1,7 +1,7 @@
-"""The contract between a client and whatever starts servers of environments.
+"""The contract between a client and a provider, which starts servers of environments.
 
-A provider starts one isolated server and returns its base URL, so that any runtime can be
-added; what drives the environment does not change.
+A provider starts one isolated server and returns its base URL. So any runtime can be added without
+a change to the code that drives the environment.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
-from types import TracebackType
 from typing import Any, Literal, Protocol
 
 from typing_extensions import Self
@@ -30,21 +29,19 @@ Orphans = Literal["end at once", "end at the next start", "end when their time i
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a provider guarantees of the servers that it starts, and what can be asked of it.
-
-    All of it holds by default, where nobody has asked for less.
+    """What a provider guarantees for servers with default options, and what each server can do.
 
     Attributes:
-        isolation: What stands between a server and the machine.
-        own_files: A server sees no files of the machine but those that it is given.
-        read_only: It can write to nothing but directories in memory.
-        unprivileged: It has no rights of an administrator, and can get none.
-        networks: What its network may be, the default first; see the provider.
-        limits: What of the machine it can be given a share of: memory, cpu, processes, files, disk.
-        fresh_keys: Each server wants a key of its own, which no other user of the machine can read.
+        isolation: The boundary between a server and the machine.
+        own_files: A server sees only files of the machine that it was given.
+        read_only: A server can write to directories in memory only.
+        unprivileged: A server has no administrator's rights and cannot gain any.
+        networks: The networks that a server may have, the default first; see the provider.
+        limits: The resources that can be limited: memory, cpu, processes, files, disk.
+        fresh_keys: Each server has a key of its own, which no other user of the machine can read.
         many: One provider holds any number of servers at once.
-        detects_exit: A server that ends is noticed, and its last lines are told.
-        has_logs: What a server prints can be read.
+        detects_exit: The provider notices the end of a server and reports the last lines.
+        has_logs: A server's output can be read.
         can_execute: Commands can be run beside a server.
         orphans: What becomes of servers whose holder was killed.
     """
@@ -64,7 +61,7 @@ class Capabilities:
 
 
 class FreshKey(Enum):
-    """Stands for a key that is made anew for each server."""
+    """Stands for a new key for each server."""
 
     FRESH_KEY = "FRESH_KEY"
 
@@ -86,16 +83,16 @@ class ContainerProvider(ABC):
         env_vars: dict[str, str] | None = None,
         **kwargs: Any,
     ) -> str:
-        """Start a container and return the base URL of its server.
+        """Start a container and return the base URL of the server.
 
         Args:
             image: The image's name.
-            port: The port on this host; None chooses a free one.
+            port: The port on this host; None chooses a free port.
             env_vars: Environment variables of the container.
-            **kwargs: The provider's own options; unknown ones are refused.
+            **kwargs: The provider's own options; unknown options are refused.
 
         Raises:
-            ProviderError: It could not be started.
+            ProviderError: The container could not be started.
         """
 
     @abstractmethod
@@ -108,80 +105,70 @@ class ContainerProvider(ABC):
 
         Raises:
             ProviderExited: The container ended.
-            ProviderTimeout: It did not answer within `timeout_s` seconds.
+            ProviderTimeout: The server did not answer within `timeout_s` seconds.
         """
 
     def close(self) -> None:  # noqa: B027 - most providers hold nothing
-        """Release what the provider itself holds. Safe to repeat."""
+        """Release the resources of the provider itself. Safe to repeat."""
 
     def check_running(self) -> None:  # noqa: B027 - most providers cannot know
-        """Raise what ended the server, where that is known; do nothing otherwise.
+        """Raise an error if the server is known to have ended.
 
         Raises:
-            ProviderExited: It has ended by itself.
+            ProviderExited: The server has ended by itself.
         """
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop_container()
         self.close()
 
 
 class RuntimeProvider(ABC):
-    """Starts the server it was made for."""
+    """Starts the server that the provider was made for."""
 
     @abstractmethod
     def start(
         self, port: int | None = None, env_vars: dict[str, str] | None = None, **kwargs: Any
     ) -> str:
-        """Start the server and return its base URL.
+        """Start the server and return the base URL.
 
         Args:
-            port: The port on this host; None chooses a free one.
+            port: The port on this host; None chooses a free port.
             env_vars: Environment variables of the server.
-            **kwargs: The provider's own options; unknown ones are refused.
+            **kwargs: The provider's own options; unknown options are refused.
 
         Raises:
-            ProviderError: It could not be started, or is already running.
+            ProviderError: The server could not be started, or is already running.
         """
 
     @abstractmethod
     def stop(self) -> None:
-        """Stop the server and everything that it started. Safe to repeat."""
+        """Stop the server and everything that the server started. Safe to repeat."""
 
     @abstractmethod
     def wait_for_ready(self, timeout_s: float = 30.0) -> None:
         """Wait until the server answers `/health`.
 
         Raises:
-            ProviderExited: Its process ended.
-            ProviderTimeout: It did not answer within `timeout_s` seconds.
+            ProviderExited: The process ended.
+            ProviderTimeout: The server did not answer within `timeout_s` seconds.
         """
 
     def check_running(self) -> None:  # noqa: B027 - most providers cannot know
-        """Raise what ended the server, where that is known; do nothing otherwise.
+        """Raise an error if the server is known to have ended.
 
         Raises:
-            ProviderExited: It has ended by itself.
+            ProviderExited: The server has ended by itself.
         """
 
     def __enter__(self) -> Self:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 
@@ -189,7 +176,7 @@ class Replicated(Protocol):
     """A provider that may be made for a number of servers.
 
     Attributes:
-        replicas: How many; None where it was not said.
+        replicas: The number of servers; None if none was given.
     """
 
     @property

@@ -1,7 +1,8 @@
-"""Which provider runs an image where nobody has said so."""
+"""The choice of a provider for an image."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import Any
 
@@ -16,20 +17,20 @@ logger = logging.getLogger(__name__)
 
 
 def provider_for(image: str, package: str) -> Provider:
-    """Choose what runs an image on this machine.
+    """Choose the provider that runs an image on this machine.
 
-    An engine that has it runs it in a container. Otherwise the installed environment package of
-    its name is served in a process, and a warning says so: a process is no sandbox. Where there
-    is no such package either, an engine fetches the image. Where an engine has it, and only what
-    speaks to the engine is missing, nothing is run instead. OPENENV_RUN_IMAGES decides otherwise.
+    An engine that has the image runs it in a container. Otherwise the installed environment package
+    of that name is served in a process, with a warning, since a process is no sandbox. If there is
+    no such package, an engine fetches the image. If an engine has the image and only Docker's SDK
+    is missing, that is an error. OPENENV_RUN_IMAGES overrides the choice.
 
     Args:
-        image: Its name.
-        package: A name that an installed package stands for, as that of an image.
+        image: The image's name.
+        package: The name that stands for the installed package, in the form of an image's name.
 
     Raises:
-        ProviderError: There is neither an engine nor such a package.
-        MissingPackage: There is an engine, and Docker's SDK, which speaks to it, is not installed.
+        ProviderError: Neither an engine nor the package exists.
+        MissingPackage: An engine exists, but Docker's SDK is not installed.
     """
     from openenv.providers.process import ProcessProvider, target_of_image
 
@@ -39,8 +40,12 @@ def provider_for(image: str, package: str) -> Provider:
     if wanted == "process":
         return ProcessProvider(target_of_image(package))
     engine, no_engine = _engine(image)
-    if engine is not None and _has(engine, image):
-        return _container(image)
+    if engine is not None:
+        from openenv.providers.engines import inspect_image, sdk
+
+        with contextlib.suppress(sdk().errors.APIError):
+            if inspect_image(engine, image) is not None:
+                return _container(image)
     try:
         target = target_of_image(package)
     except ProviderError as no_package:
@@ -60,7 +65,7 @@ def provider_for(image: str, package: str) -> Provider:
 
 
 def _engine(image: str) -> tuple[Any, str]:
-    """An engine, or why there is none."""
+    """Return an engine, or None and the reason."""
     from openenv.providers.engines import find_engine, holder_of
 
     try:
@@ -76,16 +81,6 @@ def _engine(image: str) -> tuple[Any, str]:
         ) from error
     except ProviderError as error:
         return None, str(error)
-
-
-def _has(engine: Any, image: str) -> bool:
-    from openenv.providers.engines import sdk
-
-    try:
-        engine.inspect_image(image)
-    except sdk().errors.APIError:
-        return False
-    return True
 
 
 def _container(image: str) -> Provider:

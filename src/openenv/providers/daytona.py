@@ -1,4 +1,4 @@
-"""Environments in sandboxes of Daytona: https://www.daytona.io/docs"""
+"""Servers in sandboxes of Daytona: https://www.daytona.io/docs"""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from openenv.providers._dockerfiles import (
 )
 from openenv.providers._hosted import (
     PORT,
-    Gone,
     HostedProvider,
+    HostedSandbox,
     HostedServer,
-    Refused,
-    Sandbox,
+    SandboxGone,
+    ServiceBusy,
     only,
     owner_labels,
     owner_of,
@@ -36,6 +36,7 @@ from openenv.providers._hosted import (
     unique_name,
 )
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
+from openenv.providers.options import check_positive
 from openenv.providers.servers import Executed
 
 __all__ = ["DaytonaProvider"]
@@ -52,10 +53,10 @@ OF_CREATE = ("on_snapshot_create_logs", "timeout")
 
 
 def sdk() -> Any:
-    """Daytona's SDK.
+    """Import Daytona's SDK.
 
     Raises:
-        MissingPackage: It is not installed.
+        MissingPackage: The package is not installed.
     """
     with needs("DaytonaProvider", "pip install 'openenv[daytona]'"):
         import daytona  # pyright: ignore[reportMissingImports]
@@ -68,35 +69,36 @@ class DaytonaProvider(HostedProvider):
         provider = DaytonaProvider(image="ghcr.io/me/echo-env:latest")
         async with EchoEnv(provider=provider) as env: ...
 
-    An image is the name of one of a registry, ``snapshot:<name>`` for a snapshot of the account, or
-    what `image_from_dockerfile` returns. What starts its server is, in this order: `cmd` of the
-    start, `cmd` of the provider, the ``app`` of the ``openenv.yaml`` in the sandbox (that of
-    ``/app/env``, or else the one nearest to ``/app``), and ``CMD`` of its Dockerfile.
+    An image is an image of a registry, ``snapshot:<name>`` for a snapshot of the account, or what
+    `image_from_dockerfile` returns. The server is started by the first of these: `cmd` of the
+    start, `cmd` of the provider, the ``app`` of the ``openenv.yaml`` in the sandbox (the file in
+    ``/app/env``, or else the one nearest to ``/app``), and the Dockerfile's ``CMD``.
 
     Args:
-        image: What `launch` runs where it is not told.
+        image: The default image of `launch`.
         env_vars: Environment variables of every server.
-        api_key: Daytona's; by default that of DAYTONA_API_KEY.
-        public: Whoever knows a sandbox may reach its ports without a signed link. The address of
-            a server is a signed link all the same.
-        resources: Of a sandbox: ``daytona.Resources(cpu=2, memory=4)``. A snapshot has its own.
-        auto_stop_interval: Minutes without requests after which Daytona stops a sandbox; 0 is
-            never. One that is stopped is deleted, unless a start says `auto_delete_interval`.
-        target: The region; by default that of DAYTONA_TARGET, or of the account.
-        on_snapshot_create_logs: Called with lines about an image that is built.
-        cmd: What starts the server, for a shell.
-        create_timeout: Seconds that a sandbox may take to be there, with its image.
-        server_key: The key that each server wants: by default a fresh one for each, told by a file
-            in the sandbox, which clients in this process find by themselves; None is none. A server
-            of the public package lets everybody in all the same.
+        api_key: Daytona's key; by default DAYTONA_API_KEY's.
+        public: Open the ports of a sandbox to everybody who knows the sandbox, without a signed
+            link. The address of a server is a signed link in any case.
+        resources: Resources of a sandbox, such as ``daytona.Resources(cpu=2, memory=4)``; a
+            snapshot has its own.
+        auto_stop_interval: Minutes without requests after which Daytona stops a sandbox; 0 for
+            never. A stopped sandbox is deleted, unless a start passes `auto_delete_interval`.
+        target: The region; by default DAYTONA_TARGET's, or the account's.
+        on_snapshot_create_logs: Called with each line about the build of an image.
+        cmd: The shell command that starts the server.
+        create_timeout: Seconds that a sandbox and its image may take.
+        server_key: The key that each server requires: by default a fresh key for each server,
+            passed in a file, which clients in this process find by themselves; None for no key.
+            Servers of the public package check no keys.
 
-    A start takes, besides `cmd`, what Daytona's ``create`` does: the fields of
+    A start takes `cmd` and the options of Daytona's ``create``: the fields of
     ``CreateSandboxFromImageParams``, such as ``labels``, ``volumes`` and ``network_block_all``.
 
     Raises:
         MissingPackage: Daytona's SDK is not installed.
-        ProviderError: There is no key.
-        ValueError: An argument means nothing.
+        ProviderError: No key was given.
+        ValueError: An argument is invalid.
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities(
@@ -132,8 +134,7 @@ class DaytonaProvider(HostedProvider):
             raise ValueError(
                 f"auto_stop_interval is {auto_stop_interval!r}; it must not be below 0"
             )
-        if not create_timeout > 0:
-            raise ValueError(f"create_timeout is {create_timeout!r}; it must be above 0")
+        check_positive(create_timeout=create_timeout)
         self._public = public
         self._resources = resources
         self._auto_stop_interval = auto_stop_interval
@@ -148,28 +149,28 @@ class DaytonaProvider(HostedProvider):
 
     @staticmethod
     def strip_buildkit_syntax(dockerfile_content: str) -> str:
-        """Leave out of a Dockerfile what BuildKit alone knows: the flags ``--mount`` of ``RUN``."""
+        """Remove the flags ``--mount`` of ``RUN``, which only BuildKit supports."""
         return strip_mounts(dockerfile_content)
 
     @classmethod
     def image_from_dockerfile(cls, dockerfile_path: str, context_dir: str | None = None) -> str:
-        """Have an image built from a Dockerfile, as it is now; gives the image's name.
+        """Register a Dockerfile, which is read now, and return the name of its image.
 
         Args:
-            dockerfile_path: Where it is.
-            context_dir: The directory that it copies from; its own by default.
+            dockerfile_path: The Dockerfile.
+            context_dir: The build context; by default the Dockerfile's directory.
 
         Raises:
-            FileNotFoundError: One of the two does not exist.
-            ValueError: It is no Dockerfile.
+            FileNotFoundError: The file or the directory does not exist.
+            ValueError: The file is not a Dockerfile.
         """
         return register(dockerfile_path, context_dir, DOCKERFILE)
 
     def refresh_preview_url(self) -> str:
-        """Give the server that is held an address for the next 24 hours.
+        """Renew the address of the held server for 24 hours, and return the address.
 
         Raises:
-            ProviderError: It is not running, or Daytona gives none.
+            ProviderError: The server is not running, or Daytona returns no address.
         """
         server = self._held()
         assert isinstance(server, HostedServer)
@@ -184,9 +185,11 @@ class DaytonaProvider(HostedProvider):
             for one in self._client.list(request_timeout=ANSWER_S):
                 owner = owner_of(one.labels or {})
                 if owner is not None:
-                    yield owner, _Sandbox(self._client, one).delete
+                    yield owner, _DaytonaSandbox(self._client, one).delete
 
-    def _make(self, image: str, env_vars: Mapping[str, str], options: dict[str, Any]) -> Sandbox:
+    def _make(
+        self, image: str, env_vars: Mapping[str, str], options: dict[str, Any]
+    ) -> HostedSandbox:
         params, timeout_s, on_logs = self._params(image, env_vars, options)
         until = time.monotonic() + timeout_s
         more = {} if image.startswith(SNAPSHOT) else {"on_snapshot_create_logs": on_logs}
@@ -197,7 +200,7 @@ class DaytonaProvider(HostedProvider):
                 return self._client.create(params, timeout=math.ceil(left), **more)
 
         try:
-            return _Sandbox(self._client, retried(create, is_repeatable=False, until=until))
+            return _DaytonaSandbox(self._client, retried(create, is_repeatable=False, until=until))
         except BaseException:
             self._delete_named(params.name)
             raise
@@ -226,7 +229,7 @@ class DaytonaProvider(HostedProvider):
             "env_vars": dict(env_vars),
             "labels": {**(options.get("labels") or {}), **owner_labels()},
         }
-        if options.get("ephemeral") is not None:  # which is another word for it
+        if options.get("ephemeral") is not None:  # Daytona's other name of the option
             del fields["auto_delete_interval"]
         if is_snapshot:
             if self._resources is not None:
@@ -239,11 +242,11 @@ class DaytonaProvider(HostedProvider):
             return kind(**fields), timeout_s, on_logs
 
     def _delete_named(self, name: str) -> None:
-        """Delete what came of a creation that failed, where anything did."""
+        """Delete the sandbox of a failed creation, if there is one."""
 
         def delete() -> None:
-            with contextlib.suppress(Gone), _failing(f"{name} could not be looked for"):
-                _Sandbox(self._client, self._client.get(name, ANSWER_S)).delete()
+            with contextlib.suppress(SandboxGone), _failing(f"{name} could not be looked for"):
+                _DaytonaSandbox(self._client, self._client.get(name, ANSWER_S)).delete()
 
         try:
             retried(delete, is_repeatable=True)
@@ -252,7 +255,7 @@ class DaytonaProvider(HostedProvider):
 
 
 def _built(daytona: Any, file: Dockerfile) -> Any:
-    """Daytona's image of a Dockerfile, which it wants in the directory that is copied from."""
+    """Return Daytona's image of a Dockerfile, which has to lie in the build context."""
     beside = file.context / f".openenv-{secrets.token_hex(6)}.Dockerfile"
     try:
         beside.write_text(file.text, "utf-8")
@@ -264,14 +267,14 @@ def _built(daytona: Any, file: Dockerfile) -> Any:
         Path(beside).unlink(missing_ok=True)
 
 
-class _Sandbox(Sandbox):
+class _DaytonaSandbox(HostedSandbox):
     def __init__(self, client: Any, sandbox: Any) -> None:
         self._client = client
         self._sandbox = sandbox
         self.name = str(sandbox.id)
 
     def run(self, script: str, timeout_s: float) -> Executed:
-        # Daytona gives one text for both streams, so the second one comes after a mark of its own.
+        # Daytona returns both streams as one text, so a mark separates standard error.
         mark = f"--{secrets.token_hex(8)}--"
         whole = (
             f't=$(mktemp)\n( {script}\n) 2>"$t" </dev/null\nc=$?\n'
@@ -300,7 +303,7 @@ class _Sandbox(Sandbox):
         try:
             with _failing("nothing is known"):
                 self._sandbox.refresh_data(ANSWER_S)
-        except Gone as error:
+        except SandboxGone as error:
             return str(error)
         state = str(getattr(self._sandbox.state, "value", self._sandbox.state))
         if state not in OVER:
@@ -309,13 +312,13 @@ class _Sandbox(Sandbox):
         return f"Daytona calls it {state}" + (f": {reason}" if reason else "")
 
     def delete(self) -> None:
-        with contextlib.suppress(Gone), _failing(f"{self.name} could not be deleted"):
+        with contextlib.suppress(SandboxGone), _failing(f"{self.name} could not be deleted"):
             self._sandbox.delete(DELETE_S)
 
 
 @contextlib.contextmanager
 def _failing(what: str) -> Iterator[None]:
-    """Say in our words what Daytona's SDK raises in the block."""
+    """Turn the errors of Daytona's SDK in the block into our own."""
     daytona = sdk()
     try:
         yield
@@ -323,11 +326,11 @@ def _failing(what: str) -> Iterator[None]:
         status = error.status_code
         words = redact(f"{what}: {error}")
         if status in (404, 410):
-            raise Gone(words) from None
+            raise SandboxGone(words) from None
         if status == 401:
             words += "; is DAYTONA_API_KEY, or api_key, the right one?"
         if status == 429:
-            raise Refused(words, nothing_was_done=True) from None
+            raise ServiceBusy(words, nothing_was_done=True) from None
         if (status or 0) >= 500 or isinstance(error, daytona.DaytonaConnectionError):
-            raise Refused(words, nothing_was_done=False) from None
+            raise ServiceBusy(words, nothing_was_done=False) from None
         raise ProviderError(words) from None

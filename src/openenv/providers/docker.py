@@ -1,14 +1,13 @@
-"""Environments in containers of this machine, by Docker or Podman.
+"""Servers in containers of this machine, run by Docker or Podman.
 
-A container is given little: its root filesystem cannot be written, it has no capability and gets
-none, its user is none of the machine's, memory, processors and processes are limited, and its
-network leads nowhere. Whoever needs more says so by name.
+By default a container has a read-only root filesystem, no capabilities, a user that the machine
+does not know, limits on memory, processors and processes, and a network without a way out. Options
+grant more.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import re
@@ -22,26 +21,47 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
-from openenv._internal.redaction import redact, register_secrets_of
+from openenv._internal.redaction import redact
 from openenv.errors import ProviderError, ProviderExited
 from openenv.providers import _inside
-from openenv.providers._asked import image_of, key_of, name_for, with_changes
 from openenv.providers._pulls import Progress, fetch
 from openenv.providers._readiness import LOG_TAIL_LINES
 from openenv.providers._relay import Reach, Relay, Tunnel, to_host
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
-from openenv.providers.engines import About, about, find_engine, podmans_runtime, sdk
+from openenv.providers.engines import (
+    EngineInfo,
+    engine_info,
+    find_engine,
+    inspect_image,
+    podmans_runtime,
+    sdk,
+)
+from openenv.providers.options import (
+    check_choice,
+    check_positive,
+    check_secret_names,
+    image_of,
+    key_file,
+    key_of,
+    name_for,
+    register_all,
+    with_changes,
+)
 from openenv.providers.owners import OWNER, is_orphan, own_name, pid_of
-from openenv.providers.servers import EXECUTE_TIMEOUT_S, Executed, ImageProvider, Server
+from openenv.providers.servers import (
+    EXECUTE_TIMEOUT_S,
+    Executed,
+    ImageProvider,
+    LaunchRequest,
+    Server,
+    last_lines,
+)
 from openenv.sandbox.proxy import CONNECT_TIMEOUT_S, Proxy, variables
 from openenv.sandbox.proxy import PORT as PROXY_PORT
 
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["ContainerOptions", "Listed", "LocalDockerProvider", "listed", "prune"]
+__all__ = ["ContainerOptions", "ListedContainer", "LocalDockerProvider", "listed", "prune"]
 
 logger = logging.getLogger(__name__)
 
@@ -51,11 +71,11 @@ STOP_GRACE_S = 10
 NOBODY = "65532:65532"  # an id that no user of the machine has
 NETWORK = "openenv-internal"
 IMAGE, FOLDER = "dev.openenv.image", "dev.openenv.folder"
-INSIDE = "/run/openenv"  # what a container is told by files is there
+INSIDE = "/run/openenv"  # the directory of a container for the provider's files
 ADDRESS_S = 5.0
 LAST_WORDS_S = 1.0
 
-# What a container that has no network begins with: the ways out of it and into it.
+# Starts `_inside`, which connects a container without a network, and then the image's command.
 _BEGIN = """
 for python in python3 python; do
     if command -v "$python" >/dev/null; then
@@ -73,36 +93,37 @@ Pull = Literal["missing", "always", "never"]
 
 @dataclass(frozen=True)
 class ContainerOptions:
-    """What a container may have. The defaults give it little.
+    """The rights, limits and files of a container; few by default.
 
     Attributes:
-        network: ``internal``: it is reached from this machine only, and reaches nothing but other
-            containers of the same kind, and ports that the machine opens to all of its own
-            interfaces. ``bridge``: it reaches whatever the machine does, and its server is
-            published at a port of the loopback interface. ``none``: it reaches nothing at all, and
-            is reached by a socket in a directory that it shares with this process, which passes
-            connections on; that needs ``sh`` and Python in the image. A list of hosts is ``none``
-            with a way out: an HTTP proxy in this process, which the usual variables name, connects
-            it to these and to no others. One is ``NAME:PORT``, ``*.NAME:PORT`` (which leads to
-            public addresses only) or ``ADDRESS/BITS:PORT``. The default, None, is ``internal``; for
-            rootless engines, whose networks this machine cannot reach, it is ``none``; for those in
-            a virtual machine, which share no sockets either, ``bridge``, and a warning says so.
-        memory_bytes: Of all of it; more ends it.
-        cpus: So many processors' time a second; at most what the machine has.
-        processes: At one time, threads included.
-        read_only: Its root filesystem cannot be written.
-        scratch: Directories in memory that can be, with how many bytes each may hold.
-        user: As ``uid:gid``. None: the image's own, or where that is root a user of no rights.
-        capabilities: Of Linux, to be kept: none by default.
-        new_privileges: Programs in it may gain rights, as by ``setuid``.
-        seccomp: A profile, as JSON, or ``unconfined``; None is the engine's.
-        runtime: Such as ``runsc``; None is the engine's.
-        secrets: Are files of these names in ``/run/openenv/secrets``, and their paths in the
-            variables ``<NAME>_FILE``, where environment variables could be read by `inspect`.
-        command: What it runs instead of what the image says.
-        container_port: The port that its server listens on.
-        labels: For whoever looks at the engine.
-        pull: When to fetch the image: where it is ``missing``, ``always``, or ``never``.
+        network: ``internal``: only this machine reaches the container, which reaches only other
+            such containers, and ports that the machine opens on all interfaces. ``bridge``: the
+            container reaches what the machine reaches, and the server is published at a port of the
+            loopback interface. ``none``: the container reaches nothing. This process passes
+            connections to the server through a socket in a shared directory, which needs ``sh`` and
+            Python in the image. A list of hosts: ``none``, and in addition an HTTP proxy in this
+            process, named by the usual variables, connects to these hosts only. A host is
+            ``NAME:PORT``, ``*.NAME:PORT`` (public addresses only) or ``ADDRESS/BITS:PORT``. None
+            means ``internal``; ``none`` for rootless engines, whose networks this machine cannot
+            reach; and ``bridge``, with a warning, for engines in a virtual machine, which share no
+            sockets either.
+        memory_bytes: Maximum memory; a container that takes more is ended.
+        cpus: Maximum processor time, in processors; at most what the machine has.
+        processes: Maximum number of processes and threads at one time.
+        read_only: Make the root filesystem read-only.
+        scratch: Writable directories in memory, with the maximum bytes of each.
+        user: The user, as ``uid:gid``. None: the image's user, or a user without rights if that is
+            root.
+        capabilities: Linux capabilities to keep; none by default.
+        new_privileges: Let programs gain rights, as by ``setuid``.
+        seccomp: A seccomp profile as JSON, or ``unconfined``; None for the engine's.
+        runtime: The OCI runtime, such as ``runsc``; None for the engine's.
+        secrets: Files in ``/run/openenv/secrets`` by name, with paths in the variables
+            ``<NAME>_FILE``; unlike environment variables, `inspect` does not show them.
+        command: The command instead of the image's.
+        container_port: The port that the server listens on.
+        labels: Additional labels of the container.
+        pull: When to fetch the image: if ``missing``, ``always``, or ``never``.
     """
 
     network: Network | Sequence[str] | None = None
@@ -128,45 +149,37 @@ class ContainerOptions:
         if self.hosts is not None:
             for one in self.hosts:
                 _host(one)
-        elif self.network not in _NETWORKS:
-            raise ValueError(_unexpected("network", self.network, _NETWORKS))
-        if self.pull not in _PULLS:
-            raise ValueError(_unexpected("pull", self.pull, _PULLS))
-        for name in ("memory_bytes", "cpus", "processes", "container_port"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; it must be above 0")
-        for name in self.secrets:
-            if not name.isidentifier():
-                raise ValueError(f"a secret's name is {name!r}; it must be one of a variable")
+        else:
+            check_choice("network", self.network, (*get_args(Network), None))
+        check_choice("pull", self.pull, get_args(Pull))
+        check_positive(
+            memory_bytes=self.memory_bytes,
+            cpus=self.cpus,
+            processes=self.processes,
+            container_port=self.container_port,
+        )
+        check_secret_names(self.secrets)
 
     @property
     def hosts(self) -> tuple[str, ...] | None:
-        """The hosts that `network` lists; None where it is no list."""
+        """The hosts that `network` lists; None unless `network` is a list."""
         told = self.network
         return None if told is None or isinstance(told, str) else tuple(told)
 
     @property
     def is_apart(self) -> bool:
-        """It has no network of the engine's."""
+        """Whether the container has none of the engine's networks."""
         return self.network == "none" or self.hosts is not None
-
-
-_PULLS = ("missing", "always", "never")
-_NETWORKS = ("internal", "bridge", "none", None)
-
-
-def _unexpected(name: str, value: object, allowed: Sequence[object]) -> str:
-    return f"{name} is {value!r}; expected one of {', '.join(map(repr, allowed))}"
 
 
 _NAME = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
 
 
 def _host(told: str) -> tuple[str | IPv4Network | IPv6Network, int]:
-    """A host of a list: a name, or addresses, and a port.
+    """Parse a host of a list into a name, or a network of addresses, and a port.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The text has none of the forms.
     """
     host, _, port = told.lower().rpartition(":")
     if port.isascii() and port.isdigit() and 0 < int(port) < 2**16:
@@ -180,27 +193,27 @@ def _host(told: str) -> tuple[str | IPv4Network | IPv6Network, int]:
 
 
 class LocalDockerProvider(ImageProvider):
-    """Serves environments from containers of this machine.
+    """Serves environments from containers on this machine.
 
         provider = LocalDockerProvider()
         async with EchoEnv.from_docker_image("echo-env:latest", provider=provider) as env: ...
 
     Args:
-        image: What `launch` runs where it is not told.
+        image: The default image of `launch`.
         engine: The address of an engine, such as ``unix:///run/podman/podman.sock``; by default
-            the first that is found, see `openenv.providers.engines.find_engine`.
-        api_key: The key that each server wants: by default a fresh one for each, told by a file
-            in the container, which clients in this process find by themselves; None is none.
-            A server of the public package lets everybody in all the same.
-        progress: While an image is fetched: True for a bar, False for nothing, or called with
-            each line that the engine says. By default a bar where stderr is a terminal.
+            the first that `openenv.providers.engines.find_engine` finds.
+        api_key: The key that each server requires: by default a fresh key for each server, passed
+            in a file, which clients in this process find by themselves; None for no key. Servers of
+            the public package check no keys.
+        progress: While an image is fetched: True for a bar, False for nothing, or a function that
+            is called with each line of the engine's. By default a bar if stderr is a terminal.
         **options: The fields of `ContainerOptions`.
 
     Raises:
         MissingPackage: Docker's SDK is not installed.
-        ProviderError: There is no engine, or it does not answer.
-        TypeError: There is no such option.
-        ValueError: An option means nothing.
+        ProviderError: No engine was found, or the engine does not answer.
+        TypeError: An option does not exist.
+        ValueError: An option's value is invalid.
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities(
@@ -233,68 +246,64 @@ class LocalDockerProvider(ImageProvider):
         self._progress = progress
         self._options = with_changes(ContainerOptions(), options)
         self._client = find_engine(engine)
-        self._engine: About | None = None
-        self._is_swept = False
+        self._found: EngineInfo | None = None
         self._turn_of_engine = threading.Lock()
         self._turn_to_fetch = threading.Lock()
 
-    def _launch(
-        self,
-        image: str | None,
-        port: int | None,
-        env_vars: Mapping[str, str],
-        options: Mapping[str, Any],
-    ) -> Server:
-        image = image_of(image, self.image)
-        chosen = with_changes(self._options, options)
-        with self._turn_of_engine:
-            if not self._is_swept:
-                prune(self._client)
-                self._is_swept = True
-            if self._engine is None:
-                self._engine = _asked(self._client)
-            if chosen.network is None:
-                chosen = replace(chosen, network=_network(self._engine))
-            elif chosen.network == "internal" and self._engine.is_rootless:
-                raise ProviderError(
-                    "this machine cannot reach the networks of a rootless engine; network='none' "
-                    "keeps containers apart too, and network='bridge' publishes their ports"
-                )
+    def _launch(self, request: LaunchRequest) -> Server:
+        image = image_of(request.image, self.image)
+        chosen = with_changes(self._options, request.options)
+        engine = self._engine()
+        if chosen.network is None:
+            chosen = replace(chosen, network=_default_network(engine))
+        elif chosen.network == "internal" and engine.is_rootless:
+            raise ProviderError(
+                "this machine cannot reach the networks of a rootless engine; network='none' "
+                "keeps containers apart too, and network='bridge' publishes their ports"
+            )
         key = key_of(self._wanted_key)
-        register_secrets_of(env_vars)
-        register_secrets_of(chosen.secrets)
+        register_all(request.env_vars, chosen.secrets)
         try:
-            return self._start(image, port, env_vars, chosen, key)
+            return self._start(replace(request, image=image), chosen, engine, key)
         except sdk().errors.DockerException as error:
             words = getattr(error, "explanation", None) or error
             raise ProviderError(redact(f"{image} could not be started: {words}")) from None
 
+    def _engine(self) -> EngineInfo:
+        """Return what the engine is; the first call removes orphans and warns of missing limits."""
+        with self._turn_of_engine:
+            if self._found is None:
+                prune(self._client)
+                self._found = engine_info(self._client)
+                if self._found.not_held:
+                    logger.warning(
+                        "this engine does not hold containers to limits of %s",
+                        " and ".join(self._found.not_held),
+                    )
+            return self._found
+
     def _start(
-        self,
-        image: str,
-        port: int | None,
-        env_vars: Mapping[str, str],
-        chosen: ContainerOptions,
-        key: str | None,
+        self, request: LaunchRequest, chosen: ContainerOptions, engine: EngineInfo, key: str | None
     ) -> Server:
-        own = self._image_of(image, chosen.pull)
+        assert request.image is not None
+        own = self._image_of(request.image, chosen.pull)
         folder = _folder(key, chosen.secrets)
         ways = contextlib.ExitStack()  # to the container, and out of it
         container = None
         try:
             reach = _ways_of(folder / "told", chosen, ways) if chosen.is_apart else None
-            container = self._create(image, own, port, env_vars, chosen, folder)
-            self._check_runtime(container, chosen)
+            container = self._create(request, own, chosen, engine, folder)
+            self._check_runtime(container, chosen, engine)
             self._client.start(container)
-            host, at = "127.0.0.1", 0
+            host, port = "127.0.0.1", 0
             if reach is None:
-                host, at = self._address(container, chosen)
-                reach = to_host(host, at)
-            if chosen.is_apart or (port is not None and chosen.network == "internal"):
-                relay = Relay(port, reach)
+                host, port = self._address(container, chosen)
+                reach = to_host(host, port)
+            if chosen.is_apart or (request.port is not None and chosen.network == "internal"):
+                relay = Relay(request.port, reach)
                 ways.callback(relay.close)
-                host, at = "127.0.0.1", relay.port
-            url = f"http://{host}:{at}"
+                host, port = "127.0.0.1", relay.port
+            url = f"http://{host}:{port}"
             return _Container(self._client, container, url, key, str(folder), ways)
         except BaseException:
             ways.close()
@@ -303,91 +312,76 @@ class LocalDockerProvider(ImageProvider):
 
     # ------------------------------------------------------------------ the image
 
-    def _image_of(self, image: str, pull: Pull) -> Mapping[str, Any]:
-        """What the engine says of an image, which it has afterwards."""
-        if pull != "always" and (own := self._inspected(image)) is not None:
+    def _image_of(self, image: str, pull: Pull) -> Any:
+        """Return the engine's description of an image, and fetch a missing image."""
+        if pull != "always" and (own := inspect_image(self._client, image)) is not None:
             return own
         if pull == "never":
             raise ProviderError(
                 f"there is no image {image!r} on this machine; build it, or pass pull='missing'"
             )
-        with self._turn_to_fetch:  # those that start at the same time wait for one of them
-            if pull != "always" and (own := self._inspected(image)) is not None:
+        with self._turn_to_fetch:  # so that of many starts at once, one fetches
+            if pull != "always" and (own := inspect_image(self._client, image)) is not None:
                 return own
             name, tag = _parts(image)
             fetch(image, self._client.pull(name, tag, stream=True, decode=True), self._progress)
-            return self._client.inspect_image(image)  # type: ignore[no-any-return]
-
-    def _inspected(self, image: str) -> Mapping[str, Any] | None:
-        try:
-            return self._client.inspect_image(image)  # type: ignore[no-any-return]
-        except sdk().errors.ImageNotFound:
-            return None
+            return self._client.inspect_image(image)
 
     # ------------------------------------------------------------------ the container
 
     def _create(
         self,
-        image: str,
+        request: LaunchRequest,
         own: Mapping[str, Any],
-        port: int | None,
-        env_vars: Mapping[str, str],
         chosen: ContainerOptions,
+        engine: EngineInfo,
         folder: Path,
     ) -> str:
-        client = self._client
+        client, image = self._client, request.image or ""
         inner = f"{chosen.container_port}/tcp"
         network = {"internal": NETWORK, "bridge": "bridge"}.get(str(chosen.network), "none")
         if network == NETWORK:
-            _make_network(client)
-        processors = (self._engine and self._engine.processors) or chosen.cpus
+            make_internal_network(client, NETWORK)
+        security = [] if chosen.new_privileges else ["no-new-privileges"]
+        if (profile := chosen.seccomp) is not None:
+            if profile != "unconfined" and engine.is_podman:  # which reads a file of its machine
+                _write(folder / "seccomp.json", profile)
+                profile = str(folder / "seccomp.json")
+            security.append(f"seccomp={profile}")
         how = client.create_host_config(
             network_mode=network,
-            port_bindings={inner: ("127.0.0.1", port)} if chosen.network == "bridge" else None,
+            port_bindings=(
+                {inner: ("127.0.0.1", request.port)} if chosen.network == "bridge" else None
+            ),
             read_only=chosen.read_only,
             tmpfs={path: f"size={size},mode=1777" for path, size in chosen.scratch.items()},
             binds={str(folder / "told"): {"bind": INSIDE, "mode": "ro"}},
             cap_drop=["ALL"],
             cap_add=list(chosen.capabilities),
-            security_opt=_security(chosen, self._profile(chosen, folder)),
+            security_opt=security,
             pids_limit=chosen.processes,
             mem_limit=chosen.memory_bytes,
             memswap_limit=chosen.memory_bytes,
-            nano_cpus=int(min(chosen.cpus, processors) * 1e9),
+            nano_cpus=int(min(chosen.cpus, engine.processors or chosen.cpus) * 1e9),
             runtime=chosen.runtime,
             init=True,
         )
         config = client.create_container_config(
             image,
             _command(own, chosen),
-            entrypoint=_entrypoint(chosen),
+            entrypoint=["/bin/sh", "-c", _BEGIN] if chosen.is_apart else None,
             user=user_of(own, chosen.user),
-            environment=_environment(env_vars, chosen, folder),
+            environment=_environment(request.env_vars, chosen, folder),
             ports=[(chosen.container_port, "tcp")],
-            labels={
-                **chosen.labels,
-                OWNER: own_name(),
-                IMAGE: image,
-                FOLDER: str(folder),
-            },
+            labels={**chosen.labels, OWNER: own_name(), IMAGE: image, FOLDER: str(folder)},
             host_config=how,
         )
         made = client.create_container_from_config(config, name=name_for(image))
         return str(made["Id"])
 
-    def _profile(self, chosen: ContainerOptions, folder: Path) -> str | None:
-        """The profile of seccomp, as the engine wants it: Podman reads a file of its machine."""
-        told = chosen.seccomp
-        if told is None or told == "unconfined" or self._engine is None:
-            return told
-        if not self._engine.is_podman:
-            return told
-        _write(folder / "seccomp.json", told)
-        return str(folder / "seccomp.json")
-
-    def _check_runtime(self, container: str, chosen: ContainerOptions) -> None:
-        """Refuse the runtime that Podman gives instead of another, without a word."""
-        if chosen.runtime is None or self._engine is None or not self._engine.is_podman:
+    def _check_runtime(self, container: str, chosen: ContainerOptions, engine: EngineInfo) -> None:
+        """Refuse a container for which Podman has silently ignored the runtime."""
+        if chosen.runtime is None or not engine.is_podman:
             return
         given = podmans_runtime(self._client, container)
         if given != chosen.runtime:
@@ -419,7 +413,7 @@ class LocalDockerProvider(ImageProvider):
 
 
 def _parts(image: str) -> tuple[str, str]:
-    """A reference as the engine wants it to fetch an image: its name; its tag, or its digest."""
+    """Split an image's reference into the name, and the tag or the digest."""
     name, _, digest = image.partition("@")
     if digest:
         return name, digest
@@ -444,7 +438,6 @@ class _Container(Server):
         self._client = client
         self._id = container
         self._folder = folder
-        self._kept_log: str | None = None
         self._abandon = weakref.finalize(
             self, _abandon, client, container, folder, ways, os.getpid()
         )
@@ -459,9 +452,7 @@ class _Container(Server):
         if not state["Running"]:
             raise _exited(self._client, self._id, state)
 
-    def logs(self, lines: int | None = None) -> str:
-        if self._kept_log is not None:
-            return "\n".join(self._kept_log.splitlines()[-lines:]) if lines else self._kept_log
+    def _read_log(self, lines: int | None) -> str:
         return _logs(self._client, self._id, lines)
 
     def execute(self, command: Sequence[str], timeout_s: float = EXECUTE_TIMEOUT_S) -> Executed:
@@ -487,16 +478,16 @@ class _Container(Server):
 
 
 @dataclass(frozen=True)
-class Listed:
-    """A container that this package has started, as its engine knows it.
+class ListedContainer:
+    """A container that this package has started.
 
     Attributes:
-        id: The engine's name of it.
-        image: What it runs.
-        status: The engine's words for how it is.
-        pid: The process that holds it, or has held it.
-        is_held: Whether that process lives, or is of another machine, where nobody here can tell.
-        folder: Where what it is told lies.
+        id: The container's id.
+        image: The image's name.
+        status: The engine's description of the state.
+        pid: The id of the process that holds the container, or has held it.
+        is_held: Whether that process lives, or belongs to another machine and may live.
+        folder: The directory with the container's files.
     """
 
     id: str
@@ -507,12 +498,12 @@ class Listed:
     folder: str
 
 
-def listed(client: Any) -> Iterator[Listed]:
-    """Name the containers of this package that an engine has."""
+def listed(client: Any) -> Iterator[ListedContainer]:
+    """Yield an engine's containers that this package has started."""
     for one in client.containers(all=True, filters={"label": OWNER}):
         labels = one.get("Labels") or {}
         owner = labels[OWNER]
-        yield Listed(
+        yield ListedContainer(
             str(one["Id"]),
             labels.get(IMAGE, ""),
             str(one.get("Status") or one.get("State")),
@@ -523,7 +514,7 @@ def listed(client: Any) -> Iterator[Listed]:
 
 
 def prune(client: Any) -> list[str]:
-    """Remove the containers whose holder was killed; gives their ids."""
+    """Remove the containers whose holder was killed, and return the ids."""
     removed = []
     for one in listed(client):
         if not one.is_held:
@@ -544,10 +535,10 @@ def _remove(client: Any, container: str | None, folder: str) -> None:
 def _abandon(
     client: Any, container: str, folder: str, ways: contextlib.ExitStack, owner: int
 ) -> None:
-    """Remove a container that nobody can stop any more."""
+    """Remove a container whose server object is gone."""
     if os.getpid() != owner:
         return
-    with contextlib.suppress(Exception):  # the engine may be gone, and so is whoever could know
+    with contextlib.suppress(Exception):  # the engine may be gone, and no caller is left to tell
         _remove(client, container, folder)
     with contextlib.suppress(Exception):
         ways.close()
@@ -557,7 +548,7 @@ def _abandon(
 
 
 def _folder(key: str | None, told: Mapping[str, str]) -> Path:
-    """What a container is told by files: in a directory that no other user may enter."""
+    """Make a directory with a container's files, which no other user may enter."""
     folder = Path(tempfile.mkdtemp(prefix="openenv-container-"))
     inside = folder / "told"
     try:
@@ -572,11 +563,6 @@ def _folder(key: str | None, told: Mapping[str, str]) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return folder
-
-
-def key_file(key: str) -> str:
-    """What a server is told of its key: a line of OPENENV_API_KEY_FILE."""
-    return json.dumps({"key": key, "role": "orchestrator", "name": "provider"})
 
 
 def _write(path: Path, text: str) -> None:
@@ -594,18 +580,7 @@ def _environment(
     return {**proxy, **files, **env_vars}
 
 
-def _asked(client: Any) -> About:
-    """What an engine is; warns of what it does not do."""
-    engine = about(client)
-    if engine.not_held:
-        logger.warning(
-            "this engine does not hold containers to limits of %s", " and ".join(engine.not_held)
-        )
-    return engine
-
-
-def _network(engine: About) -> Network:
-    """What is meant where nobody has said."""
+def _default_network(engine: EngineInfo) -> Network:
     if engine.is_elsewhere:
         logger.warning(
             "containers of this engine cannot be reached in a network of their own, so theirs is "
@@ -618,8 +593,8 @@ def _network(engine: About) -> Network:
 # ---------------------------------------------------------------------- without a network
 
 
-class _Listed(Proxy):
-    """The proxy of a container: it connects to listed names, and to listed addresses."""
+class _HostListProxy(Proxy):
+    """A container's proxy, which connects to listed names and listed addresses."""
 
     def __init__(self, hosts: Sequence[str]) -> None:
         told = [_host(one) for one in hosts]
@@ -635,25 +610,22 @@ class _Listed(Proxy):
 
 
 def _ways_of(told: Path, chosen: ContainerOptions, ways: contextlib.ExitStack) -> Reach:
-    """Make the ways of a container that has no network; gives the one to its server.
+    """Make the connections of a container without a network, and return the one to the server.
 
     Args:
-        told: The directory that it shares with this machine, and cannot write to.
-        ways: Ends them.
+        told: The directory that the container can read.
+        chosen: The container's options.
+        ways: Receives what closes the connections.
     """
     tunnel = Tunnel(told / "server.sock")
     ways.callback(tunnel.close)
     if chosen.hosts is not None:
-        proxy = _Listed(chosen.hosts)
+        proxy = _HostListProxy(chosen.hosts)
         ways.callback(proxy.close)
         proxy.path.replace(told / "proxy.sock")
         proxy.path.parent.rmdir()
     _write(told / "inside.py", Path(_inside.__file__).read_text("utf-8"))
     return tunnel
-
-
-def _entrypoint(chosen: ContainerOptions) -> list[str] | None:
-    return ["/bin/sh", "-c", _BEGIN] if chosen.is_apart else None
 
 
 def _command(own: Mapping[str, Any], chosen: ContainerOptions) -> list[str] | None:
@@ -671,17 +643,12 @@ def _command(own: Mapping[str, Any], chosen: ContainerOptions) -> list[str] | No
     return ["openenv", f"{INSIDE}/inside.py", str(chosen.container_port), str(proxy), *runs]
 
 
-def _security(chosen: ContainerOptions, profile: str | None) -> list[str]:
-    options = [] if chosen.new_privileges else ["no-new-privileges"]
-    return options + ([] if profile is None else [f"seccomp={profile}"])
-
-
 def user_of(own: Mapping[str, Any], wanted: str | None) -> str | None:
-    """Whom a container runs as; None is whom its image says.
+    """Return the user that a container runs as; None for the image's own.
 
     Args:
-        own: What the engine says of the image.
-        wanted: Whom somebody has asked for.
+        own: The engine's description of the image.
+        wanted: The requested user.
     """
     if wanted is not None:
         return wanted
@@ -689,20 +656,22 @@ def user_of(own: Mapping[str, Any], wanted: str | None) -> str | None:
     return NOBODY if of_image.partition(":")[0] in ("", "0", "root") else None
 
 
-def _make_network(client: Any) -> None:
-    """Have the network that leads nowhere."""
+def make_internal_network(client: Any, name: str, **options: Any) -> None:
+    """Make a missing network that has no way out of the machine."""
     docker = sdk()
     try:
-        client.inspect_network(NETWORK)
+        client.inspect_network(name)
     except docker.errors.NotFound:
         try:
-            client.create_network(NETWORK, driver="bridge", internal=True, labels={OWNER: "shared"})
+            client.create_network(
+                name, driver="bridge", internal=True, labels={OWNER: "shared"}, **options
+            )
         except docker.errors.APIError:
-            client.inspect_network(NETWORK)  # another has made it meanwhile
+            client.inspect_network(name)  # another process has made it meanwhile
 
 
 def execute_in(client: Any, container: str, command: Sequence[str], timeout_s: float) -> Executed:
-    """Do as `Server.execute`, in a container of an engine."""
+    """Run a command in a container; see `Server.execute`."""
     done: list[Executed | BaseException] = []
 
     def run() -> None:
@@ -731,10 +700,10 @@ def execute_in(client: Any, container: str, command: Sequence[str], timeout_s: f
 
 
 def _logs(client: Any, container: str, lines: int | None) -> str:
-    # All of it: of Podman's, the last lines alone are sometimes none, and sometimes in disorder.
+    # The whole log, since Podman's `tail` is sometimes empty and sometimes out of order.
     data = client.logs(container, stdout=True, stderr=True)
     text = redact(bytes(data).decode(errors="replace"))
-    return text if lines is None else "\n".join(text.splitlines()[-lines:])
+    return last_lines(text, lines)
 
 
 def _exited(client: Any, container: str, state: Mapping[str, Any]) -> ProviderExited:
@@ -742,7 +711,7 @@ def _exited(client: Any, container: str, state: Mapping[str, Any]) -> ProviderEx
     how = "it took more memory than it may" if state.get("OOMKilled") else f"exit code {code}"
     logs, deadline = "", time.monotonic() + LAST_WORDS_S
     with contextlib.suppress(sdk().errors.APIError):
-        # What it printed last may come to the engine's log after its end.
+        # The last output may reach the engine's log after the container's end.
         while not logs.strip() and time.monotonic() < deadline:
             logs = _logs(client, container, LOG_TAIL_LINES)
             time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Finding an engine that runs containers: Docker's, or Podman's, which speaks the same API."""
+"""Discovery of the engine that runs containers: Docker, or Podman, which has the same API."""
 
 from __future__ import annotations
 
@@ -22,13 +22,21 @@ from openenv._internal.net.proxies import proxy_for
 from openenv._internal.packages import needs
 from openenv.errors import ProviderError
 
-__all__ = ["About", "about", "find_engine", "holder_of", "podmans_runtime", "sdk"]
+__all__ = [
+    "EngineInfo",
+    "engine_info",
+    "find_engine",
+    "holder_of",
+    "inspect_image",
+    "podmans_runtime",
+    "sdk",
+]
 
 PODMAN_START_S = 20.0
-CONNECTIONS = 64  # at once to one engine: each server that starts takes one for a while
+CONNECTIONS = 64  # to one engine; each starting server takes one for a while
 SILENCE_S = 120.0
 
-# Podman's service, which ends with this process, however that ends: standard input is the lifeline.
+# Podman's service, which ends with this process in any case: standard input is the lifeline.
 _SERVICE = 'podman system service --time=0 "$1" </dev/null & read -r _; kill $! && wait'
 
 HOW = (
@@ -38,10 +46,10 @@ HOW = (
 
 
 def sdk() -> Any:
-    """Docker's SDK.
+    """Import Docker's SDK.
 
     Raises:
-        MissingPackage: It is not installed.
+        MissingPackage: The SDK is not installed.
     """
     with needs("LocalDockerProvider", "pip install 'openenv[docker]'"):
         import docker
@@ -49,17 +57,17 @@ def sdk() -> Any:
 
 
 def find_engine(address: str | None = None) -> Any:
-    """Connect to an engine: a client of Docker's SDK (`docker.APIClient`).
+    """Connect to an engine, and return a client of Docker's SDK (`docker.APIClient`).
 
     Args:
-        address: Such as ``unix:///run/podman/podman.sock``. By default that of DOCKER_HOST, or of
-            Docker's current context, or else the first that answers: Docker's and Podman's sockets
-            of this user and of the machine; and where there is only the program ``podman``, its
-            service, which is started for as long as this process lives.
+        address: The address, such as ``unix:///run/podman/podman.sock``. By default that of
+            DOCKER_HOST or of Docker's current context. Without either, the first that answers of
+            Docker's and Podman's sockets of this user and of the machine. If only the program
+            ``podman`` is installed, its service is started for as long as this process lives.
 
     Raises:
         MissingPackage: Docker's SDK is not installed.
-        ProviderError: There is no engine, or it does not answer.
+        ProviderError: No engine was found, or the engine does not answer.
     """
     docker = sdk()
     told = address or os.environ.get("DOCKER_HOST") or _of_context()
@@ -88,34 +96,34 @@ def _client(docker: Any, address: str) -> Any:
     client = _class_for(docker, address)(
         base_url=address, version="auto", timeout=SILENCE_S, max_pool_size=CONNECTIONS
     )
-    # It would leave its connections to be found unclosed.
+    # The SDK would leave its connections open.
     weakref.finalize(client, _close_all, list(client.adapters.values()))
     client.ping()
     return client
 
 
 def _class_for(docker: Any, address: str) -> Any:
-    """The SDK's client; for an engine of this machine, one that asks no proxy for it."""
+    """Return the SDK's client class, or one without proxies for an engine of this machine."""
     if proxy_for(re.sub(r"^\w+://", "http://", address)) is not None:
         return docker.APIClient
 
     class Direct(docker.APIClient):  # type: ignore[misc, name-defined, unused-ignore]
-        # Of requests: whether it reads the variables. The SDK asks as soon as it is made.
+        # Whether `requests` reads the variables for proxies. The SDK connects in its constructor.
         trust_env = property(lambda self: False, lambda self, wanted: None)
 
     return Direct
 
 
 @dataclass(frozen=True)
-class About:
-    """What matters of an engine.
+class EngineInfo:
+    """The properties of an engine that matter to a provider.
 
     Attributes:
-        is_podman: It is Podman, which does not do all that Docker's API says.
-        is_rootless: It has no rights of an administrator.
-        is_elsewhere: Its containers run in a virtual machine, or on another one.
-        processors: How many there are.
-        not_held: What it is told to limit, and does not.
+        is_podman: Whether the engine is Podman, which does not do all that Docker's API says.
+        is_rootless: Whether the engine has no administrator's rights.
+        is_elsewhere: Whether containers run in a virtual machine, or on another machine.
+        processors: The number of processors.
+        not_held: The resources whose limits the engine does not enforce.
     """
 
     is_podman: bool
@@ -125,18 +133,18 @@ class About:
     not_held: tuple[str, ...]
 
 
-_LIMITS = {  # as Docker says that it holds them, and the controller of Linux
+_LIMITS = {  # Docker's field for support of the limit, and Linux's controller
     "memory": ("MemoryLimit", "memory"),
     "processors": ("CpuCfsQuota", "cpu"),
     "processes": ("PidsLimit", "pids"),
 }
 
 
-def about(client: Any) -> About:
-    """Ask an engine what it is.
+def engine_info(client: Any) -> EngineInfo:
+    """Ask an engine for its properties.
 
     Raises:
-        docker.errors.DockerException: It does not say.
+        docker.errors.DockerException: The engine does not answer.
     """
     info = client.info()
     is_rootless = any("rootless" in one for one in info.get("SecurityOptions") or ())
@@ -145,10 +153,10 @@ def about(client: Any) -> About:
     is_podman = "Podman Engine" in names
     if is_podman and (host := _of_podman(client, "info").get("host")):
         is_rootless = bool(host.get("security", {}).get("rootless"))
-        if is_rootless:  # what Docker's words say is said of the machine
+        if is_rootless:  # Docker's API describes the machine then, not the user
             held = host.get("cgroupControllers") or ()
             not_held = [limit for limit, (_, name) in _LIMITS.items() if name not in held]
-    return About(
+    return EngineInfo(
         is_podman,
         is_rootless,
         sys.platform != "linux" or "Desktop" in str(info.get("OperatingSystem")),
@@ -158,28 +166,36 @@ def about(client: Any) -> About:
 
 
 def podmans_runtime(client: Any, container: str) -> str | None:
-    """The runtime that Podman gave a container; None where it does not say."""
+    """Return the runtime of a container of Podman's; None if unknown."""
     return _of_podman(client, f"containers/{container}/json").get("OCIRuntime")
 
 
 def _of_podman(client: Any, what: str) -> dict[str, Any]:
-    """What Podman says by its own API, which tells more than Docker's."""
-    with contextlib.suppress(OSError, ValueError):  # of the HTTP client, all are either
+    """Ask Podman's own API, which tells more than Docker's."""
+    with contextlib.suppress(OSError, ValueError):  # the bases of the HTTP client's errors
         return dict(client.get(f"{client.base_url}/v4.0.0/libpod/{what}").json())
     return {}
 
 
+def inspect_image(client: Any, image: str) -> Any:
+    """Return an engine's description of an image; None if the engine does not have the image."""
+    try:
+        return client.inspect_image(image)
+    except sdk().errors.ImageNotFound:
+        return None
+
+
 def _close_all(adapters: list[Any]) -> None:
     for adapter in adapters:
-        with contextlib.suppress(Exception):  # of Docker's SDK; nobody uses it any more
+        with contextlib.suppress(Exception):  # of Docker's SDK; the client is no longer used
             adapter.close()
 
 
 def _of_context() -> str | None:
-    """The engine of Docker's current context; None for the default one."""
+    """Return the engine of Docker's current context; None for the default context."""
     from docker.context import ContextAPI
 
-    with contextlib.suppress(Exception):  # a file that another program has written
+    with contextlib.suppress(Exception):  # of a file that another program has written
         context = ContextAPI.get_current_context()
         if context is not None and context.name != "default":
             return str(context.Host)
@@ -187,8 +203,9 @@ def _of_context() -> str | None:
 
 
 def holder_of(image: str) -> str | None:
-    """The engine of this machine that has an image, or may have it, as far as can be told without
-    Docker's SDK; None where there is none.
+    """Return the engine of this machine that has an image, or may have it; None if there is none.
+
+    Docker's SDK is not needed.
     """
     for program in filter(None, map(shutil.which, ("docker", "podman"))):
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
@@ -218,7 +235,7 @@ def _listens(path: str) -> bool:
 
 
 class _Podman:
-    """Podman's service: one for this process."""
+    """Podman's service, one for this process."""
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
@@ -240,7 +257,7 @@ class _Podman:
         with log.open("wb") as file:
             process = self._process = subprocess.Popen(  # nosec B603, B607  # whichever podman
                 ["sh", "-c", _SERVICE, "openenv", self._address],
-                cwd=folder,  # where it leaves a file for each container that took too much memory
+                cwd=folder,  # where podman leaves a file for each container that ran out of memory
                 stdin=subprocess.PIPE,
                 stdout=file,
                 stderr=file,

@@ -1,8 +1,8 @@
-"""Environments in sandboxes of Hugging Face: https://huggingface.co/docs/huggingface_hub/guides/sandbox
+"""Servers in sandboxes of Hugging Face: https://huggingface.co/docs/huggingface_hub/guides/sandbox
 
-A sandbox of a pool shares a machine, which is a job of Hugging Face's, with others of the same
-image. Its server listens on a socket of a directory of its own, and is reached through the job's
-address with credentials that clients do not have, so a port of the loopback interface adds them.
+The sandboxes of a pool share a machine, which is a job of Hugging Face's, and have the same image.
+A server listens on a socket in its own directory. The job's address leads to the server, with
+credentials that clients do not have; so a port of the loopback interface adds the credentials.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from openenv._internal.redaction import redact, register_secret
 from openenv.errors import ProviderError
 from openenv.providers._hosted import (
     PORT,
-    Gone,
     HostedProvider,
-    Refused,
-    Sandbox,
+    HostedSandbox,
+    SandboxGone,
+    ServiceBusy,
     command_of_manifest,
     only,
     retried,
 )
 from openenv.providers._relay import CHUNK, Onward, Relay
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
+from openenv.providers.options import check_positive
 from openenv.providers.servers import Executed
 
 __all__ = ["HFSandboxProvider"]
@@ -51,10 +52,10 @@ Credentials = Callable[[], Mapping[str, str]]
 
 
 def sdk() -> Any:
-    """Hugging Face's library.
+    """Import Hugging Face's library.
 
     Raises:
-        MissingPackage: It is not installed, or knows no sandboxes yet.
+        MissingPackage: The library is not installed, or has no sandboxes yet.
     """
     with needs("HFSandboxProvider", "pip install 'openenv[hf]'"):
         import huggingface_hub
@@ -74,19 +75,19 @@ class HFSandboxProvider(HostedProvider):
         async with EchoEnv(provider=provider) as env: ...
 
     All providers of this process with the same image and flavor share a pool, whose machines hold
-    many sandboxes each, and end with the process. They keep sandboxes apart by users and Landlock,
-    and give them no port: a server listens on the socket ``$SBX_PROXY_DIR/8000.sock``. What starts
-    it is, in this order: `cmd` of the start, `cmd` of the provider, the image's command ``server``,
-    and the ``app`` of the ``openenv.yaml`` below ``/app``.
+    many sandboxes each, and end with the process. Users and Landlock isolate the sandboxes, which
+    have no ports: a server listens on the socket ``$SBX_PROXY_DIR/8000.sock``. The server is
+    started by the first of these: `cmd` of the start, `cmd` of the provider, the image's command
+    ``server``, and the ``app`` of the ``openenv.yaml`` below ``/app``.
 
     Args:
-        image: What `launch` runs where it is not told.
+        image: The default image of `launch`.
         env_vars: Environment variables of every server.
         flavor: The kind of machine, such as ``cpu-basic``.
-        cmd: What starts the server, for a shell.
-        server_key: The key that each server wants: by default a fresh one for each, told by a file
-            in the sandbox, which clients in this process find by themselves; None is none. A server
-            of the public package lets all users of this machine in.
+        cmd: The shell command that starts the server.
+        server_key: The key that each server requires: by default a fresh key for each server,
+            passed in a file, which clients in this process find by themselves; None for no key.
+            Servers of the public package check no keys, and serve all users of this machine.
 
     A start takes `cmd`, and `idle_timeout`: seconds without requests after which a sandbox is
     deleted, 600 by default.
@@ -120,11 +121,12 @@ class HFSandboxProvider(HostedProvider):
         self._flavor = flavor
         sdk()
 
-    def _make(self, image: str, env_vars: Mapping[str, str], options: dict[str, Any]) -> Sandbox:
+    def _make(
+        self, image: str, env_vars: Mapping[str, str], options: dict[str, Any]
+    ) -> HostedSandbox:
         only(options, "cmd", "idle_timeout")
         idle_s = options.get("idle_timeout", IDLE_S)
-        if not idle_s > 0:
-            raise ValueError(f"idle_timeout is {idle_s!r}; it must be above 0")
+        check_positive(idle_timeout=idle_s)
 
         def create() -> Any:
             with _failing(f"a sandbox for {image} could not be made"):
@@ -132,9 +134,9 @@ class HFSandboxProvider(HostedProvider):
                     env=dict(env_vars), idle_timeout=idle_s
                 )
 
-        return _Sandbox(retried(create, is_repeatable=False))
+        return _HFSandbox(retried(create, is_repeatable=False))
 
-    def _resolved(self, sandbox: Sandbox, image: str, command: str | None) -> str:
+    def _resolved(self, sandbox: HostedSandbox, image: str, command: str | None) -> str:
         if command is None and sandbox.run("command -v server", 60.0).exit_code == 0:
             command = "exec server"
         if command is None:
@@ -151,11 +153,11 @@ class HFSandboxProvider(HostedProvider):
 # ---------------------------------------------------------------------- pools
 
 
-class _Pools:
-    """The pools of this process, each made when a sandbox is wanted from it for the first time.
+class _SandboxPools:
+    """The pools of this process, each made for its first sandbox.
 
-    They end with the process: a machine takes seconds to start, and clients come and go. One that
-    has no sandboxes for ten minutes is ended by Hugging Face.
+    Pools end with the process, since a machine takes seconds to start, and clients come and go.
+    Hugging Face ends a machine that has had no sandboxes for ten minutes.
     """
 
     def __init__(self) -> None:
@@ -164,7 +166,7 @@ class _Pools:
         self._made: dict[tuple[int, str, str], Any] = {}
 
     def of(self, image: str, flavor: str) -> Any:
-        key = (os.getpid(), image, flavor)  # a forked child has none of its parent's
+        key = (os.getpid(), image, flavor)  # a forked child has no pools
         with self._turn:
             turn = self._turns.setdefault(key, threading.Lock())
         with turn:
@@ -178,7 +180,7 @@ class _Pools:
             return self._made[key]
 
     def close(self) -> None:
-        """End the machines of all pools of this process."""
+        """End all machines of this process."""
         with self._turn:
             mine = [key for key in self._made if key[0] == os.getpid()]
             pools = [self._made.pop(key) for key in mine]
@@ -190,17 +192,17 @@ def _close(close: Callable[[], None], owner: int) -> None:
     if os.getpid() == owner:
         try:
             close()
-        except Exception as error:  # the library's own; its machines end when they are idle
+        except Exception as error:  # of the library; idle machines end by themselves
             logger.warning("a pool of sandboxes could not be closed: %s", redact(str(error)))
 
 
-_pools = _Pools()
+_pools = _SandboxPools()
 
 
 # ---------------------------------------------------------------------- a sandbox
 
 
-class _Sandbox(Sandbox):
+class _HFSandbox(HostedSandbox):
     files = "$HOME"
 
     def __init__(self, sandbox: Any) -> None:
@@ -236,7 +238,7 @@ class _Sandbox(Sandbox):
         try:
             with _failing("nothing is known"):
                 self._sandbox.processes()
-        except Gone as error:
+        except SandboxGone as error:
             return str(error)
         return None
 
@@ -245,14 +247,14 @@ class _Sandbox(Sandbox):
             self._relay.close()
         with _failing(f"{self.name} could not be deleted"):
             self._sandbox.kill()
-        # It says so by a warning only.
+        # The library reports a failure by a warning only.
         if getattr(self._sandbox, "_killed", True) is False and self.why_ended() is None:
-            raise Refused(f"{self.name} could not be deleted", nothing_was_done=False)
+            raise ServiceBusy(f"{self.name} could not be deleted", nothing_was_done=False)
 
 
 @contextlib.contextmanager
 def _failing(what: str) -> Iterator[None]:
-    """Say in our words what Hugging Face's library raises in the block."""
+    """Turn the errors of Hugging Face's library in the block into our own."""
     hub = sdk()
     answered = hub.errors.HfHubHTTPError
     transport = next(one for one in answered.__mro__ if one.__name__ == "HTTPError")
@@ -263,19 +265,19 @@ def _failing(what: str) -> Iterator[None]:
     except answered as error:
         raise _said(what, error, getattr(error.response, "status_code", None)) from None
     except transport as error:
-        raise Refused(redact(f"{what}: {error}"), nothing_was_done=False) from None
+        raise ServiceBusy(redact(f"{what}: {error}"), nothing_was_done=False) from None
 
 
 def _said(what: str, error: Exception, status: int | None) -> ProviderError:
     words = redact(f"{what}: {error}")
     if status in (404, 410):
-        return Gone(words)
+        return SandboxGone(words)
     if status == 401:
         return ProviderError(f"{words}; is HF_TOKEN the right one? (or: hf auth login)")
     if status == 429:
-        return Refused(words, nothing_was_done=True)
+        return ServiceBusy(words, nothing_was_done=True)
     if (status or 0) >= 500:
-        return Refused(words, nothing_was_done=False)
+        return ServiceBusy(words, nothing_was_done=False)
     return ProviderError(words)
 
 
@@ -283,9 +285,9 @@ def _said(what: str, error: Exception, status: int | None) -> ProviderError:
 
 
 def _with_credentials(url: str, credentials: Credentials) -> Callable[[asyncio.StreamReader], Any]:
-    """Reach a server below a URL, one request a connection, with headers that clients lack.
+    """Return a `Reach` of a server below a URL: one request per connection, with credentials.
 
-    Those are ``Authorization`` too, so that a client's own key goes on as ``X-API-Key``.
+    The credentials include ``Authorization``, so the client's own key becomes ``X-API-Key``.
     """
     parts = urlsplit(url)
     assert parts.hostname is not None
@@ -296,7 +298,7 @@ def _with_credentials(url: str, credentials: Credentials) -> Callable[[asyncio.S
     async def reach(reader: asyncio.StreamReader) -> AsyncIterator[tuple[Onward, bytes]]:
         task = asyncio.current_task()
         assert task is not None
-        passing.add(task)  # nobody else holds one that waits for a connection half of which is over
+        passing.add(task)  # which nothing else references while a half-closed connection waits
         try:
             try:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -311,7 +313,7 @@ def _with_credentials(url: str, credentials: Credentials) -> Callable[[asyncio.S
                 limit=CHUNK,
             )
             onward = await asyncio.wait_for(opening, OPEN_TIMEOUT_S)
-            whole = cast(Any, _Whole(onward[1]))
+            whole = cast(Any, _WholeWriter(onward[1]))
             with contextlib.closing(onward[1]):
                 yield (onward[0], whole), _rewritten(head, netloc, prefix, told)
         finally:
@@ -320,8 +322,8 @@ def _with_credentials(url: str, credentials: Credentials) -> Callable[[asyncio.S
     return reach
 
 
-class _Whole:
-    """A writer whose end is that of its connection: by TLS there is none of one direction."""
+class _WholeWriter:
+    """A writer whose end ends the connection, since TLS cannot end one direction alone."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
@@ -329,7 +331,7 @@ class _Whole:
 
     def write_eof(self) -> None:
         self._writer.close()
-        # The other side may never say its goodbye.
+        # The other side may never answer the end.
         asyncio.get_running_loop().call_later(GOODBYE_S, self._writer.transport.abort)
 
 

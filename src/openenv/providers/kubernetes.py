@@ -1,8 +1,8 @@
-"""Environments in a cluster of Kubernetes: each server is a pod, or a Deployment.
+"""Servers in a Kubernetes cluster: each server is a pod, or a Deployment.
 
-A pod is given little: its root filesystem cannot be written, it has no capability and gets none,
-its user is none of the image's, processors and memory are limited, it is told no token of the
-cluster, and a NetworkPolicy lets it reach nothing. Whoever needs more says so by name.
+By default a pod has a read-only root filesystem, no capabilities, a user without rights, limits on
+processors and memory, no token of the cluster, and a NetworkPolicy without any way out. Options
+grant more.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from openenv._internal.redaction import redact, register_secret, register_secrets_of
+from openenv._internal.redaction import redact
 from openenv.errors import ProviderError, ProviderExited, ProviderTimeout
-from openenv.providers._asked import image_of, key_of, name_for, with_changes
 from openenv.providers._clusters import Cluster, ClusterError
 from openenv.providers._forwarding import Forwarding
 from openenv.providers._manifests import (
@@ -32,15 +31,17 @@ from openenv.providers._manifests import (
     lease,
     server_objects,
 )
-from openenv.providers._readiness import LOG_TAIL_LINES, is_healthy, wait_until
+from openenv.providers._readiness import HEALTH_TIMEOUT_S, LOG_TAIL_LINES, is_healthy, wait_until
 from openenv.providers._relay import Relay, to_host
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
+from openenv.providers.options import image_of, key_of, name_for, register_all, with_changes
 from openenv.providers.owners import OWNER, is_orphan, own_name
 from openenv.providers.servers import (
     EXECUTE_TIMEOUT_S,
     READY_TIMEOUT_S,
     Executed,
     ImageProvider,
+    LaunchRequest,
     Server,
 )
 
@@ -60,12 +61,11 @@ logger = logging.getLogger(__name__)
 Manifest = Mapping[str, Any]
 
 LEASE_S = 600
-LOOK_EVERY_S = 0.5  # at a pod that is not ready yet
-HEALTH_TIMEOUT_S = 2.0
-GONE_S = 30.0  # beyond the grace that a pod has
+LOOK_EVERY_S = 0.5
+GONE_S = 30.0  # in addition to a pod's grace period
 STAMP = "%Y-%m-%dT%H:%M:%S.%fZ"
 
-# Why a container does not start, and will not by itself.
+# Reasons of a waiting container that do not pass by themselves.
 HOPELESS = {
     "CrashLoopBackOff",
     "CreateContainerConfigError",
@@ -80,35 +80,35 @@ HOPELESS = {
 
 
 class KubernetesProvider(ImageProvider):
-    """Serves environments from a cluster of Kubernetes.
+    """Serves environments from a Kubernetes cluster.
 
         provider = KubernetesProvider("registry.example/echo-env:1", namespace="rl-training")
         async with EchoEnv.from_docker_image(provider.image, provider=provider) as env: ...
 
-    It works in a cluster, by the service account of its own pod, and outside, by a kubeconfig. The
-    rights that it needs are the Role in ``deploy/kubernetes/rbac.yaml``.
+    In a cluster the provider uses the service account of its own pod, elsewhere a kubeconfig. The
+    required rights are the Role in ``deploy/kubernetes/rbac.yaml``.
 
     Args:
-        image: What `launch` runs where it is not told.
-        kubeconfig: A file that says where the cluster is. By default that of KUBECONFIG, or what
-            a program in a cluster is told, or ``~/.kube/config``.
-        context: Of that file; None is its current one.
-        api_key: The key that each server wants: by default a fresh one for each, told by a file in
-            its pods, which clients in this process find by themselves; None is none. A server of
-            the public package lets everybody in all the same.
-        lease_s: Seconds after which others may take the servers away, once this process has
-            stopped saying that it holds them. It says so three times as often.
+        image: The default image of `launch`.
+        kubeconfig: The file with the cluster's address. By default that of KUBECONFIG, the settings
+            of a program in a cluster, or ``~/.kube/config``.
+        context: A context of the kubeconfig; None for the current context.
+        api_key: The key that each server requires: by default a fresh key for each server, passed
+            in a file, which clients in this process find by themselves; None for no key. Servers of
+            the public package check no keys.
+        lease_s: Seconds after the last renewal of this process's lease after which others may
+            remove the servers. The lease is renewed three times as often.
         **options: The fields of `KubernetesOptions`; among them `namespace`, `resource_limits` and
             `replicas`.
 
     Attributes:
-        image: As the argument.
+        image: The default image.
 
     Raises:
         MissingPackage: Kubernetes' client is not installed.
-        ProviderError: No cluster is known.
-        TypeError: There is no such option.
-        ValueError: An option means nothing.
+        ProviderError: No cluster is configured.
+        TypeError: An option does not exist.
+        ValueError: An option's value is invalid.
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities(
@@ -145,57 +145,51 @@ class KubernetesProvider(ImageProvider):
         self._wanted_key = api_key
         self._lease_s = lease_s
         self._cluster = Cluster(kubeconfig, context)
-        self._leases: dict[str, _Lease] = {}
+        self._leases: dict[str, _NamespaceLease] = {}
         self._forwarding: Forwarding | None = None
         self._turn_of_cluster = threading.Lock()
 
-    def _launch(
-        self,
-        image: str | None,
-        port: int | None,
-        env_vars: Mapping[str, str],
-        options: Mapping[str, Any],
-    ) -> Server:
-        image = image_of(image, self.image)
-        chosen = self._chosen(port, options)
+    def _launch(self, request: LaunchRequest) -> Server:
+        image = image_of(request.image, self.image)
+        chosen = self._chosen(request)
         key = key_of(self._wanted_key)
-        register_secrets_of(env_vars)
-        for value in chosen.secrets.values():
-            register_secret(value)
+        register_all(request.env_vars, chosen.secrets)
         with self._turn_of_cluster:
             held = self._held_by(chosen.namespace)
         name = name_for(image)
-        objects = server_objects(name, image, chosen, env_vars, key, held.name)
-        made = _Made(self._cluster, chosen.namespace, name, chosen.stop_grace_s)
+        objects = server_objects(name, image, chosen, request.env_vars, key, held.name)
+        made = _ServerObjects(self._cluster, chosen, name)
         try:
             made.create(objects, held.reference)
-            url, relay = self._address(made, chosen, port)
-            return _Served(made, chosen, url, key, relay, held)
-        except ClusterError as error:
-            _undo(made)
-            raise ProviderError(f"{image} could not be started: {error}{_cure(error)}") from None
-        except BaseException:
-            _undo(made)
+            url, cut = self._address(made, request.port)
+            return _ClusterServer(made, url, key, cut, held)
+        except BaseException as error:
+            with contextlib.suppress(ProviderError):  # the first error is the one to report
+                made.remove()
+                made.wait_until_gone()
+            if isinstance(error, ClusterError):
+                words = f"{image} could not be started: {error}{_cure(error)}"
+                raise ProviderError(words) from None
             raise
 
-    def _chosen(self, port: int | None, options: Mapping[str, Any]) -> KubernetesOptions:
-        chosen = with_changes(self._options, options)
-        if chosen.kind == "pod" and options.get("replicas") is not None:
+    def _chosen(self, request: LaunchRequest) -> KubernetesOptions:
+        chosen = with_changes(self._options, request.options)
+        if chosen.kind == "pod" and request.options.get("replicas") is not None:
             raise ValueError("replicas of one launch are of kind='deployment'; a pod is one")
         if chosen.reach == "auto":
             is_around = self._cluster.is_around
             chosen = replace(chosen, reach="cluster" if is_around else "port-forward")
-        if port is not None and chosen.reach == "gateway":
+        if request.port is not None and chosen.reach == "gateway":
             raise ValueError("there is no port on this host where reach is 'gateway'")
         return chosen
 
-    def _held_by(self, namespace: str) -> _Lease:
-        """What says in a namespace that this process holds its servers."""
+    def _held_by(self, namespace: str) -> _NamespaceLease:
+        """Return the lease by which this process holds servers in a namespace."""
         held = self._leases.get(namespace)
         if held is None or held.is_closed:
             try:
                 prune(self._cluster, namespace)
-                held = _Lease(self._cluster, namespace, self._lease_s)
+                held = _NamespaceLease(self._cluster, namespace, self._lease_s)
             except ClusterError as error:
                 raise ProviderError(
                     f"no server can be started in namespace {namespace!r}: {error}{_cure(error)}"
@@ -203,30 +197,25 @@ class KubernetesProvider(ImageProvider):
             self._leases[namespace] = held
         return held
 
-    def _address(
-        self, made: _Made, chosen: KubernetesOptions, port: int | None
-    ) -> tuple[str, Callable[[], None]]:
-        """The URL of a server, and what ends the way to it."""
-        if chosen.reach == "port-forward":
+    def _address(self, made: _ServerObjects, port: int | None) -> tuple[str, Callable[[], None]]:
+        """Return a server's URL, and what closes the connections to the server."""
+        options = made.options
+        if options.reach == "port-forward":
             with self._turn_of_cluster:
                 if self._forwarding is None:
                     self._forwarding = Forwarding()
                 forwarding = self._forwarding
-            find = _Chooser(made.cluster, made.namespace, made.name, chosen)
-            at = forwarding.listen(port, find)
+            at = forwarding.listen(port, _PodChooser(made))
             return f"http://127.0.0.1:{at}", lambda: forwarding.stop(at)
-        if chosen.reach == "gateway":
-            assert chosen.gateway is not None
-            url = chosen.gateway.format(name=made.name, namespace=made.namespace)
+        if options.reach == "gateway":
+            assert options.gateway is not None
+            url = options.gateway.format(name=made.name, namespace=made.namespace)
             return url.rstrip("/"), _nothing
-        if chosen.kind == "deployment":
-            host = f"{made.name}.{made.namespace}.svc"
-        else:
-            host = _pod_ip(made, chosen.schedule_timeout_s)
+        host = f"{made.name}.{made.namespace}.svc" if made.is_deployment else _pod_ip(made)
         if port is None:
             bracketed = f"[{host}]" if ":" in host else host
-            return f"http://{bracketed}:{chosen.container_port}", _nothing
-        relay = Relay(port, to_host(host, chosen.container_port))
+            return f"http://{bracketed}:{options.container_port}", _nothing
+        relay = Relay(port, to_host(host, options.container_port))
         return f"http://127.0.0.1:{port}", relay.close
 
     def close(self) -> None:
@@ -240,68 +229,61 @@ class KubernetesProvider(ImageProvider):
             held.close()
 
 
-class _Served(Server):
+class _ClusterServer(Server):
     """A server in a cluster: a pod, or the pods of a Deployment."""
 
     def __init__(
         self,
-        made: _Made,
-        options: KubernetesOptions,
+        made: _ServerObjects,
         url: str,
         key: str | None,
         cut: Callable[[], None],
-        held: _Lease,
+        held: _NamespaceLease,
     ) -> None:
         super().__init__(url, made.name, key)
         self._made = made
-        self._options = options
         self._cut = cut
-        self._held = held  # goes on for as long as one of its servers may be needed
-        self._kept_log: str | None = None
+        self._held = held  # keeps the lease as long as a server may be needed
         self._abandon = weakref.finalize(self, _abandon, made, cut, os.getpid())
 
     # ------------------------------------------------------------------ how it is
 
     def wait_for_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        look = _Seldom(self._look, LOOK_EVERY_S)
         patience = min(timeout_s, HEALTH_TIMEOUT_S)
+        next_look, runs = 0.0, False
+
+        def is_ready() -> bool:
+            nonlocal next_look, runs
+            if time.monotonic() >= next_look:
+                runs = self._runs()
+                next_look = time.monotonic() + LOOK_EVERY_S
+            return runs and is_healthy(self.url, patience)
+
         what = f"answer at {self.url}/health"
         try:
-            wait_until(
-                lambda: look() and is_healthy(self.url, patience),
-                timeout_s,
-                what,
-                _nothing,
-                self._last_lines,
-            )
+            wait_until(is_ready, timeout_s, what, _nothing, self._last_lines)
         except ProviderTimeout as error:
             why = why_not_ready(self._made.cluster, self._made.namespace, self.name)
             words = str(error).partition("\n")[0]
             raise ProviderTimeout(f"{words}: {why}", logs=error.logs) from None
         self._check_wanted()
 
-    def _look(self) -> bool:
-        """Whether its containers run.
+    def _runs(self) -> bool:
+        """Return whether the containers run.
 
         Raises:
-            ProviderError: They will not.
+            ProviderError: The containers will not run.
         """
         self._check_wanted()
-        running = [pod for pod in self._pods() if _is_running(pod)]
-        return len(running) >= (self._options.replicas or 1 if self._is_deployment else 1)
-
-    @property
-    def _is_deployment(self) -> bool:
-        return self._options.kind == "deployment"
-
-    def _pods(self) -> list[dict[str, Any]]:
-        return self._made.pods()
+        running = [pod for pod in self._made.pods() if _is_running(pod)]
+        wanted = (self._made.options.replicas or 1) if self._made.is_deployment else 1
+        return len(running) >= wanted
 
     def check_running(self) -> None:
         if self.is_stopped:
             return
         cluster, namespace = self._made.cluster, self._made.namespace
-        if self._is_deployment:
+        if self._made.is_deployment:
             check_deployment(cluster, namespace, self.name)
             return
         pod = cluster.find("Pod", namespace, self.name)
@@ -311,12 +293,10 @@ class _Served(Server):
 
     # ------------------------------------------------------------------ what is asked of it
 
-    def logs(self, lines: int | None = None) -> str:
-        if self._kept_log is not None:
-            return "\n".join(self._kept_log.splitlines()[-lines:]) if lines else self._kept_log
-        cluster = self._made.cluster
-        parts = [(pod["metadata"]["name"], _log_of(cluster, pod, lines)) for pod in self._pods()]
-        if not self._is_deployment:
+    def _read_log(self, lines: int | None) -> str:
+        cluster, pods = self._made.cluster, self._made.pods()
+        parts = [(pod["metadata"]["name"], _log_of(cluster, pod, lines)) for pod in pods]
+        if not self._made.is_deployment:
             return parts[0][1] if parts else ""
         return "\n".join(f"{name}: {line}" for name, text in parts for line in text.splitlines())
 
@@ -327,7 +307,7 @@ class _Served(Server):
             return f"(its log cannot be read: {error})"
 
     def execute(self, command: Sequence[str], timeout_s: float = EXECUTE_TIMEOUT_S) -> Executed:
-        for pod in self._pods():
+        for pod in self._made.pods():
             if _is_running(pod):
                 name = pod["metadata"]["name"]
                 cluster, namespace = self._made.cluster, self._made.namespace
@@ -352,45 +332,46 @@ class _Served(Server):
 # ---------------------------------------------------------------------- what is made
 
 
-class _Made:
-    """The objects that one server is. All have its name."""
+class _ServerObjects:
+    """The objects of one server, which all have the server's name."""
 
-    def __init__(self, cluster: Cluster, namespace: str, name: str, grace_s: int) -> None:
+    def __init__(self, cluster: Cluster, options: KubernetesOptions, name: str) -> None:
         self.cluster = cluster
-        self.namespace = namespace
+        self.options = options
+        self.namespace = options.namespace
         self.name = name
-        self._grace_s = grace_s
+        self.is_deployment = options.kind == "deployment"
         self._kinds: list[str] = []
 
     def create(self, objects: Sequence[Manifest], owner: Manifest) -> None:
-        """Make them, the one that runs last: then all of them go with it."""
+        """Create the objects; the last one, which runs the server, then owns the others."""
         runs: Manifest = {}
         for one in objects:
-            self._kinds.append(one["kind"])  # it may be there though nobody was told
+            self._kinds.append(one["kind"])  # even a failed request may have created the object
             metadata = {**one["metadata"], "ownerReferences": [owner]}
             runs = self.cluster.create({**one, "metadata": metadata})
-        reference = _reference(runs)
+        change = {"metadata": {"ownerReferences": [_reference(runs)]}}
         for one in objects[:-1]:
-            change = {"metadata": {"ownerReferences": [reference]}}
             self.cluster.merge(one["kind"], self.namespace, self.name, change)
 
     def pods(self) -> list[dict[str, Any]]:
         return self.cluster.list("Pod", self.namespace, labels=f"{SERVER}={self.name}")
 
     def remove(self) -> None:
-        """Ask for the end of all of it."""
+        """Delete the objects, without waiting."""
         for kind in reversed(self._kinds):
             self.cluster.delete(kind, self.namespace, self.name)
 
     def wait_until_gone(self) -> None:
-        deadline = time.monotonic() + self._grace_s + GONE_S
+        patience_s = self.options.stop_grace_s + GONE_S
+        deadline = time.monotonic() + patience_s
         pause = 0.05
         while left := self.pods():
             if time.monotonic() > deadline:
                 places = {(pod["spec"].get("nodeName") or "no node") for pod in left}
                 raise ProviderError(
-                    f"{self.name} has not ended within {self._grace_s + GONE_S:g} s: it is still "
-                    f"on {', '.join(sorted(places))}"
+                    f"{self.name} has not ended within {patience_s:g} s: it is still on "
+                    f"{', '.join(sorted(places))}"
                 )
             time.sleep(pause)
             pause = min(pause * 1.3, LOOK_EVERY_S)
@@ -405,19 +386,12 @@ def _reference(made: Manifest) -> dict[str, Any]:
     }
 
 
-def _undo(made: _Made) -> None:
-    """Take away what a launch has made that has failed."""
-    with contextlib.suppress(ProviderError):  # the first error is the one to be told
-        made.remove()
-        made.wait_until_gone()
-
-
-def _abandon(made: _Made, cut: Callable[[], None], owner: int) -> None:
-    """Take away a server that nobody can stop any more."""
+def _abandon(made: _ServerObjects, cut: Callable[[], None], owner: int) -> None:
+    """Delete a server whose server object is gone."""
     if os.getpid() != owner:  # a forked child's copy
         return
     for work in (cut, made.remove):
-        with contextlib.suppress(Exception):  # and there is nobody who could be told
+        with contextlib.suppress(Exception):  # no caller is left to tell
             work()
 
 
@@ -425,48 +399,29 @@ def _nothing() -> None:
     pass
 
 
-class _Seldom:
-    """A look at something that is taken at most so often."""
+class _PodChooser:
+    """Chooses the pod of each new connection, in turn among the ready pods."""
 
-    def __init__(self, look: Callable[[], bool], every_s: float) -> None:
-        self._look = look
-        self._every_s = every_s
-        self._next = 0.0
-        self._seen = False
-
-    def __call__(self) -> bool:
-        if time.monotonic() >= self._next:
-            self._seen = self._look()
-            self._next = time.monotonic() + self._every_s
-        return self._seen
-
-
-class _Chooser:
-    """Says which pod a new connection goes to: one after the other of those that run."""
-
-    def __init__(
-        self, cluster: Cluster, namespace: str, name: str, options: KubernetesOptions
-    ) -> None:
-        self._cluster = cluster
-        self._place = (namespace, name)
-        self._is_deployment = options.kind == "deployment"
-        self._port = options.container_port
+    def __init__(self, made: _ServerObjects) -> None:
+        self._made = made
         self._turns = 0
 
     def __call__(self) -> Any:
-        namespace, name = self._place
-        if self._is_deployment:
-            found = self._cluster.list("Pod", namespace, labels=f"{SERVER}={name}")
-            ready = sorted(pod["metadata"]["name"] for pod in found if _is_ready(pod))
+        name = self._made.name
+        if self._made.is_deployment:
+            pods = self._made.pods()
+            ready = sorted(pod["metadata"]["name"] for pod in pods if _is_ready(pod))
             if not ready:
                 raise ProviderError(f"no pod of {name} is ready")
             self._turns += 1
             name = ready[self._turns % len(ready)]
-        return self._cluster.forwarding(namespace, name, self._port)
+        made = self._made
+        return made.cluster.forwarding(made.namespace, name, made.options.container_port)
 
 
-def _pod_ip(made: _Made, timeout_s: float) -> str:
-    """The address of a pod, which it has once it has a node."""
+def _pod_ip(made: _ServerObjects) -> str:
+    """Wait for a pod's address, which a pod gets with its node."""
+    timeout_s = made.options.schedule_timeout_s
     deadline = time.monotonic() + timeout_s
     pause = 0.02
     while True:
@@ -514,19 +469,31 @@ def _is_ready(pod: Manifest) -> bool:
 
 
 def _trouble(pod: Manifest) -> tuple[str, int | None, bool] | None:
-    """Why a pod serves no more, or never will: words, the exit code, and whether it has ended.
+    """Return why a pod will not serve: the reason, the exit code, and whether the pod has ended.
 
-    None where it serves, or may come to it.
+    None if the pod serves, or still may.
     """
     status = pod.get("status") or {}
     for one in _containers(pod):
         state = one.get("state") or {}
         ended = state.get("terminated")
         if ended and pod["spec"].get("restartPolicy") == "Never":
-            return _ended(ended, status)
+            code = ended.get("exitCode")
+            how = f"exit code {code}"
+            if ended.get("reason") == "OOMKilled":
+                how = "it took more memory than it may"
+            elif status.get("reason"):  # such as Evicted, or DeadlineExceeded
+                how = ", ".join(filter(None, (how, status["reason"], status.get("message"))))
+            return f"the pod has ended ({how})", code, True
         waiting = state.get("waiting") or {}
-        if waiting.get("reason") in HOPELESS:
-            return _hopeless(waiting, (one.get("lastState") or {}).get("terminated"))
+        if (reason := waiting.get("reason")) in HOPELESS:
+            message = f": {waiting['message']}" if waiting.get("message") else ""
+            words = f"its container does not start: {reason}{message}"
+            before = (one.get("lastState") or {}).get("terminated")
+            if before is None:
+                return words, None, False
+            code = before.get("exitCode")
+            return f"{words}; it ended with exit code {code}", code, True
     if "deletionTimestamp" in pod["metadata"]:
         return "somebody is deleting the pod", None, True
     if status.get("phase") in ("Failed", "Succeeded"):
@@ -551,11 +518,11 @@ def _raise_trouble(cluster: Cluster, pod: Manifest) -> None:
 
 
 def check_deployment(cluster: Cluster, namespace: str, name: str) -> None:
-    """Raise why no pod of a Deployment will be ready. It starts anew those that end.
+    """Raise an error if no pod of a Deployment will get ready.
 
     Raises:
-        ProviderExited: They end, or somebody has deleted it.
-        ProviderError: They do not start.
+        ProviderExited: The pods end, or somebody has deleted the Deployment.
+        ProviderError: The pods do not start.
     """
     found = cluster.find("Deployment", namespace, name)
     if found is None:
@@ -571,27 +538,8 @@ def check_deployment(cluster: Cluster, namespace: str, name: str) -> None:
             _raise_trouble(cluster, pod)
 
 
-def _ended(ended: Manifest, status: Manifest) -> tuple[str, int | None, bool]:
-    code = ended.get("exitCode")
-    how = f"exit code {code}"
-    if ended.get("reason") == "OOMKilled":
-        how = "it took more memory than it may"
-    elif status.get("reason"):  # such as Evicted, or DeadlineExceeded
-        how = ", ".join(filter(None, (how, status["reason"], status.get("message"))))
-    return f"the pod has ended ({how})", code, True
-
-
-def _hopeless(waiting: Manifest, before: Manifest | None) -> tuple[str, int | None, bool]:
-    reason, message = waiting["reason"], waiting.get("message")
-    words = f"its container does not start: {reason}" + (f": {message}" if message else "")
-    if before is not None:
-        code = before.get("exitCode")
-        return f"{words}; it ended with exit code {code}", code, True
-    return words, None, False
-
-
 def _last_message(pod: Manifest) -> str:
-    """The last lines of a container that has ended, as its status has them."""
+    """Return the last lines of an ended container from the pod's status."""
     for one in _containers(pod):
         for state in ("state", "lastState"):
             message = ((one.get(state) or {}).get("terminated") or {}).get("message")
@@ -601,7 +549,7 @@ def _last_message(pod: Manifest) -> str:
 
 
 def _events(cluster: Cluster, namespace: str, name: str) -> list[str]:
-    """What the cluster has noted about an object, as far as it may be read."""
+    """Return the cluster's warnings about an object; none if access is denied."""
     try:
         found = cluster.list("Event", namespace, fields=f"involvedObject.name={name}")
     except ClusterError:
@@ -616,13 +564,13 @@ def _events(cluster: Cluster, namespace: str, name: str) -> list[str]:
 
 
 def why_not_ready(cluster: Cluster, namespace: str, name: str) -> str:
-    """Words for why the pods of a server, or of a Deployment, are not ready."""
+    """Describe why the pods of a server or of a Deployment are not ready."""
     try:
         pods = cluster.list("Pod", namespace, labels=f"{SERVER}={name}")
     except ClusterError as error:
         return str(error)
     if not pods:
-        return "; ".join(["there is no pod", *_events_of_set(cluster, namespace, name)])
+        return "; ".join(["there is no pod", *_replica_set_events(cluster, namespace, name)])
     words = [_state_of(cluster, namespace, pod) for pod in pods if not _is_ready(pod)]
     counted = f"{len(pods) - len(words)} of {len(pods)} pods are ready; " if len(pods) > 1 else ""
     return counted + "; ".join(dict.fromkeys(words))
@@ -643,8 +591,8 @@ def _state_of(cluster: Cluster, namespace: str, pod: Manifest) -> str:
     return ": ".join([phase, "; ".join(dict.fromkeys(map(redact, said)))] if said else [phase])
 
 
-def _events_of_set(cluster: Cluster, namespace: str, name: str) -> list[str]:
-    """Why a Deployment makes no pods: its ReplicaSets are told that."""
+def _replica_set_events(cluster: Cluster, namespace: str, name: str) -> list[str]:
+    """Return why a Deployment makes no pods, from the events of the ReplicaSets."""
     try:
         sets = cluster.list("ReplicaSet", namespace, labels=f"{SERVER}={name}")
     except ClusterError:
@@ -661,45 +609,32 @@ def _cure(error: ClusterError) -> str:
 # ---------------------------------------------------------------------- who holds what
 
 
-class _Lease:
-    """Says in a namespace that this process lives, for as long as it does.
+class _NamespaceLease:
+    """A Lease in a namespace that says that this process lives.
 
-    A process number means nothing on another machine: what says so is an object, a Lease, which is
-    renewed. Pods belong to it, and go with it.
+    A process id means nothing on another machine. So the cluster has an object, which this process
+    renews; pods belong to the Lease, and are deleted with it.
     """
 
     def __init__(self, cluster: Cluster, namespace: str, seconds: int) -> None:
-        self.name = f"openenv-{secrets.token_hex(8)}"
-        made = cluster.create(lease(self.name, namespace, own_name(), seconds, _now()))
+        self.name = name = f"openenv-{secrets.token_hex(8)}"
+        made = cluster.create(lease(name, namespace, own_name(), seconds, _now()))
         self.reference = _reference(made)
-        self._ended = threading.Event()
-        thread = threading.Thread(
-            target=_renew,
-            args=(cluster, namespace, self.name, seconds, self._ended),
-            name="openenv-lease",
-            daemon=True,
-        )
-        thread.start()
-        self._finish = weakref.finalize(
-            self, _let_go, cluster, namespace, self.name, self._ended, os.getpid()
-        )
+        ended = threading.Event()
+
+        def renew() -> None:
+            while not ended.wait(seconds / 3):
+                _renew(cluster, namespace, name)
+
+        threading.Thread(target=renew, name="openenv-lease", daemon=True).start()
+        self.close = weakref.finalize(self, _let_go, cluster, namespace, name, ended, os.getpid())
 
     @property
     def is_closed(self) -> bool:
-        return not self._finish.alive
-
-    def close(self) -> None:
-        self._finish()
+        return not self.close.alive
 
 
-def _renew(
-    cluster: Cluster, namespace: str, name: str, seconds: int, ended: threading.Event
-) -> None:
-    while not ended.wait(seconds / 3):
-        _renew_once(cluster, namespace, name)
-
-
-def _renew_once(cluster: Cluster, namespace: str, name: str) -> None:
+def _renew(cluster: Cluster, namespace: str, name: str) -> None:
     try:
         cluster.merge("Lease", namespace, name, {"spec": {"renewTime": _now()}})
     except ClusterError as error:
@@ -712,7 +647,7 @@ def _let_go(
     if os.getpid() != owner:
         return
     ended.set()
-    with contextlib.suppress(Exception):  # it ends by itself
+    with contextlib.suppress(Exception):  # the Lease expires by itself
         cluster.delete("Lease", namespace, name)
 
 
@@ -721,10 +656,10 @@ def _now() -> str:
 
 
 def prune(cluster: Cluster, namespace: str) -> list[str]:
-    """Take away the servers whose holder has ended, or has not been heard of; gives their names.
+    """Delete the servers whose holder has ended or let the lease expire; return the names.
 
     Raises:
-        ClusterError: That is not permitted.
+        ClusterError: Access is denied.
     """
     removed = []
     for one in cluster.list("Lease", namespace, labels=f"app.kubernetes.io/managed-by={MANAGER}"):

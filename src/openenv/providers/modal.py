@@ -1,4 +1,4 @@
-"""Environments in sandboxes of Modal: https://modal.com/docs/guide/sandbox"""
+"""Servers in sandboxes of Modal: https://modal.com/docs/guide/sandbox"""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from openenv.errors import ProviderError
 from openenv.providers._dockerfiles import Dockerfile, is_registered_name, register, registered
 from openenv.providers._hosted import (
     PORT,
-    Gone,
     HostedProvider,
-    Refused,
-    Sandbox,
+    HostedSandbox,
+    SandboxGone,
+    ServiceBusy,
     https_only,
     no_adapter,
     only,
@@ -28,6 +28,7 @@ from openenv.providers._hosted import (
     unique_name,
 )
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
+from openenv.providers.options import check_positive
 from openenv.providers.servers import Executed
 
 __all__ = ["ModalProvider"]
@@ -37,15 +38,15 @@ logger = logging.getLogger(__name__)
 DOCKERFILE = "dockerfile"
 TUNNEL_S = 60
 WRITE_S = 60.0
-LASTS = ("sleep", "infinity")  # the server is started beside it
-OWN = {"app", "env", "environment_name", "image", "encrypted_ports"}  # of what `create` takes
+MAIN_COMMAND = ("sleep", "infinity")  # the server is started beside it
+OWN = {"app", "env", "environment_name", "image", "encrypted_ports"}  # arguments we set ourselves
 
 
 def sdk() -> Any:
-    """Modal's SDK.
+    """Import Modal's SDK.
 
     Raises:
-        MissingPackage: It is not installed.
+        MissingPackage: The package is not installed.
     """
     with needs("ModalProvider", "pip install 'openenv[modal]'"):
         import modal  # pyright: ignore[reportMissingImports]
@@ -59,32 +60,32 @@ class ModalProvider(HostedProvider):
         provider = ModalProvider(image="ghcr.io/me/echo-env:latest", timeout=3600)
         async with EchoEnv(provider=provider) as env: ...
 
-    An image is the name of one of a registry, or what `image_from_dockerfile` returns. What starts
-    its server is, in this order: `cmd` of the start, `cmd` of the provider, the ``app`` of the
-    ``openenv.yaml`` in the sandbox (that of ``/app/env``, or else the one nearest to ``/app``), and
-    ``CMD`` of its Dockerfile.
+    An image is an image of a registry, or what `image_from_dockerfile` returns. The server is
+    started by the first of these: `cmd` of the start, `cmd` of the provider, the ``app`` of the
+    ``openenv.yaml`` in the sandbox (the file in ``/app/env``, or else the one nearest to ``/app``),
+    and the Dockerfile's ``CMD``.
 
     Args:
-        image: What `launch` runs where it is not told.
-        env_vars: Environment variables of every server, told as a secret of Modal's.
-        app_name: The app that sandboxes belong to; it is made where it is not there.
+        image: The default image of `launch`.
+        env_vars: Environment variables of every server, passed as a secret of Modal's.
+        app_name: The app of the sandboxes; a missing app is created.
         use_sandbox_v2: Use the second generation of Modal's sandboxes, which is experimental.
-        timeout: Seconds that a sandbox lives at most.
-        cmd: What starts the server, for a shell.
-        cpu: Processors of a sandbox, at least.
-        memory: MiB of memory of a sandbox, at least.
-        surface_server_logs: Errors carry a server's last lines, without secrets. `Server.logs`
-            gives them in any case.
-        server_key: The key that each server wants: by default a fresh one for each, told by a file
-            in the sandbox, which clients in this process find by themselves; None is none. A server
-            of the public package lets everybody in all the same.
+        timeout: Maximum lifetime of a sandbox in seconds.
+        cmd: The shell command that starts the server.
+        cpu: Minimum processors of a sandbox.
+        memory: Minimum memory of a sandbox in MiB.
+        surface_server_logs: Put the server's last lines into errors, without secrets. `Server.logs`
+            returns them in any case.
+        server_key: The key that each server requires: by default a fresh key for each server,
+            passed in a file, which clients in this process find by themselves; None for no key.
+            Servers of the public package check no keys.
 
-    A start takes, besides `cmd`, what ``modal.Sandbox.create`` does, such as ``region``,
-    ``gpu``, ``volumes`` and ``secrets``.
+    A start takes `cmd` and the arguments of ``modal.Sandbox.create``, such as ``region``, ``gpu``,
+    ``volumes`` and ``secrets``.
 
     Raises:
         MissingPackage: Modal's SDK is not installed.
-        ValueError: An argument means nothing.
+        ValueError: An argument is invalid.
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities(
@@ -117,9 +118,7 @@ class ModalProvider(HostedProvider):
     ) -> None:
         super().__init__(image, env_vars, cmd, server_key, surface_server_logs)
         no_adapter(_adapter)
-        for name, value in (("timeout", timeout), ("cpu", cpu), ("memory", memory)):
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} is {value!r}; it must be above 0")
+        check_positive(timeout=timeout, cpu=cpu, memory=memory)
         self._app_name = app_name
         self._uses_v2 = use_sandbox_v2
         self._timeout, self._cpu, self._memory = timeout, cpu, memory
@@ -129,22 +128,24 @@ class ModalProvider(HostedProvider):
 
     @classmethod
     def image_from_dockerfile(cls, dockerfile_path: str, context_dir: str | None = None) -> str:
-        """Have an image built from a Dockerfile; gives the image's name.
+        """Register a Dockerfile, which is read now, and return the name of its image.
 
         Args:
-            dockerfile_path: Where it is. Its text is read now, and built by Modal when it starts.
-            context_dir: The directory that it copies from; its own by default.
+            dockerfile_path: The Dockerfile.
+            context_dir: The build context; by default the Dockerfile's directory.
 
         Raises:
-            FileNotFoundError: One of the two does not exist.
-            ValueError: It is no Dockerfile.
+            FileNotFoundError: The file or the directory does not exist.
+            ValueError: The file is not a Dockerfile.
         """
         return register(dockerfile_path, context_dir, DOCKERFILE)
 
     def _dockerfile_of(self, image: str) -> Dockerfile | None:
         return registered(image) if is_registered_name(image, DOCKERFILE) else None
 
-    def _make(self, image: str, env_vars: Mapping[str, str], options: dict[str, Any]) -> Sandbox:
+    def _make(
+        self, image: str, env_vars: Mapping[str, str], options: dict[str, Any]
+    ) -> HostedSandbox:
         modal = sdk()
         kind = modal.Sandbox
         create = kind._experimental_create if self._uses_v2 else kind.create
@@ -165,7 +166,7 @@ class ModalProvider(HostedProvider):
         try:
             with _failing(f"a sandbox for {image} could not be made"):
                 arguments["app"] = self._app_of(modal)
-                return _Sandbox(create(*LASTS, **arguments))
+                return _ModalSandbox(create(*MAIN_COMMAND, **arguments))
         except BaseException:
             self._terminate_named(modal, arguments["name"])
             raise
@@ -182,10 +183,10 @@ class ModalProvider(HostedProvider):
             made = modal.Image.from_registry(image)
         else:
             made = modal.Image.from_dockerfile(str(file.path), context_dir=str(file.context))
-        return made.entrypoint([])  # which would be given the command that keeps it there
+        return made.entrypoint([])  # which would replace MAIN_COMMAND
 
     def _terminate_named(self, modal: Any, name: str) -> None:
-        """End what came of a creation that failed, where anything did."""
+        """End the sandbox of a failed creation, if there is one."""
         if self._app is None:
             return
 
@@ -193,7 +194,7 @@ class ModalProvider(HostedProvider):
         of_name = kind._experimental_from_name if self._uses_v2 else kind.from_name
 
         def terminate() -> None:
-            with contextlib.suppress(Gone), _failing(f"{name} could not be looked for"):
+            with contextlib.suppress(SandboxGone), _failing(f"{name} could not be looked for"):
                 of_name(self._app_name, name).terminate()
 
         try:
@@ -208,7 +209,7 @@ def _options_of(create: Any) -> set[str]:
     return {one.name for one in parameters if one.kind in kinds} - OWN
 
 
-class _Sandbox(Sandbox):
+class _ModalSandbox(HostedSandbox):
     def __init__(self, sandbox: Any) -> None:
         self._sandbox = sandbox
         self.name = str(sandbox.object_id)
@@ -232,7 +233,7 @@ class _Sandbox(Sandbox):
                 code = int(process.wait())
             except timed_out:
                 raise ProviderError(late) from None
-        if code == -1:  # Modal's word for it
+        if code == -1:  # Modal's code for a time-out
             raise ProviderError(late)
         return Executed(code, stdout.decode(errors="replace"), stderr.decode(errors="replace"))
 
@@ -252,28 +253,28 @@ class _Sandbox(Sandbox):
         try:
             with _failing("nothing is known"):
                 code = self._sandbox.poll()
-        except Gone as error:
+        except SandboxGone as error:
             return str(error)
         return None if code is None else f"Modal has ended it, or its time is over (code {code})"
 
     def delete(self) -> None:
-        with contextlib.suppress(Gone), _failing(f"{self.name} could not be ended"):
+        with contextlib.suppress(SandboxGone), _failing(f"{self.name} could not be ended"):
             self._sandbox.terminate()
 
 
 @contextlib.contextmanager
 def _failing(what: str) -> Iterator[None]:
-    """Say in our words what Modal's SDK raises in the block."""
+    """Turn the errors of Modal's SDK in the block into our own."""
     errors = sdk().exception
     try:
         yield
     except errors.Error as error:
         words = redact(f"{what}: {str(error) or type(error).__name__}")
         if isinstance(error, errors.NotFoundError):
-            raise Gone(words) from None
+            raise SandboxGone(words) from None
         if isinstance(error, errors.AuthError):
             words += "; are MODAL_TOKEN_ID and MODAL_TOKEN_SECRET the right ones? (or: modal setup)"
         passing = (errors.InternalError, errors.ServiceError, errors.ConnectionError)
         if isinstance(error, passing):
-            raise Refused(words, nothing_was_done=False) from None
+            raise ServiceBusy(words, nothing_was_done=False) from None
         raise ProviderError(words) from None

@@ -1,7 +1,7 @@
-"""Who holds what an engine keeps: told by labels, so that what nobody holds any more can be found.
+"""Labels that name the process that holds a container or a sandbox.
 
-A holder is a process of this machine. One that was killed takes nothing away; whoever starts
-something by the same engine next does.
+A holder is a process of this machine. A holder that was killed removes nothing; the next process
+that starts something with the same engine does.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _machine() -> str:
 
 @functools.lru_cache(maxsize=1)
 def _boot() -> str:
-    """This run of the machine, and the namespace that process numbers are of."""
+    """Return an id of this run of the machine and of the namespace of process ids."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         return f"{boot}-{os.stat('/proc/self/ns/pid').st_ino}"
@@ -36,7 +36,7 @@ def _boot() -> str:
 
 
 def _beginning(pid: int) -> str | None:
-    """When a process began, in ticks of the machine; None where there is no such process."""
+    """Return a process's start time in clock ticks; None if the process does not run."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
@@ -45,21 +45,20 @@ def _beginning(pid: int) -> str | None:
 
 
 def own_name() -> str:
-    """The name of this process, as the label has it: no other process ever has it."""
+    """Return the label's value for this process, which no other process ever has."""
     pid = os.getpid()
     return f"{_machine()}/{_boot()}/{pid}/{_beginning(pid)}"
 
 
 def pid_of(name: str) -> str:
-    """The number of the process of a label, for people to read."""
+    """Return the process id in a label's value, for people."""
     return name.split("/")[2] if name.count("/") == 3 else "?"
 
 
 def is_orphan(name: str) -> bool:
-    """Whether the process of a label is known to have ended.
+    """Return whether the process of a label is known to have ended.
 
-    What another machine holds, or another namespace of processes, is no orphan: nobody here can
-    tell.
+    Processes of another machine or another namespace count as running, since nobody here can tell.
     """
     try:
         machine, boot, pid, began = name.split("/")
@@ -68,6 +67,6 @@ def is_orphan(name: str) -> bool:
         return False
     if machine != _machine() or boot == "unknown":
         return False
-    if boot != _boot():  # of an earlier run of the machine, or of another namespace
+    if boot != _boot():  # an earlier run of the machine, or another namespace
         return boot.rpartition("-")[0] != _boot().rpartition("-")[0]
     return _beginning(number) != began

@@ -1,19 +1,18 @@
-"""Environments in processes of their own: isolation where there is no container engine.
+"""Servers in processes of this machine, for isolation without a container engine.
 
-The server runs in its own session (process group), with its own temporary directory and
-limits. It ends when its provider stops it, and also when the process that started it ends, for
-whatever reason: a watcher in the server's group reads a pipe whose other end only that process
-has. Whatever the server itself has started ends with it, unless it left the group (`setsid`).
+A server runs in its own session (process group), with its own temporary directory and limits. The
+server ends when the provider stops it, and when the process that started it ends for any reason: a
+watcher in the server's group reads a pipe whose other end only that process has. Processes that the
+server started end with it, unless they left the group (`setsid`).
 
-This keeps environments from disturbing each other and their caller. It is no sandbox against
-code that means harm: the process runs as the same user.
+Separate processes keep environments from disturbing each other and their caller. They are no
+sandbox against hostile code: a server runs as the same user.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
-import json
 import os
 import shutil
 import signal
@@ -35,10 +34,17 @@ from openenv._internal.net.peers import is_loopback
 from openenv._internal.redaction import redact, register_secret, register_secrets_of
 from openenv.errors import ProviderError, ProviderExited
 from openenv.manifest.directories import absolute_target
-from openenv.providers._asked import key_of
 from openenv.providers._readiness import LOG_TAIL_LINES, wait_until
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey, RuntimeProvider
-from openenv.providers.servers import EXECUTE_TIMEOUT_S, Executed, Server, ServerProvider
+from openenv.providers.options import key_file, key_of
+from openenv.providers.servers import (
+    EXECUTE_TIMEOUT_S,
+    Executed,
+    LaunchRequest,
+    Server,
+    ServerProvider,
+    last_lines,
+)
 from openenv.settings import without_keys
 
 __all__ = [
@@ -47,7 +53,7 @@ __all__ = [
     "ProcessLimits",
     "ProcessProvider",
     "ServerProcess",
-    "Spawned",
+    "SpawnedProcess",
     "target_of_image",
 ]
 
@@ -83,13 +89,13 @@ SERVER = "openenv.server.run"
 
 @dataclass(frozen=True)
 class ProcessLimits:
-    """What a server process may use; None leaves the limit of this process in force.
+    """Limits of a server process; None leaves the limit of this process in force.
 
     Attributes:
         memory_bytes: Address space (RLIMIT_AS).
-        cpu_seconds: CPU time over its whole life (RLIMIT_CPU).
+        cpu_seconds: CPU time over the whole life (RLIMIT_CPU).
         open_files: File descriptors (RLIMIT_NOFILE).
-        file_size_bytes: The largest file it may write (RLIMIT_FSIZE).
+        file_size_bytes: The largest file that may be written (RLIMIT_FSIZE).
         core_bytes: The largest core dump (RLIMIT_CORE); none by default.
     """
 
@@ -100,22 +106,25 @@ class ProcessLimits:
     core_bytes: int | None = 0
 
     def to_arguments(self) -> list[str]:
-        """Write the limits as arguments of ``python -m openenv.server.run``."""
+        """Return the limits as arguments of ``python -m openenv.server.run``."""
         given = {name: value for name, value in asdict(self).items() if value is not None}
         return [f"--limit={name}={value}" for name, value in given.items()]
 
 
 class ServerProcess:
-    """A server in a process group of its own, with a log and a directory of its own.
+    """A server in a separate process group, with a log and a directory.
 
     Args:
-        command: The program and its arguments. It runs in `directory`.
+        command: The program and the arguments. The program runs in `directory`.
         env_vars: Environment variables on top of this process's.
-        directory: Where it lives, removed when it ends; by default a new temporary one.
-        api_key: The key that it is to want. It is told by a file, which `forget_key` removes.
+        directory: The working directory, removed at the end; by default a new temporary one.
+        api_key: The key that the server is to require, passed in a file that `forget_key` removes.
+
+    Attributes:
+        log_path: The file with the output, until the server has stopped.
 
     Raises:
-        ProviderError: It could not be started.
+        ProviderError: The server could not be started.
     """
 
     def __init__(
@@ -129,7 +138,7 @@ class ServerProcess:
         register_secrets_of(env_vars or {})
         register_secret(api_key or "")
         self.directory = directory or Path(tempfile.mkdtemp(prefix="openenv-"))
-        self._log_path = self.directory / "server.log"
+        self.log_path = self.directory / "server.log"
         self._kept_log: str | None = None
         self._owner = os.getpid()
         watched, lifeline = os.pipe()
@@ -137,9 +146,13 @@ class ServerProcess:
             (self.directory / "tmp").mkdir()
             environ = _environment(self.directory / "tmp", env_vars or {})
             if api_key is not None:
-                environ["OPENENV_API_KEY_FILE"] = str(self._write_key(api_key))
+                path = self.directory / KEY_FILE
+                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                with open(descriptor, "w", encoding="utf-8") as file:
+                    file.write(key_file(api_key))
+                environ["OPENENV_API_KEY_FILE"] = str(path)
             self._environ = environ
-            with self._log_path.open("wb") as log:
+            with self.log_path.open("wb") as log:
                 self._process = self._start(list(command), environ, watched, log.fileno())
         except OSError as error:
             os.close(lifeline)
@@ -170,43 +183,29 @@ class ServerProcess:
             start_new_session=True,
         )
 
-    def _write_key(self, key: str) -> Path:
-        path = self.directory / KEY_FILE
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(descriptor, "w", encoding="utf-8") as file:
-            json.dump({"key": key, "role": "orchestrator", "name": "provider"}, file)
-        return path
-
     def forget_key(self) -> None:
-        """Remove the file by which it was told its key, once it has read it."""
+        """Remove the file with the key, once the server has read the file."""
         (self.directory / KEY_FILE).unlink(missing_ok=True)
 
     @property
     def pid(self) -> int:
-        """The process id; also that of its group."""
+        """The id of the process and of the process group."""
         return self._process.pid
 
     @property
-    def log_path(self) -> Path:
-        """Where it writes what it prints, until it has stopped."""
-        return self._log_path
-
-    @property
     def exit_code(self) -> int | None:
-        """How it ended; None while it runs."""
+        """The exit code; None while the process runs."""
         return self._process.poll()
 
     @property
     def is_stopped(self) -> bool:
-        """`stop` has been called."""
+        """Whether `stop` has been called."""
         return self._kept_log is not None
 
     def logs(self, lines: int | None = None) -> str:
-        """What it has printed: all of it, or the last `lines`; also after it has stopped."""
-        text = self._kept_log
-        if text is None:
-            text = self._read("server.log")
-        return text if lines is None else "\n".join(text.splitlines()[-lines:])
+        """Return the output, all or the last `lines`, also after a stop."""
+        text = self._read("server.log") if self._kept_log is None else self._kept_log
+        return last_lines(text, lines)
 
     def _read(self, name: str) -> str:
         try:
@@ -215,11 +214,11 @@ class ServerProcess:
             return ""
 
     def wait_for_port(self, timeout_s: float) -> int:
-        """Wait until it has written the port that it listens on into its file `port`.
+        """Wait until the server has written the number of its port into the file ``port``.
 
         Raises:
             ProviderExited: The process ended first.
-            ProviderTimeout: It took longer.
+            ProviderTimeout: The server took longer.
         """
         port = ""
 
@@ -233,10 +232,12 @@ class ServerProcess:
         return int(port)
 
     def execute(self, command: Sequence[str], timeout_s: float) -> Executed:
-        """Run a command where it lives, with its variables; it ends with all that it started.
+        """Run a command in the server's directory, with the server's variables.
+
+        Processes that the command started end with the command.
 
         Raises:
-            ProviderError: It could not be run, or took longer.
+            ProviderError: The command could not be run, or took longer.
         """
         try:
             running = subprocess.Popen(  # nosec B603  # what the caller wants run; no shell
@@ -274,7 +275,7 @@ class ServerProcess:
             )
 
     def stop(self, grace_s: float = STOP_GRACE_S) -> None:
-        """End the process and its whole group, politely first; remove its directory."""
+        """End the whole process group, first by SIGTERM, and remove the directory."""
         if self.is_stopped or self._owner != os.getpid():
             return  # it has been stopped, or this is a forked child's copy
         try:
@@ -288,22 +289,17 @@ class ServerProcess:
             self._kept_log = self.logs()
             self._abandon()
             self._process.wait()
-            _wait_for_group(self.pid)
+            deadline = time.monotonic() + GROUP_END_S
+            while _is_running(self.pid) and time.monotonic() < deadline:
+                time.sleep(0.005)
             shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def _wait_for_group(group: int) -> None:
-    """Wait until the killed processes of a group have ended, for `GROUP_END_S` at most."""
-    deadline = time.monotonic() + GROUP_END_S
-    while _is_running(group) and time.monotonic() < deadline:
-        time.sleep(0.005)
-
-
 def _is_running(group: int) -> bool:
-    """Return whether a process of a group runs.
+    """Return whether a process of a group runs, zombies aside.
 
-    One that has ended, but that its parent has not waited for, does not. The watcher's parent is
-    init, and what is process 1 in a container may wait for its children late, or never.
+    The watcher's parent is init, and process 1 of a container may wait for its children late, or
+    never.
     """
     try:
         os.killpg(group, 0)
@@ -317,7 +313,7 @@ def _is_running(group: int) -> bool:
 
 
 def _group_and_state(process: str) -> tuple[str, bool]:
-    """Return the group of a process, by its entry in /proc, and whether it runs; see proc(5)."""
+    """Return a process's group and whether the process runs, from /proc; see proc(5)."""
     try:
         with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
             state, _parent, group, *_rest = file.read().rpartition(")")[2].split()
@@ -338,7 +334,7 @@ _lifelines: set[int] = set()
 
 
 def _abandon(process: ChildProcess, lifeline: int) -> None:
-    """Let go of a server: its watcher then ends it, politely first."""
+    """Release a server, which the watcher then ends, first by SIGTERM."""
     if lifeline in _lifelines:
         _lifelines.discard(lifeline)
         os.close(lifeline)
@@ -348,7 +344,7 @@ def _abandon(process: ChildProcess, lifeline: int) -> None:
 
 
 def _drop_lifelines() -> None:
-    """In a forked child: the servers are its parent's."""
+    """Close the lifelines in a forked child, since the servers belong to the parent."""
     for lifeline in _lifelines:
         os.close(lifeline)
     _lifelines.clear()
@@ -359,13 +355,13 @@ if hasattr(os, "register_at_fork"):
 
 
 @dataclass(frozen=True)
-class Spawned:
+class SpawnedProcess:
     """A process that has just been started.
 
     Attributes:
         process: The process.
-        port: What it listens on; None where it says so itself, in its file ``port``.
-        keeps_key_file: It has others read the file of its key again, later.
+        port: The server's port; None if the server writes the number into the file ``port``.
+        keeps_key_file: Whether the server's later child processes read the key file again.
     """
 
     process: ServerProcess
@@ -378,7 +374,7 @@ class HostServer(Server):
 
     Attributes:
         process: The process.
-        pid: Its id.
+        pid: The process id.
     """
 
     def __init__(
@@ -409,7 +405,7 @@ class HostServer(Server):
         return self.process.execute(command, timeout_s)
 
     def wait_for_ready(self, timeout_s: float | None = None) -> None:
-        """Wait until it answers; by default as many seconds as its provider was made for."""
+        """Wait until the server answers; by default for the provider's `ready_timeout_s`."""
         super().wait_for_ready(self._ready_timeout_s if timeout_s is None else timeout_s)
         if not self._keeps_key_file:
             self.process.forget_key()
@@ -422,11 +418,11 @@ class HostProvider(ServerProvider, RuntimeProvider):
     """Runs servers as processes of this machine.
 
     Args:
-        host: The address they listen on.
-        env_vars: Environment variables of each.
-        ready_timeout_s: Seconds that one may take to get ready.
-        api_key: The key that it wants: by default a fresh one for each start; None is none. On a
-            loopback address ``/schema`` wants none anyway.
+        host: The address that the servers listen on.
+        env_vars: Environment variables of each server.
+        ready_timeout_s: Seconds that a server may take to get ready.
+        api_key: The key that each server requires: by default a fresh key for each start; None
+            for no key. On a loopback address ``/schema`` requires no key in any case.
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities(
@@ -455,58 +451,44 @@ class HostProvider(ServerProvider, RuntimeProvider):
         self._starting: ServerProcess | None = None  # what `start` waits for
 
     @abstractmethod
-    def _spawn(
-        self,
-        port: int | None,
-        env_vars: Mapping[str, str],
-        options: Mapping[str, Any],
-        key: str | None,
-    ) -> Spawned:
+    def _spawn(self, request: LaunchRequest, key: str | None) -> SpawnedProcess:
         """Start a process."""
 
-    def _launch(
-        self,
-        image: str | None,
-        port: int | None,
-        env_vars: Mapping[str, str],
-        options: Mapping[str, Any],
-    ) -> HostServer:
-        if image is not None:
+    def _launch(self, request: LaunchRequest) -> HostServer:
+        if request.image is not None:
             raise ProviderError(
                 f"{type(self).__name__} runs no images; it serves what it was made for"
             )
         key = key_of(self._wanted_key)
-        env_vars = {**self._env_vars, **env_vars}
+        env_vars = {**self._env_vars, **request.env_vars}
         if key is not None and is_loopback(self.host):
-            # Trainers' own code asks by itself how one acts, and knows of no key.
+            # Some trainers ask for the schema on their own, without the key.
             env_vars = {"OPENENV_PUBLIC_SCHEMA": "1", **env_vars}
-        spawned = self._spawn(port, env_vars, options, key)
+        spawned = self._spawn(replace(request, env_vars=env_vars), key)
         process = self._starting = spawned.process
         try:
-            at = spawned.port or process.wait_for_port(self.ready_timeout_s)
+            port = spawned.port or process.wait_for_port(self.ready_timeout_s)
             process.check_running()
         except BaseException:
             process.stop()
             raise
         finally:
             self._starting = None
-        return HostServer(
-            process, _url(self.host, at), key, self.ready_timeout_s, spawned.keeps_key_file
-        )
+        host = WILDCARD_HOSTS.get(self.host, self.host)
+        url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return HostServer(process, url, key, self.ready_timeout_s, spawned.keeps_key_file)
 
     @property
     def pid(self) -> int | None:
-        """The process id of the server that is held; None when it is not running."""
-        server = self._server
-        is_there = isinstance(server, HostServer) and not server.is_stopped
-        return server.pid if is_there and isinstance(server, HostServer) else None
+        """The process id of the held server; None if no server runs."""
+        server = self._running()
+        return server.pid if isinstance(server, HostServer) else None
 
     @property
     def log_path(self) -> str | None:
-        """The file that the log of the server is in; None when it is not running."""
-        server = self._server
-        is_there = isinstance(server, HostServer) and not server.is_stopped
-        return str(server.process.log_path) if is_there and isinstance(server, HostServer) else None
+        """The path of the held server's log; None if no server runs."""
+        server = self._running()
+        return str(server.process.log_path) if isinstance(server, HostServer) else None
 
     def start(
         self, port: int | None = None, env_vars: dict[str, str] | None = None, **kwargs: Any
@@ -519,33 +501,28 @@ class HostProvider(ServerProvider, RuntimeProvider):
 
     def stop(self) -> None:
         if (starting := self._starting) is not None:
-            starting.stop()  # which ends the start that waits for it
+            starting.stop()  # which ends the waiting start
         with self._turn:
             if self._server is not None:
                 self._server.stop()
 
 
-def _url(host: str, port: int) -> str:
-    host = WILDCARD_HOSTS.get(host, host)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
 class ProcessProvider(HostProvider):
-    """Serves an environment from a process of its own.
+    """Serves an environment from a separate process.
 
         async with EchoEnv.with_provider(ProcessProvider("echo_env")) as env: ...
 
     Args:
-        target: What to serve, as for ``openenv serve``: the name of an installed environment
-            package (``echo_env``), a directory with an ``openenv.yaml``, a Python file, or
+        target: The environment, as for ``openenv serve``: the name of an installed package
+            (``echo_env``), a directory with an ``openenv.yaml``, a Python file, or
             ``module:attribute``.
         env_vars: Environment variables of the server.
-        limits: What it may use.
-        host: The address it listens on.
-        python: The interpreter that runs it; by default this one.
-        ready_timeout_s: Seconds that starting, and then getting ready, may take.
-        api_key: The key that the server wants: by default a fresh one for each start, which
-            clients in this process find by themselves; None is none.
+        limits: Limits of the server process.
+        host: The address that the server listens on.
+        python: The interpreter that runs the server; by default this one.
+        ready_timeout_s: Maximum seconds for the start, and again for getting ready.
+        api_key: The key that the server requires: by default a fresh key for each start, which
+            clients in this process find by themselves; None for no key.
     """
 
     capabilities: ClassVar[Capabilities] = replace(
@@ -570,47 +547,38 @@ class ProcessProvider(HostProvider):
         self._limits = limits or ProcessLimits()
         self._python = python
 
-    def _spawn(
-        self,
-        port: int | None,
-        env_vars: Mapping[str, str],
-        options: Mapping[str, Any],
-        key: str | None,
-    ) -> Spawned:
-        if options:
-            raise TypeError(f"ProcessProvider does not take {sorted(options)}")
-        return Spawned(ServerProcess(self._command(port), env_vars=env_vars, api_key=key))
-
-    def _command(self, port: int | None) -> list[str]:
-        return [
-            sys.executable if self._python is None else _program(self._python),
+    def _spawn(self, request: LaunchRequest, key: str | None) -> SpawnedProcess:
+        if request.options:
+            raise TypeError(f"ProcessProvider does not take {sorted(request.options)}")
+        program, paths = sys.executable, []
+        if self._python is None:  # a server with this interpreter can import what this program can
+            paths = [f"--path={entry}" for entry in sys.path if entry]
+        elif found := shutil.which(self._python):
+            program = os.path.abspath(found)
+        else:
+            raise ProviderError(f"there is no program {self._python!r}")
+        command = [
+            program,
             "-m",
             SERVER,
             absolute_target(self.target),
             f"--host={self.host}",
-            f"--port={port or 0}",
+            f"--port={request.port or 0}",
             f"--port-file={PORT_FILE}",
             f"--app-dir={Path.cwd()}",
-            # What this program can import, a server with the same interpreter can too.
-            *([f"--path={entry}" for entry in sys.path if entry] if self._python is None else []),
+            *paths,
             *self._limits.to_arguments(),
         ]
-
-
-def _program(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        raise ProviderError(f"there is no program {name!r}")
-    return os.path.abspath(found)
+        return SpawnedProcess(ServerProcess(command, env_vars=request.env_vars, api_key=key))
 
 
 def target_of_image(image: str) -> str:
-    """Find the installed environment package that an image's name stands for.
+    """Return the installed environment package that an image's name stands for.
 
     ``registry/owner/echo-env:latest`` stands for the package ``echo_env``.
 
     Raises:
-        ProviderError: There is no such package.
+        ProviderError: No such package is installed.
     """
     name = image.rsplit("/", 1)[-1].partition(":")[0].partition("@")[0]
     stem = name.lower().replace("-", "_").removeprefix("openenv_").removesuffix("_env")

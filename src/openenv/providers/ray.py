@@ -1,8 +1,8 @@
-"""Environments on the nodes of a Ray cluster: each server is held by an actor of the caller's job.
+"""Servers on the nodes of a Ray cluster, each held by an actor of the caller's job.
 
-An actor starts a server in a process of its own, on whatever node Ray has placed it, and does
-nothing else: clients reach the server straight at its node's address. The actor is its caller's,
-so it ends with the caller, and the server ends with the actor, however those end.
+An actor starts a server in a separate process on the node where Ray has placed the actor, and does
+nothing else: clients connect directly to the node's address. The actor ends with its caller, and
+the server ends with the actor, in whatever way those end.
 """
 
 from __future__ import annotations
@@ -20,21 +20,28 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 from urllib.parse import urlsplit
 
 from openenv._internal.packages import needs
 from openenv._internal.redaction import redact, register_secrets_of
 from openenv.errors import NotSupported, ProviderError, ProviderExited, ProviderTimeout
 from openenv.manifest.directories import absolute_target
-from openenv.providers._asked import key_of, name_for, with_changes
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
+from openenv.providers.options import (
+    check_choice,
+    check_positive,
+    key_of,
+    name_for,
+    with_changes,
+)
 from openenv.providers.process import HostServer, ProcessLimits, ProcessProvider
 from openenv.providers.servers import (
     EXECUTE_TIMEOUT_S,
     READY_TIMEOUT_S,
     Executed,
     ImageProvider,
+    LaunchRequest,
     Server,
 )
 
@@ -42,25 +49,24 @@ __all__ = ["RayOptions", "RayProvider", "RayServer"]
 
 logger = logging.getLogger(__name__)
 
-ANSWER_S = 10.0  # that an actor may take to answer what takes it no time
-STOP_S = 30.0  # that it may take to end a server, politely first
-LOOK_S = 0.05  # between two looks of an actor at its server
-PROBE_S = 1.0  # that a connection to a port in the cluster may take
-END_S = 0.3  # that an actor may take to tell of its server's end
-VERDICT_S = 5.0  # that Ray may take to say why a server is not there any more
-COMMANDS = 16  # beside one server at one time
+ANSWER_S = 10.0  # for an actor's answer to a quick call
+STOP_S = 30.0  # for an actor to end a server
+LOOK_S = 0.05  # between two checks of a server by its actor
+PROBE_S = 1.0  # for a connection to a port in the cluster
+END_S = 0.3  # for an actor to report the server's end
+VERDICT_S = 5.0  # for Ray to say why a server has ended
+COMMANDS = 16  # at one time, beside one server
 THREADS = COMMANDS + 8  # of an actor
 GIB = 2**30
 
 Placement = Literal["spread", "pack"]
-_PLACEMENTS = ("spread", "pack")
 
 
 def sdk() -> Any:
-    """Ray.
+    """Import Ray.
 
     Raises:
-        MissingPackage: It is not installed.
+        MissingPackage: Ray is not installed.
     """
     with needs("RayProvider", "pip install 'openenv[ray]'"):
         return importlib.import_module("ray")
@@ -68,24 +74,24 @@ def sdk() -> Any:
 
 @dataclass(frozen=True)
 class RayOptions:
-    """What a server is given of a cluster.
+    """A server's resources in a cluster, and where the server is placed.
 
-    What Ray gives it is an account: it places no more on a node than the node is said to have, and
-    holds nobody to it. What is enforced is `limits`.
+    Ray's resources are accounting: Ray places no more on a node than the node declares, and
+    enforces nothing. Only `limits` are enforced.
 
     Attributes:
-        num_cpus: Processors, in Ray's account.
-        num_gpus: Likewise; the server sees those that Ray gave it, by CUDA_VISIBLE_DEVICES.
-        memory_bytes: Likewise; None asks for none.
-        resources: Of the cluster's own names, such as ``{"simulator": 1}``.
-        placement: ``spread``: on the node that has the fewest servers of this provider; ``pack``:
-            on the one that has the most, and room. Where a node is full, on another.
-        limits: What the server may use, by the system's limits.
-        max_restarts: So many times a server that has ended by itself is started again, at the same
-            address and with the same key. Its sessions are lost all the same. An actor or a node
-            that is lost is never replaced.
-        runtime_env: Ray's, of the actor: packages, a working directory. By default the job's. Its
-            ``env_vars`` can be read in Ray's dashboard; those of `launch` cannot.
+        num_cpus: Processors in Ray's accounting.
+        num_gpus: GPUs in Ray's accounting; the server sees its GPUs in CUDA_VISIBLE_DEVICES.
+        memory_bytes: Memory in Ray's accounting; None for none.
+        resources: Custom resources of the cluster, such as ``{"simulator": 1}``.
+        placement: ``spread``: the node with the fewest servers of this provider. ``pack``: the node
+            with the most servers that has room. Full nodes are passed over.
+        limits: Limits of the server process.
+        max_restarts: How often a server that ended by itself is started again, at the same address
+            and with the same key. The sessions are lost. A lost actor or node is never replaced.
+        runtime_env: Ray's runtime environment of the actor, such as packages and a working
+            directory; by default the job's. Ray's dashboard shows the ``env_vars`` in it, and not
+            those of `launch`.
     """
 
     num_cpus: float = 1
@@ -98,14 +104,11 @@ class RayOptions:
     runtime_env: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        if self.placement not in _PLACEMENTS:
-            allowed = ", ".join(map(repr, _PLACEMENTS))
-            raise ValueError(f"placement is {self.placement!r}; expected one of {allowed}")
+        check_choice("placement", self.placement, get_args(Placement))
         for name in ("num_cpus", "num_gpus", "max_restarts"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; it must not be below 0")
-        if self.memory_bytes is not None and not self.memory_bytes > 0:
-            raise ValueError(f"memory_bytes is {self.memory_bytes!r}; it must be above 0")
+        check_positive(memory_bytes=self.memory_bytes)
         for name, amount in self.resources.items():
             if name in _OWN_ARGUMENTS:
                 raise ValueError(f"{name} is no custom resource: pass {_OWN_ARGUMENTS[name]}")
@@ -113,7 +116,7 @@ class RayOptions:
                 raise ValueError(f"of {name} it asks for {amount!r}; it must be above 0")
 
     def asked(self) -> dict[str, float]:
-        """All of it, by the names that Ray has for it."""
+        """Return all resources by Ray's names."""
         own = {"CPU": self.num_cpus, "GPU": self.num_gpus, "memory": self.memory_bytes or 0}
         return {name: n for name, n in {**own, **self.resources}.items() if n}
 
@@ -127,31 +130,32 @@ class RayProvider(ImageProvider):
         provider = RayProvider("echo_env", num_cpus=0.5)
         servers = [provider.launch() for _ in range(64)]
 
-    It can be used in a driver, a task or an actor. Servers end with the process that has launched
-    them, in whatever way that ends.
+    The provider works in a driver, a task or an actor. Servers end when the process that launched
+    them ends in any way.
 
     Args:
-        target: What to serve, as for `ProcessProvider`: the name of an environment package that is
-            installed on the nodes, a directory or a file that is there, or ``module:attribute``. A
-            relative path is one of this machine, or of the working directory of the runtime
-            environment where there is such.
-        address: The cluster's, as for ``ray.init``. By default the one that this process is
-            connected to, or, where it is connected to none, what ``ray.init()`` finds or starts.
-            A connection that the provider has made ends when the last provider is closed; one that
-            it has found never does.
-        replicas: Reserve what so many servers are given, all at once or not at all, when the first
-            is launched. What is reserved goes back when none is left.
+        target: The environment, as for `ProcessProvider`: the name of a package that is installed
+            on the nodes, a directory or a file there, or ``module:attribute``. A relative path is
+            relative to this machine's directory, or to the working directory of the runtime
+            environment.
+        address: The cluster's address, as for ``ray.init``. By default the cluster that this
+            process is connected to, or else the one that ``ray.init()`` finds or starts. A
+            connection that a provider has made ends when the last provider is closed; an existing
+            connection stays.
+        replicas: Reserve the resources of this number of servers when the first is launched, all or
+            none. The reservation ends with the last server.
         env_vars: Environment variables of each server.
-        api_key: The key that each server wants: by default a fresh one for each, which clients in
-            this process find by themselves; None is none, and lets in whoever reaches the node.
-        start_timeout_s: Seconds that a place in the cluster, and then the start of a server there,
-            may take.
+        api_key: The key that each server requires: by default a fresh key for each server, which
+            clients in this process find by themselves; None for no key, which admits everybody who
+            reaches the node.
+        start_timeout_s: Maximum seconds for a place in the cluster, and again for the server's
+            start.
         **options: The fields of `RayOptions`.
 
     Raises:
         MissingPackage: Ray is not installed.
-        TypeError: There is no such option.
-        ValueError: An option means nothing.
+        TypeError: An option does not exist.
+        ValueError: An option's value is invalid.
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities(
@@ -176,10 +180,7 @@ class RayProvider(ImageProvider):
         **options: Any,
     ) -> None:
         super().__init__()
-        if replicas is not None and replicas < 1:
-            raise ValueError(f"replicas is {replicas!r}; it must be above 0")
-        if not start_timeout_s > 0:
-            raise ValueError(f"start_timeout_s is {start_timeout_s!r}; it must be above 0")
+        check_positive(replicas=replicas, start_timeout_s=start_timeout_s)
         self.target = None if target is None else os.fspath(target)
         self.replicas = replicas
         self.start_timeout_s = start_timeout_s
@@ -187,33 +188,27 @@ class RayProvider(ImageProvider):
         self._env_vars = dict(env_vars or {})
         self._wanted_key = api_key
         self._options = with_changes(RayOptions(), options)
-        self._places = _Places(self._options, replicas)
+        self._places = _PlaceAllocator(self._options, replicas)
         sdk()
 
-    def _launch(
-        self,
-        image: str | None,
-        port: int | None,
-        env_vars: Mapping[str, str],
-        options: Mapping[str, Any],
-    ) -> Server:
-        target = image or self.target
+    def _launch(self, request: LaunchRequest) -> Server:
+        target = request.image or self.target
         if target is None:
             raise ProviderError(
                 "there is nothing to serve: launch(target), or pass one to the provider"
             )
-        chosen = with_changes(self._options, options)
+        chosen = with_changes(self._options, request.options)
         key = key_of(self._wanted_key)
-        variables = {**self._env_vars, **env_vars}
+        variables = {**self._env_vars, **request.env_vars}
         register_secrets_of(variables)
         _connect(self, self._address)
-        with _in_words(f"{target} could not be started"):
+        with _translated_errors(f"{target} could not be started"):
             name = name_for(target)
-            actor, seat, address = self._place(name, chosen)
+            actor, place, address = self._place(name, chosen)
             try:
                 started = actor.start.remote(
-                    _on_nodes(target, chosen),
-                    port,
+                    _target_on_nodes(target, chosen),
+                    request.port,
                     variables,
                     key,
                     chosen.limits,
@@ -221,40 +216,40 @@ class RayProvider(ImageProvider):
                     chosen.max_restarts,
                 )
                 url = sdk().get(started, timeout=self.start_timeout_s + ANSWER_S)
-                return RayServer(url, f"{name} on {address}", key, actor, seat)
+                return RayServer(url, f"{name} on {address}", key, actor, place)
             except BaseException:
-                _take_away(actor, seat)
+                _take_away(actor, place)
                 raise
 
-    def _place(self, name: str, chosen: RayOptions) -> tuple[Any, _Seat, str]:
-        """An actor that has been placed on a node, its seat, and the node's address."""
+    def _place(self, name: str, chosen: RayOptions) -> tuple[Any, _NodePlace, str]:
+        """Return an actor that runs on a node, the actor's place, and the node's address."""
         ray = sdk()
         deadline = time.monotonic() + self.start_timeout_s
         while True:
-            seat = self._places.take(chosen)
+            place = self._places.take(chosen)
             actor = None
             try:
                 left_s = max(0.0, deadline - time.monotonic())
-                if seat.group is not None and not seat.group.wait(left_s):
-                    raise _unplaced(chosen.asked(), self.start_timeout_s, seat.bundles)
-                actor = _actor(name, chosen, seat)
+                if place.group is not None and not place.group.wait(left_s):
+                    raise _unplaced(chosen.asked(), self.start_timeout_s, place.bundles)
+                actor = _actor(name, chosen, place)
                 placed = actor.place.remote()
                 left_s = max(0.0, deadline - time.monotonic())
                 if not ray.wait([placed], timeout=left_s)[0]:
                     raise _unplaced(chosen.asked(), self.start_timeout_s)
-                seat.node_id, address = ray.get(placed)
-                return actor, seat, address
+                place.node_id, address = ray.get(placed)
+                return actor, place, address
             except BaseException as error:
-                _take_away(actor, seat)
+                _take_away(actor, place)
                 if not _is_of_a_lost_node(error) or time.monotonic() > deadline:
                     raise
                 logger.info("%s is placed again: %s", name, error)
 
     def close(self) -> None:
-        """Stop every server that is left, and release the connection if it is this module's.
+        """Stop all servers, and close the connection if this module has made it.
 
         Raises:
-            ProviderError: One could not be stopped; the others are.
+            ProviderError: A server could not be stopped; all others are stopped.
         """
         try:
             super().close()
@@ -266,39 +261,38 @@ class RayServer(Server):
     """A server that an actor holds.
 
     Attributes:
-        node_id: The node that it is on, by Ray's name.
+        node_id: Ray's id of the server's node.
     """
 
-    def __init__(self, url: str, name: str, key: str | None, actor: Any, seat: _Seat) -> None:
+    def __init__(self, url: str, name: str, key: str | None, actor: Any, place: _NodePlace) -> None:
         super().__init__(url, name, key)
-        self.node_id: str = seat.node_id or ""
+        self.node_id: str = place.node_id or ""
         self._actor = actor
-        self._seat = seat
+        self._place = place
         self._connection = _connection()
-        self._kept_log: str | None = None
         self._end: tuple[str, int | None, str] | None = None
         self._turn_of_watch = threading.Lock()
         self._watch = actor.watch.remote()
-        self._abandon = weakref.finalize(self, _abandon, actor, seat, self._connection, os.getpid())
+        self._abandon = weakref.finalize(self, _abandon, actor, place, _connection(), os.getpid())
         self._abandon.atexit = False  # at its exit, Ray ends what is left
 
     @property
     def pid(self) -> int:
-        """The id of its process, on its node.
+        """The id of the server's process on its node.
 
         Raises:
-            ProviderError: It does not run.
+            ProviderError: The server does not run.
         """
         return int(self._ask("tell the process's id", self._actor.pid))
 
     def _ask(self, what: str, method: Any, *arguments: Any, timeout_s: float = ANSWER_S) -> Any:
         if not self._is_connected():
             raise ProviderError(f"{self.name} could not {what}: its Ray job is over")
-        with _in_words(f"{self.name} could not {what}"):
+        with _translated_errors(f"{self.name} could not {what}"):
             return sdk().get(method.remote(*arguments), timeout=timeout_s)
 
     def _is_connected(self) -> bool:
-        """Whether this process still has the connection to Ray that the actor was made by."""
+        """Return whether this process still has the connection that made the actor."""
         return self._connection == _connection()
 
     # ------------------------------------------------------------------ whether it runs
@@ -324,7 +318,7 @@ class RayServer(Server):
             time.sleep(LOOK_S)
 
     def _look(self) -> tuple[str, int | None, str] | None:
-        """How it has ended, as far as Ray knows: in words, its exit code, its last lines."""
+        """Return how the server has ended, with the exit code and the last lines, or None."""
         if not self._is_connected():
             return "it has ended with the Ray job that it was of", None, ""
         ray = sdk()
@@ -334,7 +328,7 @@ class RayServer(Server):
             code, how, log = ray.get(self._watch)
             return f"the server process has ended ({how})", code, log
         except ray.exceptions.ActorUnavailableError as error:
-            # Ray has lost touch with the actor, and need not know yet what has become of its node.
+            # Ray has lost the connection to the actor, and may not know yet whether the node lives.
             if self._is_refused():
                 return f"its node is lost, or its actor: {_words(error)}", None, ""
             self._watch = self._actor.watch.remote()
@@ -347,7 +341,7 @@ class RayServer(Server):
         return _answers(place.hostname or "", place.port or 0) is False
 
     def _is_node_lost(self) -> bool:
-        """Whether its node does not answer; Ray itself may take some 15 s to see that."""
+        """Return whether the node does not answer, which Ray may take 15 s to notice."""
         node = next((n for n in sdk().nodes() if n["NodeID"] == self.node_id), None)
         return node is None or not node["Alive"] or not _is_there(node)
 
@@ -357,9 +351,7 @@ class RayServer(Server):
 
     # ------------------------------------------------------------------ what can be asked of it
 
-    def logs(self, lines: int | None = None) -> str:
-        if self._kept_log is not None:
-            return "\n".join(self._kept_log.splitlines()[-lines:]) if lines else self._kept_log
+    def _read_log(self, lines: int | None) -> str:
         try:
             return redact(self._ask("tell its log", self._actor.logs, lines))
         except ProviderError as error:
@@ -391,17 +383,17 @@ class RayServer(Server):
                 redact(f"{self.name} could not be ended in order, and is killed: {_words(error)}")
             ) from None
         finally:
-            with _in_words(f"{self.name} could not be taken away"):
-                _take_away(self._actor, self._seat)
+            with _translated_errors(f"{self.name} could not be taken away"):
+                _take_away(self._actor, self._place)
         self._abandon.detach()
 
 
-def _take_away(actor: Any, seat: _Seat) -> None:
+def _take_away(actor: Any, place: _NodePlace) -> None:
     try:
         if actor is not None:
             sdk().kill(actor)
     finally:
-        seat.leave()
+        place.leave()
 
 
 def _is_of_a_lost_node(error: BaseException) -> bool:
@@ -409,25 +401,25 @@ def _is_of_a_lost_node(error: BaseException) -> bool:
     return isinstance(error, unavailable) or "node has died" in str(error)
 
 
-def _abandon(actor: Any, seat: _Seat, connection: object, owner: int) -> None:
-    """Kill the actor of a server that nobody can stop any more."""
+def _abandon(actor: Any, place: _NodePlace, connection: object, owner: int) -> None:
+    """Kill the actor of a server whose server object is gone."""
 
     def take_away() -> None:
-        with contextlib.suppress(Exception):  # Ray may be gone, and so is whoever could know
+        with contextlib.suppress(Exception):  # Ray may be gone, and no caller is left to tell
             if connection == _connection():
-                _take_away(actor, seat)
+                _take_away(actor, place)
 
     if os.getpid() == owner:
         with contextlib.suppress(RuntimeError):  # the interpreter is about to end
-            # In a thread: a collection of garbage may begin while Ray holds its own locks.
+            # In a thread, since garbage collection may begin while Ray holds its own locks.
             threading.Thread(target=take_away, name="openenv-ray", daemon=True).start()
 
 
 # ---------------------------------------------------------------------- in the actor
 
 
-class _Host:
-    """What the actor is: it holds a server on its node."""
+class _ServerActor:
+    """The actor, which holds a server on its node."""
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
@@ -436,7 +428,7 @@ class _Host:
         self._restarts_left = 0
 
     def place(self) -> tuple[str, str]:
-        """The node that it has been placed on, and the node's address."""
+        """Return the id and the address of the actor's node."""
         ray = sdk()
         return ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address()
 
@@ -450,7 +442,7 @@ class _Host:
         timeout_s: float,
         max_restarts: int,
     ) -> str:
-        """Start the server; gives its base URL."""
+        """Start the server, and return the base URL."""
         self._provider = ProcessProvider(
             target,
             env_vars=env_vars,
@@ -469,7 +461,7 @@ class _Host:
         return server
 
     def watch(self) -> tuple[int | None, str, str]:
-        """Wait for the end of the server, for good: its exit code, how it ended, its last lines."""
+        """Wait until the server has ended for good; return exit code, reason and last lines."""
         while True:
             try:
                 while not self._is_stopped:
@@ -501,7 +493,7 @@ class _Host:
         return self._server.logs(lines)
 
     def execute(self, command: Sequence[str], timeout_s: float) -> Executed:
-        if not self._commands.acquire(blocking=False):  # a stop must always find a thread
+        if not self._commands.acquire(blocking=False):  # so that a stop always finds a thread
             raise ProviderError(f"{COMMANDS} commands are running already")
         try:
             return self._server.execute(command, timeout_s)
@@ -509,7 +501,7 @@ class _Host:
             self._commands.release()
 
     def stop(self) -> str:
-        """End the server; gives its log."""
+        """End the server, and return the log."""
         self._is_stopped = True
         with self._turn:
             self._server.stop()
@@ -524,10 +516,10 @@ def _how(ended: ProviderError) -> tuple[int | None, str, str]:
 
 @functools.cache
 def _actor_class() -> Any:
-    return sdk().remote(_Host)
+    return sdk().remote(_ServerActor)
 
 
-def _actor(name: str, chosen: RayOptions, seat: _Seat) -> Any:
+def _actor(name: str, chosen: RayOptions, place: _NodePlace) -> Any:
     environment = {} if chosen.runtime_env is None else {"runtime_env": dict(chosen.runtime_env)}
     options = {
         "name": name,
@@ -535,7 +527,7 @@ def _actor(name: str, chosen: RayOptions, seat: _Seat) -> Any:
         "num_gpus": chosen.num_gpus or None,
         "memory": chosen.memory_bytes,
         "resources": dict(chosen.resources) or None,
-        "scheduling_strategy": seat.strategy,
+        "scheduling_strategy": place.strategy,
         "lifetime": "non_detached",  # whatever the job's actors are by default
         "max_restarts": 0,
         "max_task_retries": 0,
@@ -548,21 +540,21 @@ def _actor(name: str, chosen: RayOptions, seat: _Seat) -> Any:
 # ---------------------------------------------------------------------- places in the cluster
 
 
-class _Seat:
-    """A place that a server has been given, or is to be given.
+class _NodePlace:
+    """The place of a server in the cluster, existing or planned.
 
     Attributes:
         strategy: Ray's scheduling strategy.
-        asked: What it takes of its node.
-        node_id: The node, as far as it is known.
-        group: The placement group that it is in; None where it is in none.
-        bundle: Which of the group's bundles it is.
-        bundles: How many the group has.
+        asked: The resources that the server takes.
+        node_id: The node, if known.
+        group: The placement group, or None.
+        bundle: The index of the group's bundle.
+        bundles: The number of the group's bundles.
     """
 
     def __init__(
         self,
-        places: _Places,
+        allocator: _PlaceAllocator,
         asked: Mapping[str, float],
         *,
         node_id: str | None = None,
@@ -575,7 +567,7 @@ class _Seat:
         self.group = group
         self.bundle = bundle
         self.bundles = bundles
-        self._places = places
+        self._allocator = allocator
 
     @property
     def strategy(self) -> Any:
@@ -591,19 +583,18 @@ class _Seat:
         return "DEFAULT"
 
     def leave(self) -> None:
-        """Give it back. Safe to repeat."""
-        self._places.leave(self)
+        """Give the place back. Safe to repeat."""
+        self._allocator.leave(self)
 
 
-class _Places:
-    """Where the servers of a provider are, and where further ones are to go.
+class _PlaceAllocator:
+    """Assigns nodes to the servers of a provider.
 
-    Nodes are chosen here and not by Ray's SPREAD, which goes by itself through the nodes that it
-    takes to be alive: it takes Ray some 15 s to know of one that is not.
+    Ray's own SPREAD would use dead nodes too, since Ray takes some 15 s to notice a node's end.
 
     Args:
-        own: What the provider's servers are given where nobody asks for something else.
-        replicas: For so many of those a placement group is made.
+        own: The provider's default options.
+        replicas: The number of servers with these options for which a placement group is made.
     """
 
     def __init__(self, own: RayOptions, replicas: int | None) -> None:
@@ -611,18 +602,18 @@ class _Places:
         self._replicas = replicas if own.asked() else None
         self._turn = threading.Lock()
         self._connection: object = None
-        self._seats: list[_Seat] = []
+        self._taken: list[_NodePlace] = []
         self._group: Any = None
 
-    def take(self, chosen: RayOptions) -> _Seat:
-        """Have a place, or as good a guess as can be made."""
+    def take(self, chosen: RayOptions) -> _NodePlace:
+        """Return a place, or the best guess if no node is known to be free."""
         asked = chosen.asked()
         with self._turn:
-            if self._connection != (now := _connection()):  # what was of another job has ended
-                self._connection, self._seats, self._group = now, [], None
+            if self._connection != (now := _connection()):  # the servers of another job have ended
+                self._connection, self._taken, self._group = now, [], None
             as_reserved = (asked, chosen.placement) == (self._own.asked(), self._own.placement)
-            if self._replicas and as_reserved and (seat := self._reserved(self._replicas)):
-                return seat
+            if self._replicas and as_reserved and (place := self._reserved(self._replicas)):
+                return place
         gone: set[str] = set()
         while True:
             nodes = {n["NodeID"]: n for n in sdk().nodes() if n["Alive"] and _fits(n, asked)}
@@ -630,16 +621,16 @@ class _Places:
                 ranked = self._ranked(nodes, asked, chosen.placement)
                 there = [node_id for node_id in ranked if node_id not in gone]
                 best = next(iter([*there, *ranked]), None)
-                seat = _Seat(self, asked, node_id=best)
-                self._seats.append(seat)
+                place = _NodePlace(self, asked, node_id=best)
+                self._taken.append(place)
             if not there or _is_there(nodes[there[0]]):
-                return seat
+                return place
             gone.add(there[0])
-            seat.leave()
+            place.leave()
 
-    def _reserved(self, replicas: int) -> _Seat | None:
-        """A bundle of the group that nobody has; None where all are taken."""
-        taken = {seat.bundle for seat in self._seats if seat.group is not None}
+    def _reserved(self, replicas: int) -> _NodePlace | None:
+        """Return a free bundle of the placement group; None if all are taken."""
+        taken = {place.bundle for place in self._taken if place.group is not None}
         free = [bundle for bundle in range(replicas) if bundle not in taken]
         if not free:
             return None
@@ -648,18 +639,18 @@ class _Places:
             groups = importlib.import_module("ray.util.placement_group")
             strategy = self._own.placement.upper()
             self._group = groups.placement_group([asked] * replicas, strategy=strategy)
-        seat = _Seat(self, asked, group=self._group, bundle=free[0], bundles=replicas)
-        self._seats.append(seat)
-        return seat
+        place = _NodePlace(self, asked, group=self._group, bundle=free[0], bundles=replicas)
+        self._taken.append(place)
+        return place
 
     def _ranked(
         self, nodes: Mapping[str, Any], asked: Mapping[str, float], placement: Placement
     ) -> list[str]:
-        """The nodes, the best first."""
-        load = Counter(seat.node_id for seat in self._seats)
+        """Return the nodes' ids, the best first."""
+        load = Counter(place.node_id for place in self._taken)
         taken: dict[str | None, Counter[str]] = {}
-        for seat in self._seats:
-            taken.setdefault(seat.node_id, Counter()).update(seat.asked)
+        for place in self._taken:
+            taken.setdefault(place.node_id, Counter()).update(place.asked)
 
         def rank(node_id: str) -> tuple[bool, float, float | str]:
             free = Counter(nodes[node_id]["Resources"])
@@ -671,13 +662,13 @@ class _Places:
 
         return sorted(nodes, key=rank)
 
-    def leave(self, seat: _Seat) -> None:
+    def leave(self, place: _NodePlace) -> None:
         with self._turn:
-            if seat not in self._seats:
+            if place not in self._taken:
                 return
-            self._seats.remove(seat)
+            self._taken.remove(place)
             group = self._group
-            if group is None or any(one.group is not None for one in self._seats):
+            if group is None or any(one.group is not None for one in self._taken):
                 return
             self._group = None
         importlib.import_module("ray.util.placement_group").remove_placement_group(group)
@@ -688,14 +679,14 @@ def _fits(node: Mapping[str, Any], asked: Mapping[str, float]) -> bool:
 
 
 def _is_there(node: Mapping[str, Any]) -> bool:
-    """Whether a node answers, as far as this process can tell."""
+    """Return whether a node answers, or this process cannot tell."""
     if importlib.import_module("ray.util.client").ray.is_connected():
-        return True  # from outside of the cluster nobody can tell
+        return True  # a client outside of the cluster cannot tell
     return _answers(node["NodeManagerAddress"], node["NodeManagerPort"]) is True
 
 
 def _answers(host: str, port: int) -> bool | None:
-    """Whether somebody listens at a port; None where that cannot be told in time."""
+    """Return whether a port accepts connections; None if there is no answer in time."""
     try:
         socket.create_connection((host, port), PROBE_S).close()
     except ConnectionError:
@@ -708,12 +699,12 @@ def _answers(host: str, port: int) -> bool | None:
 # ---------------------------------------------------------------------- the connection to Ray
 
 _turn = threading.Lock()
-_providers: weakref.WeakSet[RayProvider] = weakref.WeakSet()  # that have launched something
-_made: tuple[str | None, object] | None = None  # the address and the connection that is ours
+_providers: weakref.WeakSet[RayProvider] = weakref.WeakSet()  # that have launched a server
+_made: tuple[str | None, object] | None = None  # address and identity of our own connection
 
 
 def _connection() -> object:
-    """What tells the connection of this process from every other; None where there is none."""
+    """Return an identity of this process's connection to Ray; None without a connection."""
     ray = sdk()
     if not ray.is_initialized():
         return None
@@ -722,16 +713,16 @@ def _connection() -> object:
 
 
 def _connect(provider: RayProvider, address: str | None) -> None:
-    """Have this process connected to Ray.
+    """Connect this process to Ray, if it is not connected.
 
     Raises:
-        ProviderError: There is no Ray at the address, or this process is connected to another.
+        ProviderError: No Ray answers at the address, or this process is connected to another.
     """
     global _made
     ray = sdk()
     with _turn:
         if not ray.is_initialized():
-            _check_there(address or os.environ.get("RAY_ADDRESS", ""))
+            _check_address(address or os.environ.get("RAY_ADDRESS", ""))
             try:
                 ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
             except (ConnectionError, RuntimeError, ValueError, OSError) as error:
@@ -749,12 +740,8 @@ def _connect(provider: RayProvider, address: str | None) -> None:
         _providers.add(provider)
 
 
-def _check_there(address: str) -> None:
-    """See that somebody listens there: Ray would try for minutes.
-
-    Raises:
-        ProviderError: Nobody does.
-    """
+def _check_address(address: str) -> None:
+    """Raise ProviderError if nothing listens at an address, which Ray would try for minutes."""
     place = urlsplit(address if "://" in address else f"ray://{address}")
     if place.port is not None and _answers(place.hostname or "", place.port) is not True:
         raise ProviderError(f"Ray at {address} cannot be reached: nobody answers there")
@@ -775,8 +762,8 @@ def _disconnect(provider: RayProvider) -> None:
 
 
 @contextlib.contextmanager
-def _in_words(what: str) -> Iterator[None]:
-    """Raise what Ray raises as errors of providers."""
+def _translated_errors(what: str) -> Iterator[None]:
+    """Turn Ray's errors in the block into errors of providers."""
     errors = sdk().exceptions
     try:
         yield
@@ -793,21 +780,21 @@ def _in_words(what: str) -> Iterator[None]:
 
 
 def _words(error: BaseException) -> str:
-    """What an error of Ray's says, without what it says to debuggers."""
+    """Return the message of an error of Ray's without the details for debugging."""
     lines = [line.strip() for line in str(error).splitlines()]
     aside = ("class_name:", "actor_id:", "pid:", "namespace:", "ip:", "name:")
     return " ".join(line for line in lines if line and not line.startswith(aside))
 
 
-def _on_nodes(target: str, chosen: RayOptions) -> str:
-    """The target, as the nodes are told it."""
+def _target_on_nodes(target: str, chosen: RayOptions) -> str:
+    """Return the target as the nodes resolve it."""
     of_job = sdk().get_runtime_context().runtime_env or {}
     environment = of_job if chosen.runtime_env is None else chosen.runtime_env
     return target if environment.get("working_dir") else absolute_target(target)
 
 
 def _unplaced(asked: Mapping[str, float], waited_s: float, times: int = 1) -> ProviderTimeout:
-    """What was asked of the cluster, and what it has."""
+    """Return the error for a server without a place, with the cluster's resources."""
     ray = sdk()
     nodes = [node for node in ray.nodes() if node["Alive"]]
     able = [node for node in nodes if _fits(node, asked)]
@@ -827,7 +814,7 @@ def _unplaced(asked: Mapping[str, float], waited_s: float, times: int = 1) -> Pr
 
 
 def _amounts(resources: Mapping[str, float]) -> str:
-    """Write amounts of resources for people; what every node has of its own is left out."""
+    """Format resources for people, without those that every node has by itself."""
     said = []
     for name, amount in sorted(resources.items()):
         if name in ("memory", "object_store_memory"):

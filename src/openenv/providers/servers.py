@@ -1,6 +1,7 @@
-"""Servers that a provider has started: as many as it is asked for, each with a life of its own.
+"""Servers that a provider has started: any number of servers, each with its own lifetime.
 
-An engine is asked by blocking calls, as its libraries are. What awaits is the same in a thread.
+Providers make blocking calls, as the libraries of the engines do. The asynchronous methods run
+these calls in threads.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, ClassVar, TypeVar
 
 from typing_extensions import Self
@@ -23,7 +23,14 @@ from openenv.errors import NotSupported, ProviderError
 from openenv.providers._readiness import wait_until_healthy
 from openenv.providers.base import Capabilities, ContainerProvider
 
-__all__ = ["Executed", "ImageProvider", "Server", "ServerProvider", "to_its_end"]
+__all__ = [
+    "Executed",
+    "ImageProvider",
+    "LaunchRequest",
+    "Server",
+    "ServerProvider",
+    "last_lines",
+]
 
 READY_TIMEOUT_S = 60.0
 EXECUTE_TIMEOUT_S = 60.0
@@ -34,12 +41,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Executed:
-    """What became of a command.
+    """The outcome of a command.
 
     Attributes:
-        exit_code: Its own.
-        stdout: What it printed.
-        stderr: Likewise.
+        exit_code: The command's exit code.
+        stdout: The standard output.
+        stderr: The standard error output.
     """
 
     exit_code: int
@@ -48,16 +55,16 @@ class Executed:
 
 
 class Server(ABC):
-    """A server that a provider has started. Any thread may call its methods; a `with` stops it.
+    """A server that a provider has started. Any thread may call the methods; a `with` stops it.
 
     Args:
-        url: Its base URL.
-        name: What its engine calls it.
-        key: The key that it wants; None is none. Clients in this process find it by themselves.
+        url: The base URL.
+        name: The engine's name for the server.
+        key: The key that the server requires, or None. Clients in this process find the key.
 
     Attributes:
-        url: Its base URL.
-        name: What its engine calls it.
+        url: The base URL.
+        name: The engine's name for the server.
     """
 
     def __init__(self, url: str, name: str, key: str | None) -> None:
@@ -67,60 +74,66 @@ class Server(ABC):
         self._turn = threading.Lock()
         self._is_stopped = False
         self._owner = os.getpid()
+        self._kept_log: str | None = None  # the output of a stopped server
         note_key(url, key)
 
-    # ------------------------------------------------------------------ what an engine implements
+    # ------------------------------------------------------------------ what a provider implements
 
     def check_running(self) -> None:  # noqa: B027 - most engines tell, not all
-        """Raise what has ended it, where that is known.
+        """Raise an error if the server is known to have ended.
 
         Raises:
-            ProviderExited: It has ended by itself; its last lines are in the message.
+            ProviderExited: The server has ended by itself; the message has the last lines.
         """
 
     def logs(self, lines: int | None = None) -> str:
-        """What it has printed: all of it, or the last `lines`.
+        """Return the server's output: all of it, or the last `lines`.
 
         Raises:
-            NotSupported: That cannot be known.
+            NotSupported: The output cannot be read.
         """
+        if self._kept_log is not None:
+            return last_lines(self._kept_log, lines)
+        return self._read_log(lines)
+
+    def _read_log(self, lines: int | None) -> str:
         raise NotSupported(f"{type(self).__name__} has no logs", feature="logs")
 
     def execute(self, command: Sequence[str], timeout_s: float = EXECUTE_TIMEOUT_S) -> Executed:
-        """Run a command where the server runs, and wait for its end.
+        """Run a command where the server runs, and wait for the end.
 
         Args:
-            command: The program and its arguments.
-            timeout_s: Seconds that it may take.
+            command: The program and the arguments.
+            timeout_s: Maximum duration in seconds.
 
         Raises:
-            NotSupported: That is not possible.
-            ProviderError: It could not be run, or took longer.
+            NotSupported: The provider cannot run commands.
+            ProviderError: The command could not be run, or took longer.
         """
         raise NotSupported(f"{type(self).__name__} runs no commands", feature="execute")
 
     @abstractmethod
     def _stop(self) -> None:
-        """End it, and take away all that was made for it. It is called again if it raises."""
+        """End the server and remove everything that was made for it; called again on a failure."""
 
-    # ------------------------------------------------------------------ what stands on that
+    # ------------------------------------------------------------------ what all servers have
 
     @property
     def api_key(self) -> str | None:
-        """The key that it wants; None where it wants none."""
+        """The key that the server requires, or None."""
         return self._key
 
     @property
     def is_stopped(self) -> bool:
-        """`stop` has been called, and has succeeded."""
+        """Whether `stop` has been called and has succeeded."""
         return self._is_stopped
 
     def wait_for_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Wait until it answers `/health`.
+        """Wait until the server answers `/health`.
 
         Raises:
-            ProviderExited: It ended first; its last lines are in the message.
-            ProviderTimeout: It took longer.
+            ProviderExited: The server ended first; the message has the last lines.
+            ProviderTimeout: The server took longer.
         """
         wait_until_healthy(self.url, timeout_s, self._check_wanted, self._last_lines)
 
@@ -136,10 +149,10 @@ class Server(ABC):
             return ""
 
     def stop(self) -> None:
-        """End it. Safe to repeat; one that has failed is tried again.
+        """End the server. Safe to repeat; a stop that failed is tried again.
 
         Raises:
-            ProviderError: It could not be ended.
+            ProviderError: The server could not be ended.
         """
         with self._turn:
             if self._is_stopped or self._owner != os.getpid():  # or a forked child's copy
@@ -151,12 +164,7 @@ class Server(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def __repr__(self) -> str:
@@ -165,37 +173,36 @@ class Server(ABC):
     # ------------------------------------------------------------------ awaited
 
     async def wait_for_ready_async(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Do as `wait_for_ready`, without holding up the loop."""
+        """Run `wait_for_ready` without blocking the event loop."""
         await asyncio.to_thread(self.wait_for_ready, timeout_s)
 
     async def logs_async(self, lines: int | None = None) -> str:
-        """Do as `logs`."""
+        """Run `logs` without blocking the event loop."""
         return await asyncio.to_thread(self.logs, lines)
 
     async def execute_async(
         self, command: Sequence[str], timeout_s: float = EXECUTE_TIMEOUT_S
     ) -> Executed:
-        """Do as `execute`."""
+        """Run `execute` without blocking the event loop."""
         return await asyncio.to_thread(self.execute, command, timeout_s)
 
     async def stop_async(self) -> None:
-        """Do as `stop`; it goes on to its end when it is cancelled."""
-        await to_its_end(self.stop)
+        """Run `stop` without blocking the event loop; a cancelled stop still completes."""
+        await _to_the_end(self.stop)
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop_async()
 
 
-def _stopped(server: Server) -> ProviderError | None:
-    """Stop a server; gives why it could not be stopped."""
+def last_lines(text: str, lines: int | None) -> str:
+    """Return the last lines of a text; all of the text if `lines` is None."""
+    return text if lines is None else "\n".join(text.splitlines()[-lines:])
+
+
+def _failure_to_stop(server: Server) -> ProviderError | None:
     try:
         server.stop()
     except ProviderError as error:
@@ -203,10 +210,10 @@ def _stopped(server: Server) -> ProviderError | None:
     return None
 
 
-async def to_its_end(work: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
-    """Do blocking work in a thread, which cannot be cancelled.
+async def _to_the_end(work: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
+    """Run blocking work in a thread, which cannot be cancelled.
 
-    Cancelled, this waits for its end all the same, and takes back what came of it.
+    A cancellation takes effect after the work has ended and `undo` has taken the result back.
     """
     doing = asyncio.ensure_future(asyncio.to_thread(work))
     try:
@@ -214,19 +221,34 @@ async def to_its_end(work: Callable[[], T], undo: Callable[[T], object] | None =
     except asyncio.CancelledError:
         await asyncio.wait([doing])
         if undo is not None and doing.exception() is None:
-            result = doing.result()
-            await asyncio.wait([asyncio.ensure_future(asyncio.to_thread(undo, result))])
+            await asyncio.wait([asyncio.ensure_future(asyncio.to_thread(undo, doing.result()))])
         raise
 
 
-class ServerProvider(ABC):
-    """Starts as many servers as it is asked for.
+@dataclass(frozen=True)
+class LaunchRequest:
+    """The arguments of `ServerProvider.launch`.
 
-    It implements `_launch`, by blocking calls; each `Server` that comes of it has a life of its
-    own.
+    Attributes:
+        image: The image to run; None for the provider's own.
+        port: The port on this host; None chooses a free port.
+        env_vars: Environment variables of the server.
+        options: The provider's own options.
+    """
+
+    image: str | None
+    port: int | None
+    env_vars: Mapping[str, str]
+    options: Mapping[str, Any]
+
+
+class ServerProvider(ABC):
+    """Starts any number of servers, each with its own lifetime.
+
+    A subclass implements `_launch` with blocking calls.
 
     Class attributes:
-        capabilities: What it guarantees, and what can be asked of it.
+        capabilities: What the provider guarantees, and what its servers can do.
     """
 
     capabilities: ClassVar[Capabilities]
@@ -237,14 +259,8 @@ class ServerProvider(ABC):
         self._turn = threading.RLock()
 
     @abstractmethod
-    def _launch(
-        self,
-        image: str | None,
-        port: int | None,
-        env_vars: Mapping[str, str],
-        options: Mapping[str, Any],
-    ) -> Server:
-        """Start a server; what was made is taken away again if it raises."""
+    def _launch(self, request: LaunchRequest) -> Server:
+        """Start a server; leave nothing behind on a failure."""
 
     def launch(
         self,
@@ -254,19 +270,19 @@ class ServerProvider(ABC):
         env_vars: Mapping[str, str] | None = None,
         **options: Any,
     ) -> Server:
-        """Start a server. It need not answer yet: see `Server.wait_for_ready`.
+        """Start a server, which may not answer yet: see `Server.wait_for_ready`.
 
         Args:
-            image: What it runs; by default what the provider was made for.
-            port: The port on this host; None chooses a free one.
+            image: The image to run; by default what the provider was made for.
+            port: The port on this host; None chooses a free port.
             env_vars: Environment variables of the server.
-            **options: The provider's own, for this server; unknown ones are refused.
+            **options: The provider's own options for this server; unknown options are refused.
 
         Raises:
-            ProviderError: It could not be started; nothing is left behind.
-            TypeError: There is no such option.
+            ProviderError: The server could not be started; nothing is left behind.
+            TypeError: An option does not exist.
         """
-        server = self._launch(image, port, env_vars or {}, options)
+        server = self._launch(LaunchRequest(image, port, env_vars or {}, options))
         self._launched.add(server)
         return server
 
@@ -278,91 +294,95 @@ class ServerProvider(ABC):
         env_vars: Mapping[str, str] | None = None,
         **options: Any,
     ) -> Server:
-        """Do as `launch`, without holding up the loop. Cancelled, it leaves nothing behind."""
-        return await to_its_end(
+        """Run `launch` without blocking the event loop; a cancelled launch leaves nothing."""
+        return await _to_the_end(
             lambda: self.launch(image, port=port, env_vars=env_vars, **options),
             lambda server: server.stop(),
         )
 
     @property
     def servers(self) -> list[Server]:
-        """Those that it has launched and nobody has stopped."""
+        """The launched servers that have not been stopped."""
         return [server for server in list(self._launched) if not server.is_stopped]
 
     def close(self) -> None:
-        """Stop every server that is left, and release what the provider holds. Safe to repeat.
+        """Stop all servers, and release the resources of the provider itself. Safe to repeat.
 
         Raises:
-            ProviderError: One could not be stopped; the others are.
+            ProviderError: A server could not be stopped; all others are stopped.
         """
         left = self.servers
         if not left:
             return
         with ThreadPoolExecutor(min(len(left), STOPPED_AT_ONCE), "openenv-stop") as pool:
-            failures = [failed for failed in pool.map(_stopped, left) if failed is not None]
+            failures = list(filter(None, pool.map(_failure_to_stop, left)))
         if failures:
             raise failures[0]
 
     async def close_async(self) -> None:
-        """Do as `close`; it goes on to its end when it is cancelled."""
-        await to_its_end(self.close)
+        """Run `close` without blocking the event loop; a cancelled close still completes."""
+        await _to_the_end(self.close)
 
     # ------------------------------------------------------------------ one server at a time
 
     def _hold(self, launch: Callable[[], Server]) -> Server:
         """Start the server that the older methods hold."""
         with self._turn:
-            if self._server is not None and not self._server.is_stopped:
+            if (running := self._running()) is not None:
                 raise ProviderError(
-                    f"{self._server.name} is running already; stop it first, or call launch() for "
+                    f"{running.name} is running already; stop it first, or call launch() for "
                     "several"
                 )
             self._server = launch()
             return self._server
 
+    def _running(self) -> Server | None:
+        """Return the held server unless it is stopped."""
+        return None if self._server is None or self._server.is_stopped else self._server
+
     def _held(self) -> Server:
-        if self._server is None or self._server.is_stopped:
+        if (running := self._running()) is None:
             raise ProviderError("the server is not running; start it first")
-        return self._server
+        return running
 
     def check_running(self) -> None:
-        """Raise what has ended the server that is held, where that is known.
+        """Raise an error if the held server is known to have ended.
 
         Raises:
-            ProviderExited: It has ended by itself; its last lines are in the message.
+            ProviderExited: The server has ended by itself; the message has the last lines.
         """
         if self._server is not None:
             self._server.check_running()
 
     def logs(self, lines: int | None = None) -> str:
-        """What the server has printed: all of it, or the last `lines`; also after it has stopped.
+        """Return the held server's output, all or the last `lines`, also after a stop.
 
         Raises:
-            NotSupported: That cannot be known.
+            NotSupported: The output cannot be read.
         """
         return "" if self._server is None else self._server.logs(lines)
 
     @property
     def base_url(self) -> str:
-        """The address of the server that is held.
+        """The address of the held server.
 
         Raises:
-            ProviderError: It is not running.
+            ProviderError: The server is not running.
         """
         return self._held().url
 
     @property
     def api_key(self) -> str | None:
-        """The key of the server that is held; None where there is none, or it wants none.
+        """The key of the held server; None if no server is held, or no key is required.
 
-        Clients in this process find it by themselves.
+        Clients in this process find the key by themselves.
         """
-        is_there = self._server is not None and not self._server.is_stopped
-        return self._server.api_key if is_there and self._server is not None else None
+        running = self._running()
+        return None if running is None else running.api_key
 
 
 class ImageProvider(ServerProvider, ContainerProvider):
-    """Starts servers from images. The older methods, `start_container` and so on, hold one."""
+    """Starts servers from images. The older methods, such as `start_container`, hold one server."""
 
     def start_container(
         self,

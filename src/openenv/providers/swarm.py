@@ -1,10 +1,10 @@
-"""Environments in services of Docker's Swarm: replicas of one server, which Swarm keeps running.
+"""Servers in services of Docker's Swarm: replicas of one server, which Swarm keeps running.
 
-A session lives in one replica, so what shares connections out must not divide a session. Swarm's
-own ways do: a virtual address sends each connection anywhere, and HTTP requests of one session
-come by several. So a service is reached by a relay in this process, which knows its replicas: a
-WebSocket goes as a whole to the replica that has the fewest, everything else to one and the same.
-Each replica has an address of its own besides.
+A session lives in one replica, so load balancing must not divide a session. Swarm's own balancing
+does: a virtual address sends each connection to any replica, and the HTTP requests of one session
+come on several connections. So a relay in this process, which knows the replicas, leads to the
+service: each WebSocket goes to the replica with the fewest WebSockets, and everything else to one
+replica. Besides, each replica has an address of its own.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
-from openenv._internal.redaction import redact, register_secrets_of
+from openenv._internal.redaction import redact
 from openenv.errors import NotSupported, ProviderError, ProviderExited
-from openenv.providers._asked import image_of, key_of, name_for, with_changes
-from openenv.providers._readiness import LOG_TAIL_LINES, is_healthy, wait_until
+from openenv.providers._readiness import HEALTH_TIMEOUT_S, LOG_TAIL_LINES, is_healthy, wait_until
 from openenv.providers._relay import CHUNK, Onward, Reach, Relay, in_time
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
 from openenv.providers.docker import (
@@ -36,16 +35,28 @@ from openenv.providers.docker import (
     PORT,
     STOP_GRACE_S,
     execute_in,
-    key_file,
+    make_internal_network,
     user_of,
 )
-from openenv.providers.engines import about, find_engine, sdk
+from openenv.providers.engines import engine_info, find_engine, inspect_image, sdk
+from openenv.providers.options import (
+    check_choice,
+    check_positive,
+    check_secret_names,
+    image_of,
+    key_file,
+    key_of,
+    name_for,
+    register_all,
+    with_changes,
+)
 from openenv.providers.owners import OWNER, is_orphan, own_name
 from openenv.providers.servers import (
     EXECUTE_TIMEOUT_S,
     READY_TIMEOUT_S,
     Executed,
     ImageProvider,
+    LaunchRequest,
     Server,
 )
 
@@ -57,47 +68,49 @@ NETWORK = "openenv-swarm-internal"
 LOOPBACK = "127.0.0.1"
 NANO = 10**9
 RESTART_AFTER_S, RESTARTS, RESTARTS_WITHIN_S = 1, 5, 300
-HEALTH_TIMEOUT_S = 2.0
 CONNECT_S = 5.0
-HEAD_S = 60.0  # a client may connect before it asks
+HEAD_S = 60.0  # a client may connect long before the first request
 STOP_S = 3.0 * STOP_GRACE_S
 LOGS_S = 10.0
 NO_NODE = "no suitable node"
-MAY_PASS = "insufficient resources"  # nosec B105  # others may end
+MAY_PASS = "insufficient resources"  # nosec B105  # other tasks may end
 
-ENDED = frozenset({"complete", "failed", "rejected", "shutdown", "orphaned", "remove"})
+FAILED = frozenset({"complete", "failed", "rejected"})
+ENDED = FAILED | {"shutdown", "orphaned", "remove"}
 
 Network = Literal["internal", "published"]
 
 
 @dataclass(frozen=True)
 class SwarmOptions:
-    """What a service is, and what its replicas may have. The defaults give them little.
+    """The options of a service, and the rights and limits of the replicas; few by default.
 
     Attributes:
-        replicas: How many servers.
-        cpu_limit: So many processors' time a second, each; at most what the smallest node has.
-        memory_limit: Of all of it, each: bytes, or a text such as ``"512m"`` or ``"2g"``.
-        constraints: Where replicas may run, such as ``node.labels.gpu==yes``.
-        labels: Of the service.
-        command: What they run instead of what the image says; a text is split as a shell does.
-        overlay_network: A network of the swarm that they join as well. It leads to what is there,
-            and out of the machine unless it is an internal one.
-        network: ``internal``: on this machine only; a replica is reached from it, and reaches
-            nothing but others of the same kind, and ports that the machine opens to more than its
-            loopback interface. ``published``: on any node; each replica is at a port of its node,
-            open on all interfaces, and reaches whatever its node does. None is ``internal`` where
-            the swarm is this machine alone, and else ``published``, and a warning says so.
-        processes: At one time, threads included, each.
-        read_only: The root filesystem cannot be written.
-        scratch: Directories in memory that can be, with how many bytes each may hold.
-        user: As ``uid:gid``. None: the image's own, where this machine has the image and that is
-            not root; or else a user of no rights.
-        capabilities: Of Linux, to be kept: none by default.
-        new_privileges: Programs may gain rights, as by ``setuid``. Engines before Docker 25 cannot
+        replicas: Number of servers.
+        cpu_limit: Maximum processor time of each, in processors; at most what the smallest node
+            has.
+        memory_limit: Maximum memory of each, in bytes or as a text such as ``"512m"`` or ``"2g"``.
+        constraints: Constraints on nodes, such as ``node.labels.gpu==yes``.
+        labels: Labels of the service.
+        command: The command instead of the image's; a text is split as a shell does.
+        overlay_network: A network of the swarm that the replicas join in addition. It leads out of
+            the machine unless it is internal.
+        network: ``internal``: replicas run on this machine only; only this machine reaches them,
+            and they reach only each other, and ports that the machine opens on more than the
+            loopback interface. ``published``: replicas run on any node, each at a port of the node
+            that is open on all interfaces, and reach what the node reaches. None means
+            ``internal`` if the swarm is this machine alone, otherwise ``published``, with a
+            warning.
+        processes: Maximum number of processes and threads of each at one time.
+        read_only: Make the root filesystem read-only.
+        scratch: Writable directories in memory, with the maximum bytes of each.
+        user: The user, as ``uid:gid``. None: the image's user, if this machine has the image and
+            that is not root; otherwise a user without rights.
+        capabilities: Linux capabilities to keep; none by default.
+        new_privileges: Let programs gain rights, as by ``setuid``. Engines before Docker 25 cannot
             forbid it for services; without capabilities there is little to gain.
-        secrets: Are Swarm's, and files of these names in ``/run/openenv/secrets``, whose paths are
-            in the variables ``<NAME>_FILE``.
+        secrets: Swarm's secrets, as files in ``/run/openenv/secrets`` by name, with paths in the
+            variables ``<NAME>_FILE``.
         container_port: The port that a server listens on.
     """
 
@@ -121,25 +134,21 @@ class SwarmOptions:
     container_port: int = PORT
 
     def __post_init__(self) -> None:
-        if self.network not in _NETWORKS:
-            listed = ", ".join(map(repr, _NETWORKS))
-            raise ValueError(f"network is {self.network!r}; expected one of {listed}")
-        for name in ("replicas", "processes", "container_port"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; it must be above 0")
+        check_choice("network", self.network, (*get_args(Network), None))
+        check_positive(
+            replicas=self.replicas, processes=self.processes, container_port=self.container_port
+        )
         if not self.cpus > 0:
             raise ValueError(f"cpu_limit is {self.cpu_limit!r}; it must be above 0")
         if not self.memory_bytes > 0:
             raise ValueError(f"memory_limit is {self.memory_limit!r}; it must be above 0")
         if isinstance(self.constraints, str):
             raise ValueError(f"constraints is {self.constraints!r}; it must be a list of texts")
-        for name in self.secrets:
-            if not name.isidentifier():
-                raise ValueError(f"a secret's name is {name!r}; it must be one of a variable")
+        check_secret_names(self.secrets)
 
     @property
     def cpus(self) -> float:
-        """`cpu_limit`, as a number."""
+        """`cpu_limit` as a number."""
         try:
             return float(self.cpu_limit)
         except ValueError:
@@ -147,7 +156,7 @@ class SwarmOptions:
 
     @property
     def memory_bytes(self) -> int:
-        """`memory_limit`, in bytes."""
+        """`memory_limit` in bytes."""
         told = re.fullmatch(r"(\d+(?:\.\d+)?)([bkmg]?)b?", str(self.memory_limit).strip().lower())
         if told is None:
             raise ValueError(f"memory_limit is {self.memory_limit!r}; such as '512m' or bytes")
@@ -155,12 +164,9 @@ class SwarmOptions:
 
     @property
     def words(self) -> list[str] | None:
-        """`command`, word by word."""
+        """`command` as a list."""
         told = self.command
         return None if told is None else shlex.split(told) if isinstance(told, str) else list(told)
-
-
-_NETWORKS = ("internal", "published", None)
 
 
 class DockerSwarmProvider(ImageProvider):
@@ -171,24 +177,25 @@ class DockerSwarmProvider(ImageProvider):
             service.wait_for_ready()
             urls = [replica.url for replica in service.replicas]
 
-    Where the engine is in no swarm it is made one of its own, which listens on the loopback
-    interface only. That is never left again: others may use it by then. What it costs is a process
-    of the engine, and ``docker swarm leave --force`` ends it.
+    An engine without a swarm gets one, which listens on the loopback interface only. The provider
+    never leaves the swarm, since others may use it by then. A swarm costs one process of the
+    engine; ``docker swarm leave --force`` ends it.
 
     Args:
-        image: What `launch` runs where it is not told.
-        auto_init_swarm: Make a swarm where there is none.
+        image: The default image of `launch`.
+        auto_init_swarm: Make a swarm if the engine has none.
         engine: The address of an engine, which must be a manager of its swarm; by default the
-            first that is found, see `openenv.providers.engines.find_engine`.
-        api_key: The key that each server wants: by default a fresh one for each service, told by
-            a secret of Swarm's, which clients in this process find by themselves; None is none.
+            first that `openenv.providers.engines.find_engine` finds.
+        api_key: The key that each server requires: by default a fresh key for each service, passed
+            in a secret of Swarm's, which clients in this process find by themselves; None for no
+            key.
         **options: The fields of `SwarmOptions`, such as ``overlay_network``.
 
     Raises:
         MissingPackage: Docker's SDK is not installed.
-        ProviderError: There is no engine, or it is in no swarm.
-        TypeError: There is no such option.
-        ValueError: An option means nothing.
+        ProviderError: No engine was found, or the engine is in no swarm.
+        TypeError: An option does not exist.
+        ValueError: An option's value is invalid.
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities(
@@ -237,60 +244,45 @@ class DockerSwarmProvider(ImageProvider):
         assert isinstance(service, Service)
         return service
 
-    def _launch(
-        self,
-        image: str | None,
-        port: int | None,
-        env_vars: Mapping[str, str],
-        options: Mapping[str, Any],
-    ) -> Server:
-        image = image_of(image, self.image)
-        chosen = with_changes(self._options, options)
+    def _launch(self, request: LaunchRequest) -> Server:
+        image = image_of(request.image, self.image)
+        chosen = with_changes(self._options, request.options)
         key = key_of(self._wanted_key)
-        register_secrets_of(env_vars)
-        register_secrets_of(chosen.secrets)
+        register_all(request.env_vars, chosen.secrets)
         try:
             with self._turn_of_engine:
                 if not self._is_swept:
                     prune(self._client)
                     self._is_swept = True
-            return self._start(image, port, env_vars, chosen, key)
+            where = _Placement.of(self._client, chosen)
+            made = _ServiceObjects(self._client, name_for(image))
+            try:
+                told = {f"secrets/{name}": value for name, value in chosen.secrets.items()}
+                if key is not None:
+                    told["key"] = key_file(key)
+                references = [made.secret(file, value) for file, value in told.items()]
+                variables = request.env_vars
+                made.service(
+                    _specification(self._client, image, where, variables, chosen, references)
+                )
+                fleet = _Fleet(self._client, made.id, chosen.replicas, where, chosen.container_port)
+                return Service(fleet, made, request.port, key)
+            except BaseException:
+                made.remove()
+                raise
         except sdk().errors.DockerException as error:
             words = getattr(error, "explanation", None) or error
             raise ProviderError(redact(f"{image} could not be started: {words}")) from None
-
-    def _start(
-        self,
-        image: str,
-        port: int | None,
-        env_vars: Mapping[str, str],
-        chosen: SwarmOptions,
-        key: str | None,
-    ) -> Service:
-        where = _Where.of(self._client, chosen)
-        name = name_for(image)
-        made = _Made(self._client, name)
-        try:
-            told = {f"secrets/{name}": value for name, value in chosen.secrets.items()}
-            if key is not None:
-                told["key"] = key_file(key)
-            references = [made.secret(file, value) for file, value in told.items()]
-            made.service(_specification(self._client, image, where, env_vars, chosen, references))
-            fleet = _Fleet(self._client, made.id, chosen.replicas, where, chosen.container_port)
-            return Service(fleet, made, port, key)
-        except BaseException:
-            made.remove()
-            raise
 
 
 # ---------------------------------------------------------------------- the swarm
 
 
 def _join_swarm(client: Any, may_init: bool) -> None:
-    """Be a manager of a swarm.
+    """Check that an engine is a manager of a swarm, and make a missing swarm.
 
     Raises:
-        ProviderError: The engine knows no swarms, or is in none, or only a worker there.
+        ProviderError: The engine does not support swarms, is in none, or is only a worker.
     """
     swarm = client.info().get("Swarm") or {}
     if swarm.get("LocalNodeState") in (None, "", "inactive"):
@@ -302,7 +294,7 @@ def _join_swarm(client: Any, may_init: bool) -> None:
             client.init_swarm(advertise_addr=LOOPBACK, listen_addr=f"{LOOPBACK}:2377")
         except sdk().errors.DockerException as error:
             swarm = client.info().get("Swarm") or {}
-            if swarm.get("LocalNodeState") != "active":  # another has made it meanwhile
+            if swarm.get("LocalNodeState") != "active":  # another process has made it meanwhile
                 words = getattr(error, "explanation", None) or error
                 raise ProviderError(f"the engine could not be made a swarm: {words}") from None
         swarm = client.info().get("Swarm") or {}
@@ -314,14 +306,14 @@ def _join_swarm(client: Any, may_init: bool) -> None:
 
 
 @dataclass(frozen=True)
-class _Where:
-    """Where replicas run, and how they are reached from here.
+class _Placement:
+    """The nodes and the network of a service's replicas.
 
     Attributes:
-        own_node: The engine's own name in the swarm.
-        is_alone: There is no other node.
-        network: Which of `SwarmOptions.network` is meant.
-        processors: Of the smallest node.
+        own_node: The id of the engine's node.
+        is_alone: Whether the swarm has no other node.
+        network: The network; see `SwarmOptions.network`.
+        processors: The number of processors of the smallest node.
     """
 
     own_node: str
@@ -330,10 +322,10 @@ class _Where:
     processors: float
 
     @classmethod
-    def of(cls, client: Any, chosen: SwarmOptions) -> _Where:
+    def of(cls, client: Any, chosen: SwarmOptions) -> _Placement:
         nodes = client.nodes()
         own_node, is_alone = client.info()["Swarm"]["NodeID"], len(nodes) == 1
-        engine = about(client)
+        engine = engine_info(client)
         is_reached = not engine.is_elsewhere and not engine.is_rootless
         network = chosen.network
         if network is None and is_alone and is_reached:
@@ -349,37 +341,23 @@ class _Where:
         return cls(own_node, is_alone, network, processors)
 
 
-def _make_network(client: Any) -> None:
-    """Have the network that leads nowhere; each node has its own."""
-    docker = sdk()
-    try:
-        client.inspect_network(NETWORK)
-    except docker.errors.NotFound:
-        try:
-            client.create_network(
-                NETWORK, driver="bridge", internal=True, scope="swarm", labels={OWNER: "shared"}
-            )
-        except docker.errors.APIError:
-            client.inspect_network(NETWORK)  # another has made it meanwhile
-
-
 def _specification(
     client: Any,
     image: str,
-    where: _Where,
+    where: _Placement,
     env_vars: Mapping[str, str],
     chosen: SwarmOptions,
     references: list[Any],
 ) -> dict[str, Any]:
-    """What `create_service` is told."""
+    """Return the arguments of `create_service`."""
     types = sdk().types
-    here = _own_image(client, image)
+    here = inspect_image(client, image)
     files = {
         ("OPENENV_API_KEY" if at == "key" else at.removeprefix("secrets/")): f"{INSIDE}/{at}"
         for at in (one["File"]["Name"].removeprefix(f"{INSIDE}/") for one in references)
     }
     container = types.ContainerSpec(
-        # By its id no registry is asked, and every replica is this one.
+        # An id is looked up in no registry, and names the same image for every replica.
         here["Id"] if where.is_alone and here else image,
         command=chosen.words,
         env={**{f"{name}_FILE": path for name, path in files.items()}, **env_vars},
@@ -402,7 +380,7 @@ def _specification(
     resources["Limits"]["Pids"] = chosen.processes
     is_internal = where.network == "internal"
     if is_internal:
-        _make_network(client)
+        make_internal_network(client, NETWORK, scope="swarm")  # each node has its own
     networks = [NETWORK] if is_internal else []
     if chosen.overlay_network is not None:
         client.inspect_network(chosen.overlay_network)
@@ -427,16 +405,8 @@ def _specification(
     }
 
 
-def _own_image(client: Any, image: str) -> Mapping[str, Any] | None:
-    """What this machine's engine says of an image, if it has it."""
-    try:
-        return client.inspect_image(image)  # type: ignore[no-any-return]
-    except sdk().errors.ImageNotFound:
-        return None
-
-
-class _Made:
-    """What was made in a swarm for one service."""
+class _ServiceObjects:
+    """The objects in a swarm that belong to one service."""
 
     def __init__(self, client: Any, name: str) -> None:
         self._client = client
@@ -446,18 +416,18 @@ class _Made:
         self._owner = os.getpid()
 
     def secret(self, file: str, value: str) -> Any:
-        """Make a secret; gives how a service refers to it."""
+        """Create a secret, and return a reference for the service."""
         name = f"{self.name}-{len(self._secrets)}"
         made = self._client.create_secret(name, value.encode(), labels={OWNER: own_name()})
         self._secrets.append(made["ID"])
         return sdk().types.SecretReference(made["ID"], name, filename=f"{INSIDE}/{file}")
 
     def service(self, specification: Mapping[str, Any]) -> None:
-        """Make the service."""
+        """Create the service."""
         self.id = self._client.create_service(name=self.name, **specification)["ID"]
 
     def remove(self) -> None:
-        """Take all of it away, and wait for the end of what runs. Safe to repeat."""
+        """Remove all objects, and wait until the replicas have ended. Safe to repeat."""
         if self._owner != os.getpid():  # a forked child's copy
             return
         if self.id:
@@ -471,7 +441,11 @@ def _remove_service(client: Any, service: str) -> None:
     with contextlib.suppress(sdk().errors.NotFound):
         client.remove_service(service)
     deadline = time.monotonic() + STOP_S
-    while any(_runs(task) for task in client.tasks() if task["ServiceID"] == service):
+    while any(
+        task["Status"]["State"] not in ENDED
+        for task in client.tasks()
+        if task["ServiceID"] == service
+    ):
         if time.monotonic() > deadline:
             raise ProviderError(f"the replicas of service {service[:12]} do not end")
         time.sleep(0.05)
@@ -483,14 +457,14 @@ def _remove_service(client: Any, service: str) -> None:
 
 
 def prune(client: Any) -> list[str]:
-    """Remove the services and secrets whose holder was killed; gives the names of the services."""
+    """Remove the services and secrets whose holder was killed, and return the services' names."""
     error = sdk().errors.APIError
     if not (client.info().get("Swarm") or {}).get("ControlAvailable"):
         return []
     removed = []
     for one in client.services(filters={"label": OWNER}):
         if is_orphan(one["Spec"]["Labels"][OWNER]):
-            with contextlib.suppress(error, ProviderError):  # another prunes as well
+            with contextlib.suppress(error, ProviderError):  # another process prunes as well
                 _remove_service(client, one["ID"])
                 removed.append(str(one["Spec"]["Name"]))
     for one in client.secrets(filters={"label": OWNER}):
@@ -505,23 +479,17 @@ def prune(client: Any) -> list[str]:
 Task = Mapping[str, Any]
 
 
-def _runs(task: Task) -> bool:
-    return task["Status"]["State"] not in ENDED
-
-
-def _has_failed(task: Task) -> bool:
-    return task["Status"]["State"] in ("complete", "failed", "rejected")
-
-
 def container_of(task: Task) -> str:
-    """The container of a task; empty where there is none."""
+    """Return the container of a task; empty if there is none."""
     return (task["Status"].get("ContainerStatus") or {}).get("ContainerID") or ""
 
 
 class _Fleet:
-    """The replicas of a service, as Swarm knows them: each slot has one task after the other."""
+    """The replicas of a service, as Swarm knows them; each slot has one task after the other."""
 
-    def __init__(self, client: Any, service: str, replicas: int, where: _Where, port: int) -> None:
+    def __init__(
+        self, client: Any, service: str, replicas: int, where: _Placement, port: int
+    ) -> None:
         self.client = client
         self.service = service
         self.replicas = replicas
@@ -531,10 +499,10 @@ class _Fleet:
         self._nodes: dict[str, str] = {}
 
     def tasks(self) -> dict[int, list[Task]]:
-        """The tasks of every slot, the newest first.
+        """Return the tasks of every slot, the newest first.
 
         Raises:
-            ProviderExited: There is no such service any more.
+            ProviderExited: The service no longer exists.
         """
         try:
             found = self.client.tasks(filters={"service": self.service})
@@ -546,7 +514,7 @@ class _Fleet:
         return slots
 
     def running(self) -> dict[int, Task]:
-        """The task of each slot whose server runs."""
+        """Return the task of each slot whose server runs."""
         return {
             slot: task
             for slot, tasks in self.tasks().items()
@@ -555,56 +523,51 @@ class _Fleet:
         }
 
     def address(self, task: Task) -> tuple[str, int]:
-        """Where the server of a task is.
+        """Return the host and the port of a task's server.
 
         Raises:
-            OSError: It has none, or none any more.
+            OSError: The server has no address, or none any more.
         """
-        if self._is_internal:
-            return self._in_network(container_of(task)), self._port
-        for port in (task["Status"].get("PortStatus") or {}).get("Ports") or ():
-            if port["TargetPort"] == self._port:
-                return self._of_node(task["NodeID"]), port["PublishedPort"]
-        raise OSError("it is published at no port")
-
-    def _in_network(self, container: str) -> str:
+        if not self._is_internal:
+            node = task["NodeID"]
+            for port in (task["Status"].get("PortStatus") or {}).get("Ports") or ():
+                if port["TargetPort"] == self._port:
+                    if node == self.own_node:
+                        return LOOPBACK, port["PublishedPort"]
+                    if node not in self._nodes:
+                        self._nodes[node] = str(self.client.inspect_node(node)["Status"]["Addr"])
+                    return self._nodes[node], port["PublishedPort"]
+            raise OSError("it is published at no port")
         try:
-            seen = self.client.inspect_container(container)
+            seen = self.client.inspect_container(container_of(task))
         except sdk().errors.NotFound:
             raise OSError("its container is gone") from None
         networks = seen["NetworkSettings"]["Networks"] or {}
         address = (networks.get(NETWORK) or {}).get("IPAddress")
         if not address or not seen["State"]["Running"]:
             raise OSError("its container has no address")
-        return str(address)
-
-    def _of_node(self, node: str) -> str:
-        if node == self.own_node:
-            return LOOPBACK
-        if node not in self._nodes:
-            self._nodes[node] = str(self.client.inspect_node(node)["Status"]["Addr"])
-        return self._nodes[node]
+        return str(address), self._port
 
     # ------------------------------------------------------------------ what has ended
 
     def check_new(self) -> None:
-        """Raise what keeps a service from getting ready: a server that ended, or has no place."""
+        """Raise an error if a server of a new service has ended, or has no node to run on."""
         for slot, tasks in self.tasks().items():
             for task in tasks:
                 words = task["Status"].get("Err") or ""
-                if _has_failed(task):
+                if task["Status"]["State"] in FAILED:
                     raise self.exited(slot, task)
                 if words.startswith(NO_NODE) and MAY_PASS not in words:
                     raise ProviderError(f"replica {slot} has no place to run: {words}")
 
     def given_up(self, slot: int, tasks: Sequence[Task]) -> ProviderExited | None:
-        """What ended a replica that Swarm does not start again."""
+        """Return the error of a replica that Swarm does not start again, or None."""
         if not tasks or any(one["DesiredState"] in ("running", "ready") for one in tasks):
             return None
         return self.exited(slot, tasks[0])
 
     def exited(self, slot: int, task: Task) -> ProviderExited:
-        """The error of a task that has ended."""
+        """Return the error of a task that has ended."""
         status = task["Status"]
         code = status["ContainerStatus"].get("ExitCode") if container_of(task) else None
         words = status.get("Err") or status["State"]
@@ -614,7 +577,7 @@ class _Fleet:
         )
 
     def states(self) -> str:
-        """What Swarm says of each replica that does not run, for an error."""
+        """Describe each replica that does not run, for an error."""
         lines = []
         for slot, tasks in self.tasks().items():
             status = tasks[0]["Status"] if tasks else {"State": "not there yet"}
@@ -626,10 +589,10 @@ class _Fleet:
     # ------------------------------------------------------------------ what they have printed
 
     def logs(self, lines: int | None, tasks: set[str] | None = None) -> str:
-        """What the service has printed, or some of its tasks.
+        """Return the output of the service, or of some of the tasks.
 
-        It goes through Swarm, so that it is found wherever they run. Swarm may wait for a node
-        that does not answer: then this is what has come.
+        The output comes from Swarm, since tasks run on any node. Swarm may wait for a node that
+        does not answer; then only the output of the other nodes is returned.
         """
         found: list[str] = []
 
@@ -643,7 +606,7 @@ class _Fleet:
         reading = threading.Thread(target=read, name="openenv-logs", daemon=True)
         reading.start()
         reading.join(LOGS_S)
-        # A line: when, whose, and what.
+        # A line has a time, labels and a text.
         rows = sorted(tuple((line + "  ").split(" ", 2)) for line in list(found))
         texts = [
             text.removesuffix("  ").removesuffix(" ")
@@ -660,17 +623,16 @@ UPGRADE = re.compile(rb"\r\nupgrade: *websocket", re.IGNORECASE)
 
 
 class _Spread:
-    """Shares the connections of a relay out over the replicas.
+    """Distributes the connections of a relay over the replicas.
 
-    A WebSocket goes to the replica that has the fewest, since a session lives in it. What else
-    comes may name a session, made by an earlier request: all of that goes to one replica, for as
-    long as that runs.
+    A WebSocket is a session, and goes to the replica with the fewest. Any other request may name a
+    session that an earlier request made, so all of them go to one replica as long as it runs.
     """
 
     def __init__(self, fleet: _Fleet) -> None:
         self._fleet = fleet
         self._open: Counter[int] = Counter()
-        self._for_http = ""  # the task
+        self._for_http = ""  # the id of a task
 
     @asynccontextmanager
     async def __call__(self, reader: asyncio.StreamReader) -> AsyncIterator[tuple[Onward, bytes]]:
@@ -703,7 +665,7 @@ class _Spread:
 
 
 def _to_slot(fleet: _Fleet, slot: int) -> Reach:
-    """Reach one replica, and no other."""
+    """Return a `Reach` of one replica."""
 
     @asynccontextmanager
     async def reach(_: asyncio.StreamReader) -> AsyncIterator[tuple[Onward, bytes]]:
@@ -730,7 +692,7 @@ async def _connected(fleet: _Fleet, task: Task) -> Onward:
 
 
 async def _head(reader: asyncio.StreamReader) -> bytes:
-    """The head of the first request."""
+    """Read the head of the first request."""
     try:
         return await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:
@@ -743,20 +705,20 @@ async def _head(reader: asyncio.StreamReader) -> bytes:
 class Service(Server):
     """A service: one server in several replicas.
 
-    Its `url` shares sessions over WebSockets out over the replicas, each as a whole; all that
-    comes over plain HTTP goes to one of them. A session whose connection broke is found again at
-    the `url` of its own replica only: at that of the service, the client is told that it is lost.
+    The service's `url` distributes WebSockets over the replicas, and leads all plain HTTP to one
+    replica. A session whose connection broke continues at the `url` of its replica only; at the
+    service's `url` the client learns that the session is lost.
 
     Attributes:
-        replicas: A server each, with a `url` that leads to it alone. They last as long as the
-            service.
+        replicas: The replicas, each a server with its own `url`. They last as long as the service.
     """
 
-    def __init__(self, fleet: _Fleet, made: _Made, port: int | None, key: str | None) -> None:
+    def __init__(
+        self, fleet: _Fleet, made: _ServiceObjects, port: int | None, key: str | None
+    ) -> None:
         self._fleet = fleet
         self._made = made
         self._was_ready = False
-        self._kept_log: str | None = None
         relays: list[Relay] = []
         self.replicas: tuple[Server, ...] = ()
         try:
@@ -774,7 +736,7 @@ class Service(Server):
         self._abandon = weakref.finalize(self, _abandon, made, relays, os.getpid())
 
     def wait_for_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Wait until every replica answers `/health`; raises as `Server.wait_for_ready` does."""
+        """Wait until every replica answers `/health`; errors are as in `Server.wait_for_ready`."""
         what = f"answer from every one of {self._fleet.replicas} replicas"
         wait_until(self._are_healthy, timeout_s, what, self._check_wanted, self._last_lines)
         self._was_ready = True
@@ -790,14 +752,14 @@ class Service(Server):
         return all(is_healthy(f"http://{host}:{at}", HEALTH_TIMEOUT_S) for host, at in addresses)
 
     def check_running(self) -> None:
-        """Raise what has ended it.
+        """Raise an error if the service has ended.
 
-        Until `wait_for_ready` has succeeded, that is the end of any replica; then that of all of
-        them, since Swarm starts one again that ends.
+        Until `wait_for_ready` has succeeded, the end of one replica is the service's end. Later
+        Swarm starts a replica again, so the service ends when all replicas have ended for good.
 
         Raises:
-            ProviderExited: It has ended by itself.
-            ProviderError: No node may run it.
+            ProviderExited: The service has ended by itself.
+            ProviderError: No node may run a replica.
         """
         if self.is_stopped:
             return
@@ -808,9 +770,7 @@ class Service(Server):
         if ends and ends[0] is not None and None not in ends:
             raise ends[0]
 
-    def logs(self, lines: int | None = None) -> str:
-        if self._kept_log is not None:
-            return "\n".join(self._kept_log.splitlines()[-lines:]) if lines else self._kept_log
+    def _read_log(self, lines: int | None) -> str:
         return self._fleet.logs(lines)
 
     def _last_lines(self, lines: int) -> str:
@@ -823,7 +783,7 @@ class Service(Server):
                 "ask one of service.replicas",
                 feature="execute",
             )
-        return next(iter(self.replicas)).execute(command, timeout_s)
+        return self.replicas[0].execute(command, timeout_s)
 
     def _stop(self) -> None:
         for replica in self.replicas:
@@ -839,7 +799,7 @@ class Service(Server):
 
 
 class _Replica(Server):
-    """One replica of a service. Stopped, it is not reached any more; it ends with its service."""
+    """One replica of a service. A stop ends the address only; the replica ends with the service."""
 
     def __init__(self, fleet: _Fleet, slot: int, name: str, relay: Relay, key: str | None) -> None:
         super().__init__(f"http://{LOOPBACK}:{relay.port}", name, key)
@@ -848,7 +808,7 @@ class _Replica(Server):
         self._relay = relay
 
     def check_running(self) -> None:
-        """Raise what has ended it for good: Swarm starts one again that ends."""
+        """Raise an error if the replica has ended and Swarm does not start it again."""
         tasks = self._fleet.tasks().get(self._slot, [])
         if not self.is_stopped and (end := self._fleet.given_up(self._slot, tasks)):
             raise end
@@ -874,11 +834,11 @@ def _close_all(relays: Sequence[Relay]) -> None:
         relay.close()
 
 
-def _abandon(made: _Made, relays: Sequence[Relay], owner: int) -> None:
-    """Remove a service that nobody can stop any more."""
+def _abandon(made: _ServiceObjects, relays: Sequence[Relay], owner: int) -> None:
+    """Remove a service whose server object is gone."""
     if os.getpid() != owner:
         return
-    with contextlib.suppress(Exception):  # the engine may be gone, and so is whoever could know
+    with contextlib.suppress(Exception):  # the engine may be gone, and no caller is left to tell
         made.remove()
     with contextlib.suppress(Exception):
         _close_all(relays)

@@ -1,4 +1,4 @@
-"""Environments by `uv run`: each project with the dependencies that it names."""
+"""Servers that `uv run` starts, each with the dependencies that the project declares."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from openenv._internal.redaction import redact
 from openenv.errors import ProviderError
 from openenv.manifest import package_name, read_manifest
 from openenv.providers.base import FRESH_KEY, FreshKey
-from openenv.providers.process import HostProvider, ServerProcess, Spawned
+from openenv.providers.process import HostProvider, ServerProcess, SpawnedProcess
+from openenv.providers.servers import LaunchRequest
 
 __all__ = ["UVProvider"]
 
-# A project that is installed as a package is served as that package, since its modules may
-# import each other relatively; any other from its directory.
+# An installed package is served under its name, since its modules may import each other
+# relatively; any other project is served from its directory.
 _UVICORN = """
 import importlib.util, sys, uvicorn
 package, app = sys.argv[1:3]
@@ -32,19 +33,19 @@ uvicorn.main()
 
 
 class UVProvider(HostProvider):
-    """Serves a project from an environment that uv builds for it.
+    """Serves a project from a Python environment that uv builds.
 
     Args:
         project_path: A directory with a ``pyproject.toml``, or ``git+<url>[@ref]``, which is
-            cloned for the time it runs; `ref` is a branch, a tag or a commit.
+            cloned while the server runs; `ref` is a branch, a tag or a commit.
         app: The application, as ``module:attribute`` in the project.
-        host: The address it listens on.
+        host: The address that the server listens on.
         reload: Restart when the sources change.
         env_vars: Environment variables of the server.
-        context_timeout_s: Seconds that cloning, and then getting ready, may take.
-        api_key: The key that the server wants: by default a fresh one for each start, which
-            clients in this process find by themselves; None is none. A server of the public
-            package lets everybody in all the same.
+        context_timeout_s: Maximum seconds for cloning, and again for getting ready.
+        api_key: The key that the server requires: by default a fresh key for each start, which
+            clients in this process find by themselves; None for no key. Servers of the public
+            package check no keys.
     """
 
     def __init__(
@@ -75,27 +76,14 @@ class UVProvider(HostProvider):
     ) -> str:
         return super().start(port, env_vars, workers=workers, **kwargs)
 
-    def _spawn(
-        self,
-        port: int | None,
-        env_vars: Mapping[str, str],
-        options: Mapping[str, Any],
-        key: str | None,
-    ) -> Spawned:
-        if unknown := sorted(options.keys() - {"workers"}):
+    def _spawn(self, request: LaunchRequest, key: str | None) -> SpawnedProcess:
+        if unknown := sorted(request.options.keys() - {"workers"}):
             raise TypeError(f"UVProvider does not take {unknown}; it takes workers")
         uv = shutil.which("uv")
         if uv is None:
             raise ProviderError("uv is not installed; install it with: pip install uv")
-        workers = options.get("workers", 1)
-        chosen = _free_port(self.host, port or 0)
-        process = self._run(uv, chosen, workers, env_vars, key)
-        # A server that starts processes later has them read the file of its key again.
-        return Spawned(process, chosen, keeps_key_file=self.reload or workers > 1)
-
-    def _run(
-        self, uv: str, port: int, workers: int, env_vars: Mapping[str, str], key: str | None
-    ) -> ServerProcess:
+        workers = request.options.get("workers", 1)
+        port = _free_port(self.host, request.port or 0)
         directory = Path(tempfile.mkdtemp(prefix="openenv-"))
         try:
             project = self._project(directory)
@@ -107,9 +95,11 @@ class UVProvider(HostProvider):
         command += ["python", "-c", _UVICORN, package, self.app]
         command += ["--host", self.host, "--port", str(port), "--workers", str(workers)]
         command += ["--app-dir", str(project), *(["--reload"] if self.reload else [])]
-        # What this program has on its path is no dependency that the project names.
-        env_vars = {"PYTHONPATH": "", **env_vars}
-        return ServerProcess(command, env_vars=env_vars, directory=directory, api_key=key)
+        # The project declares its dependencies; this program's path must not add to them.
+        env_vars = {"PYTHONPATH": "", **request.env_vars}
+        process = ServerProcess(command, env_vars=env_vars, directory=directory, api_key=key)
+        # Processes that the server starts later read the key file again.
+        return SpawnedProcess(process, port, keeps_key_file=self.reload or workers > 1)
 
     def _project(self, directory: Path) -> Path:
         if not self.project_path.startswith("git+"):
@@ -120,7 +110,7 @@ class UVProvider(HostProvider):
         clone = directory / "clone"
         self._clone(self.project_path.removeprefix("git+"), clone)
         (directory / "projects").mkdir()
-        # A package that is its own directory has to be in one of its name.
+        # The package is the directory itself, which must have the package's name.
         return clone.rename(directory / "projects" / (_package(clone) or "project"))
 
     def _clone(self, source: str, directory: Path) -> None:
@@ -128,37 +118,33 @@ class UVProvider(HostProvider):
             source.rpartition("@") if "@" in source.rsplit("/", 1)[-1] else (source, "", "")
         )
         try:
+            directory.mkdir()
             for command in (
                 ["init", "--quiet"],
                 ["fetch", "--quiet", "--depth", "1", "--", url, ref if at else "HEAD"],
                 ["checkout", "--quiet", "FETCH_HEAD"],
             ):
-                self._git(directory, command)
+                subprocess.run(  # nosec B603, B607  # no shell; whichever git there is
+                    ["git", *command],
+                    cwd=directory,
+                    check=True,
+                    capture_output=True,
+                    stdin=subprocess.DEVNULL,
+                    env={**os.environ, "GIT_TERMINAL_PROMPT": "0"},
+                    text=True,
+                    timeout=self.context_timeout_s,
+                )
         except (OSError, subprocess.SubprocessError) as error:
             words = getattr(error, "stderr", None) or error
             raise ProviderError(redact(f"{source} could not be cloned: {words}")) from None
 
-    def _git(self, directory: Path, command: list[str]) -> None:
-        directory.mkdir(exist_ok=True)
-        subprocess.run(  # nosec B603, B607  # no shell; whichever git there is
-            ["git", *command],
-            cwd=directory,
-            check=True,
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, "GIT_TERMINAL_PROMPT": "0"},
-            text=True,
-            timeout=self.context_timeout_s,
-        )
-
 
 def _package(project: Path) -> str:
-    """The package that a project's manifest names; empty if it names none."""
     return package_name(read_manifest(project) or {})
 
 
 def _free_port(host: str, wanted: int) -> int:
-    """Find a free port, or see that the one that is wanted is free."""
+    """Return a free port for 0; otherwise check that the wanted port is free."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

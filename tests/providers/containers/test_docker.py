@@ -31,7 +31,7 @@ from support.waiting import wait_until
 from openenv import GenericEnvClient
 from openenv.errors import ProviderError, ProviderExited, ProviderTimeout
 from openenv.providers.docker import LocalDockerProvider, listed
-from openenv.providers.engines import about, find_engine
+from openenv.providers.engines import engine_info, find_engine
 from openenv.providers.servers import Executed, Server
 from openenv.testing import check_provider
 
@@ -76,7 +76,7 @@ def told(server: Server, code: str) -> str:
 
 def skip_where_not_held(engine: Any, limit: str) -> None:
     """Rootless engines on cgroups v1 limit nothing; the provider warns."""
-    if limit in about(engine).not_held:
+    if limit in engine_info(engine).not_held:
         pytest.skip(f"this engine does not limit {limit}")
 
 
@@ -86,7 +86,7 @@ def skip_where_not_held(engine: Any, limit: str) -> None:
 @pytest.mark.parametrize("network", ["internal", "bridge", "none", ["example.org:443"]], ids=str)
 def test_an_image_is_started_stepped_and_stopped(engine: Any, network: Any) -> None:
     provider = LocalDockerProvider(network=network)
-    if network == "internal" and about(engine).is_rootless:
+    if network == "internal" and engine_info(engine).is_rootless:
         with pytest.raises(ProviderError, match="cannot reach the networks of a rootless engine"):
             provider.launch(IMAGE)
         return
@@ -104,7 +104,7 @@ def engine_that_trusts(engine: Any, registry: str, folder: Path) -> Iterator[str
 
     Docker's does from this machine's own address; Podman's is told by a file when it begins.
     """
-    if not about(engine).is_podman:
+    if not engine_info(engine).is_podman:
         yield None
         return
     told = folder / "registries.conf"

@@ -22,11 +22,11 @@ from openenv._internal.packages import MissingPackage
 from openenv.errors import ProviderError, ProviderExited, ProviderTimeout
 from openenv.providers._hosted import (
     LOG_BYTES,
-    Gone,
     HostedProvider,
+    HostedSandbox,
     HostedServer,
-    Refused,
-    Sandbox,
+    SandboxGone,
+    ServiceBusy,
     https_only,
     only,
     owner_labels,
@@ -44,7 +44,7 @@ from openenv.providers.owners import own_name
 from openenv.providers.servers import Executed
 
 
-class Here(Sandbox):
+class Here(HostedSandbox):
     """A sandbox of this machine."""
 
     def __init__(self, machine: Machine) -> None:
@@ -56,7 +56,7 @@ class Here(Sandbox):
         if self.broken:
             raise self.broken.pop()
         if self.machine is None:
-            raise Gone("there is no such sandbox")
+            raise SandboxGone("there is no such sandbox")
         return self.machine
 
     def run(self, script: str, timeout_s: float) -> Executed:
@@ -94,7 +94,9 @@ class OfHere(HostedProvider):
         self.left: list[tuple[str, Callable[[], object]]] = []
         self.breaks: list[ProviderError] = []  # of a new sandbox, the last one first
 
-    def _make(self, image: str, env_vars: Mapping[str, str], options: dict[str, Any]) -> Sandbox:
+    def _make(
+        self, image: str, env_vars: Mapping[str, str], options: dict[str, Any]
+    ) -> HostedSandbox:
         only(options)
         self.made.append(Here(Machine(env_vars, self.manifest)))
         self.made[-1].broken = list(self.breaks)
@@ -174,7 +176,7 @@ def test_a_log_is_kept_to_itself_where_it_is_not_wanted() -> None:
 
 def test_a_service_that_is_silent_for_a_while_ends_nothing(provider: OfHere) -> None:
     with provider.launch(cmd="sleep 60") as server:
-        provider.made[0].broken = [Refused("maintenance", nothing_was_done=False)]
+        provider.made[0].broken = [ServiceBusy("maintenance", nothing_was_done=False)]
         server.check_running()
         provider.made[0].delete()
         with pytest.raises(ProviderExited, match="no such sandbox"):
@@ -193,7 +195,7 @@ def test_a_command_has_to_be_known(provider: OfHere) -> None:
 @pytest.mark.slow
 def test_a_deletion_that_fails_is_tried_again_and_then_said(provider: OfHere) -> None:
     server = provider.launch(cmd="sleep 60")
-    provider.made[0].broken = [Refused("try again", nothing_was_done=False)] * 2
+    provider.made[0].broken = [ServiceBusy("try again", nothing_was_done=False)] * 2
     server.logs = lambda lines=None: ""  # type: ignore[method-assign]  # which would take one
     server.stop()
     assert provider.made[0].machine is None
@@ -264,7 +266,7 @@ def refusing(times: int, nothing_was_done: bool) -> Callable[[], int]:
 
     def work() -> int:
         if (count := next(asked)) <= times:
-            raise Refused("not now", nothing_was_done)
+            raise ServiceBusy("not now", nothing_was_done)
         return count
 
     return work
@@ -274,11 +276,11 @@ def test_only_what_may_be_repeated_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("openenv.providers._hosted.FIRST_PAUSE_S", 0.001)
     assert retried(refusing(2, True), is_repeatable=False) == 3
     assert retried(refusing(2, False), is_repeatable=True) == 3
-    with pytest.raises(Refused):
+    with pytest.raises(ServiceBusy):
         retried(refusing(1, False), is_repeatable=False)
-    with pytest.raises(Refused):
+    with pytest.raises(ServiceBusy):
         retried(refusing(9, True), is_repeatable=True)
-    with pytest.raises(Refused):
+    with pytest.raises(ServiceBusy):
         retried(refusing(1, True), is_repeatable=True, until=0.0)
 
 

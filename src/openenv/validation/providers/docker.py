@@ -12,7 +12,7 @@ from openenv._internal.packages import MissingPackage
 from openenv.errors import ProviderError
 from openenv.images import BuildError, build, find_builder
 from openenv.providers.docker import INSIDE, LocalDockerProvider
-from openenv.providers.engines import about, find_engine
+from openenv.providers.engines import engine_info, find_engine
 from openenv.validation.manifest import ExecutionDeclaration, NetworkPolicy
 from openenv.validation.providers import LaunchSpec, SubjectError, UnmetRequirement
 from openenv.validation.providers.served import ServedSubject
@@ -120,7 +120,7 @@ def _capabilities() -> frozenset[ProviderCapability]:
         ProviderCapability.CONTAINMENT,
     }
     with suppress(MissingPackage, ProviderError):
-        if not about(find_engine()).not_held:
+        if not engine_info(find_engine()).not_held:
             found.add(ProviderCapability.RESOURCE_LIMITS)
     return frozenset(found)
 
