@@ -36,7 +36,7 @@ from openenv.execution.commands import GetState, GetView, Reset, Step
 from openenv.execution.recorded import request_text
 from openenv.execution.session import Session
 from openenv.execution.spec import EnvironmentSpec
-from openenv.execution.tools import action_tools, read_call, to_call, tool_name
+from openenv.execution.tools import action_tools, build_call_command, read_outcome, tool_name
 from openenv.integrations.trl import environment_factory
 from openenv.integrations.typed_tools import identifiers
 from openenv.protocol.messages import ACTION_TYPES, StateReply
@@ -189,8 +189,8 @@ def as_tool(subject: Subject) -> None:
     tool, arguments = subject.tool
     if subject.feature.is_described:
         jsonschema.validate(arguments, tool["inputSchema"])
-    command = to_call(subject.spec, tool["name"], arguments)
-    reply = asyncio.run(in_session(subject, (command, read_call)))
+    command = build_call_command(subject.spec, tool["name"], arguments)
+    reply = asyncio.run(in_session(subject, (command, read_outcome)))
     assert not reply.result["isError"], reply.result
     if subject.feature.is_described:
         jsonschema.validate(reply.result["structuredContent"], tool["outputSchema"])
@@ -457,7 +457,7 @@ def test_a_page_is_given_actions_that_say_which_they_are() -> None:
 
 def test_the_call_of_a_tool_is_recorded_as_the_action_that_it_was() -> None:
     subject = union_of("the same fields")
-    step = to_call(subject.spec, "retreat", {"unit": 3})
+    step = build_call_command(subject.spec, "retreat", {"unit": 3})
     recorded = from_json(b"{%b}" % (request_text(step) or b""))
     assert subject.spec.decode_action(recorded["action"]) == Retreat(unit=3)
 

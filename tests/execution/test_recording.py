@@ -49,7 +49,7 @@ from openenv.execution.session import (
     TakeSnapshot,
 )
 from openenv.execution.spec import LIST_TOOLS, EnvironmentSpec
-from openenv.execution.tools import to_call
+from openenv.execution.tools import build_call_command
 from openenv.protocol.http import SESSION_HEADER
 from openenv.rollouts.replays import RecordingOptions, read, read_header, replay
 from openenv.server.workers import spec_source
@@ -298,7 +298,7 @@ async def test_calls_of_an_agent_are_steps(tmp_path: Path, workers: int | None) 
     await session.handle(Reset({"seed": 1}))
     await session.handle(Step({"type": "call_tool", "tool_name": "pretend"}))
     for name in ("pretend", "nothing"):
-        called = await session.handle(to_call(spec, name, {}, timeout_s=5.0))
+        called = await session.handle(build_call_command(spec, name, {}, timeout_s=5.0))
         assert isinstance(called, CallToolObservation)
     await session.handle(CallMethod(LIST_TOOLS))
     await manager.aclose()

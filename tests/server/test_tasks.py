@@ -177,7 +177,7 @@ def test_an_answer_that_is_too_large_is_refused_before_it_is_made(serve: Serve) 
 def test_what_is_too_large_is_not_even_read() -> None:
     endless = itertools.repeat({"id": "x" * 100})
     with pytest.raises(TooLargeError):
-        task_service.written(endless, "list_tasks", 10_000)
+        task_service.encode_answer(endless, "list_tasks", 10_000)
 
 
 def test_production_mode_has_no_such_routes(serve: Serve) -> None:
@@ -249,7 +249,7 @@ def test_one_environment_answers_many_requests_away_from_the_loop(serve: Serve) 
 def test_the_environment_that_is_asked_takes_no_slot_and_is_closed(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task_service, "KEPT_S", 0.05)
+    monkeypatch.setattr(task_service, "IDLE_S", 0.05)
     app = create_app(Own, env_name="own", max_concurrent_envs=1)
     url = serve(app)
     (manager,) = managers_of(app)

@@ -15,7 +15,7 @@ from openenv.client.generic import GenericEnvClient
 from openenv.errors import Refused, Unscored
 from openenv.execution.session import Reset, Session, Step
 from openenv.execution.spec import EnvironmentSpec
-from openenv.execution.tools import to_call
+from openenv.execution.tools import build_call_command
 from openenv.reward import REWARD_INFO
 from openenv.sandbox import kinds
 from openenv.settings import ServerMode
@@ -301,7 +301,7 @@ async def test_an_episode_is_scored_as_a_whole_whoever_acts(is_agent: bool) -> N
     await session.handle(Reset({}))
     for name, arguments in (("price", {}), ("buy", {"what": "tea"})):
         command = (
-            to_call(session.spec, name, arguments)
+            build_call_command(session.spec, name, arguments)
             if is_agent
             else Step({"type": "call_tool", "tool_name": name, "arguments": arguments})
         )

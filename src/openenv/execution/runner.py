@@ -29,6 +29,7 @@ from openenv.execution.commands import (
     GetState,
     GetTransition,
     GetView,
+    OtherCommand,
     Render,
     Reset,
     Restore,
@@ -45,15 +46,13 @@ from openenv.execution.spec import (
     normalise,
 )
 from openenv.execution.tasks import (
-    Ask,
-    Taker,
-    asked,
-    asks_for,
-    begun,
-    named_by,
+    CallTaskMethod,
+    TaskSupport,
+    call_task_method,
     names_task,
-    ready,
-    taker_of,
+    reset_to_own_task,
+    reset_to_task,
+    resolve_reset,
 )
 from openenv.execution.threads import contain
 from openenv.protocol.messages import RenderReply, SnapshotReply, StateReply, Transition
@@ -66,8 +65,6 @@ from openenv.rewards.delayed import EpisodeScorer, apply_score
 from openenv.settings import ServerMode
 from openenv.tools.functions import is_tool
 from openenv.tools.types import CallToolAction
-
-__all__ = ["EnvironmentRunner"]
 
 logger = logging.getLogger(__name__)
 
@@ -83,19 +80,21 @@ class EnvironmentRunner:
     """Constructs an environment and carries out commands, a single command at a time.
 
     Context variables that the environment sets are its own, also where it shares its thread.
+
+    Attributes:
+        environment: The environment; None before the construction and after the close.
     """
 
     __slots__ = (
-        "_environment",
         "_events",
         "_heard",
         "_kinds",
         "_left",
         "_read_action",
-        "_reward",
         "_scorer",
         "_shown",
         "context",
+        "environment",
         "is_async",
         "plan",
         "spec",
@@ -106,21 +105,15 @@ class EnvironmentRunner:
         self.spec = spec
         self.plan: CallPlan | None = None
         self.is_async = self.steps_on_loop = False
-        self._environment: Any = None
+        self.environment: Any = None
         self._events: EventQueue | None = None
         self._heard: tuple[Event, ...] = ()
         self._shown: Transition | None = None
         self._left: Transition | None = None  # that of the episode which a restore has left
-        self._reward: dict[str, Any] | None = None  # what rewards mean, where that is declared
         self._scorer: EpisodeScorer | None = None
         self._kinds = spec.observation_kinds
         self._read_action = spec.action_reader
         self.context = contextvars.copy_context()
-
-    @property
-    def environment(self) -> Any:
-        """Return the environment; None before the construction and after the close."""
-        return self._environment
 
     def construct(self) -> Coroutine[Any, Any, None] | None:
         """Construct the environment, or return a coroutine that will (if the factory is a coroutine
@@ -147,7 +140,7 @@ class EnvironmentRunner:
     def _adopt(self, environment: Any) -> None:
         self.plan = self.spec.adopt(environment)
         self.is_async, self.steps_on_loop = self.plan.is_async, self.plan.step.is_async
-        self._environment = environment
+        self.environment = environment
         if self.spec.has_tools:
             environment.mcp_serve_in(self.spec.mode)
         if isinstance(environment, Environment):
@@ -156,11 +149,6 @@ class EnvironmentRunner:
         if callable(scorer):
             credit = getattr(environment, "trajectory_credit", "terminal")
             self._scorer = EpisodeScorer(scorer, credit)
-
-    def _read_meaning(self) -> None:
-        """Read what the rewards of the episode mean that has just begun."""
-        declared = getattr(self._environment, "REWARD", None)
-        self._reward = declared.as_data() if isinstance(declared, RewardSpec) else None
 
     def _listen_to(self, environment: Environment[Any, Any, Any], plan: CallPlan) -> None:
         """Connect an environment that handles events to the event queue."""
@@ -203,11 +191,11 @@ class EnvironmentRunner:
         return True
 
     def _is_coroutine(self, method: str) -> bool:
-        return inspect.iscoroutinefunction(getattr(self._environment, method, None))
+        return inspect.iscoroutinefunction(getattr(self.environment, method, None))
 
     def serve(self, command: Command, encode: Encode | None, strict: bool) -> Any:
         """Carry out `command`; return the reply, encoded if asked to, or a coroutine that will.
-        It is called in the host's `context`.
+        It is called in `context`.
 
         Raises:
             InvalidActionError: The action does not fit its model.
@@ -221,7 +209,7 @@ class EnvironmentRunner:
         if type(encode) is Recording:  # quicker than isinstance where it is none
             recording: Any = encode  # which checkers take for a function by now
             encode = recording.of(command)
-        plan, environment = self.plan, self._environment
+        plan, environment = self.plan, self.environment
         assert plan is not None
         if self._events is not None:
             hearing = self._hear(self._events, command)
@@ -280,9 +268,10 @@ class EnvironmentRunner:
         """
         scorer = self._scorer
         if isinstance(command, Reset):
-            self._read_meaning()  # which may differ between the games of an environment
-            if self._reward is not None:
-                transition.reward_info = {**(transition.reward_info or {}), SPEC: self._reward}
+            declared = getattr(self.environment, "REWARD", None)  # which games may change
+            if isinstance(declared, RewardSpec):
+                spec = {SPEC: declared.as_data()}
+                transition.reward_info = {**(transition.reward_info or {}), **spec}
             if scorer is not None:
                 scorer.begin(transition.observation, getattr(command, "task", None))
             return None
@@ -312,7 +301,7 @@ class EnvironmentRunner:
             return None
         queue.advance()
         self._heard = events = tuple(queue.due())
-        hear = self._environment.on_event
+        hear = self.environment.on_event
         if inspect.iscoroutinefunction(hear):
             return _hear_all(hear, events) if events else None
         for event in events:
@@ -332,96 +321,69 @@ class EnvironmentRunner:
             value = self.serve(command, encode, strict)
         finally:
             self._events = queue
-        return await value if is_awaitable(type(value)) else value
+        return await _awaited(value)
 
     def _serve_with_task(
         self, arguments: dict[str, Any], encode: Encode | None, strict: bool
     ) -> Any:
         """Begin an episode with arguments that may name a task."""
         assert self.plan is not None
-        taker = taker_of(self._environment, self.plan.reset)
+        support = TaskSupport.of(self.environment, self.plan.reset)
         if self.plan.reset.is_async:
-            return self._serve_with_task_later(arguments, taker, encode, strict)
+            return self._serve_with_task_later(arguments, support, encode, strict)
         if self.spec.tasks is not None:
-            command = begun(*self.spec.tasks.resolve(arguments), taker)
-        elif asks_for(arguments, taker):
-            said = self._task_of_its_own(arguments)
-            command = named_by(arguments, said)
+            command = reset_to_task(*self.spec.tasks.resolve(arguments), support)
+        elif support.names_own_task(arguments):
+            command = reset_to_own_task(arguments, self._get_task(arguments))
         else:
-            command = ready(arguments, taker)
+            command = resolve_reset(arguments, support)
         if command.loads:
-            if inspect.iscoroutinefunction(self._environment.load_task):
+            if inspect.iscoroutinefunction(self.environment.load_task):
                 raise InvalidReturnError(
-                    f"{taker.name}.load_task is a coroutine method, and reset is none: both are "
+                    f"{support.name}.load_task is a coroutine method, and reset is none: both are "
                     "called where the environment lives, so make them alike"
                 )
-            self._environment.load_task(command.task)
+            self.environment.load_task(command.task)
         return self.serve(command, encode, strict)
 
     async def _serve_with_task_later(
-        self, arguments: dict[str, Any], taker: Taker, encode: Encode | None, strict: bool
+        self, arguments: dict[str, Any], support: TaskSupport, encode: Encode | None, strict: bool
     ) -> Any:
         if self.spec.tasks is not None:  # which may have to be read from a disk
             chosen = await asyncio.to_thread(self.spec.tasks.resolve, arguments)
-            command = begun(*chosen, taker)
-        elif asks_for(arguments, taker):
-            said = self._task_of_its_own(arguments)
-            said = await _contained(said) if is_awaitable(type(said)) else said
-            command = named_by(arguments, said)
+            command = reset_to_task(*chosen, support)
+        elif support.names_own_task(arguments):
+            command = reset_to_own_task(arguments, await _awaited(self._get_task(arguments)))
         else:
-            command = ready(arguments, taker)
+            command = resolve_reset(arguments, support)
         if command.loads:
-            loading = self._environment.load_task(command.task)
-            if is_awaitable(type(loading)):
-                await _contained(loading)
-        value = self.serve(command, encode, strict)
-        return await value if is_awaitable(type(value)) else value
+            await _awaited(self.environment.load_task(command.task))
+        return await _awaited(self.serve(command, encode, strict))
 
-    def _task_of_its_own(self, arguments: dict[str, Any]) -> Any:
-        place = (arguments["split"], arguments["index"])
-        return asked(self._environment.get_task, Ask("get_task", place))
+    def _get_task(self, arguments: dict[str, Any]) -> Any:
+        command = CallTaskMethod("get_task", (arguments["split"], arguments["index"]))
+        return call_task_method(self.environment.get_task, command)
 
     def _tell_of_events(self, transition: Transition) -> None:
         """Tell whoever drives the episode what the environment has heard before the step."""
-        told = [event.model_dump(mode="json") for event in self._heard]
-        transition.info = {**(transition.info or {}), EVENTS: told}
-
-    def _serve_other(
-        self,
-        command: GetState
-        | TakeSnapshot
-        | Restore
-        | Render
-        | CallMethod
-        | GetTransition
-        | GetView
-        | CloseEnvironment,
-        encode: Encode | None,
-    ) -> Any:
-        value = self._other(command)
-        if is_awaitable(type(value)):
-            return self._reply_later(value, command, encode)
-        return self._reply(value, command, encode)
+        events = [event.model_dump(mode="json") for event in self._heard]
+        transition.info = {**(transition.info or {}), EVENTS: events}
 
     def _split(
         self, method: Method, arguments: dict[str, Any], strict: bool
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
         passed, ignored = method.split(arguments, strict=strict)
         if ignored:
-            _report(type(self._environment), method, ignored)
+            _report(type(self.environment), method, ignored)
         return passed, ignored
 
-    def _other(
-        self,
-        command: GetState
-        | TakeSnapshot
-        | Restore
-        | Render
-        | CallMethod
-        | GetTransition
-        | GetView
-        | CloseEnvironment,
-    ) -> Any:
+    def _serve_other(self, command: OtherCommand, encode: Encode | None) -> Any:
+        value = self._call_other(command)
+        if is_awaitable(type(value)):
+            return self._reply_later(value, command, encode)
+        return self._reply(value, command, encode)
+
+    def _call_other(self, command: OtherCommand) -> Any:
         if isinstance(command, GetState):
             return self._state()
         if isinstance(command, GetTransition):
@@ -442,52 +404,48 @@ class EnvironmentRunner:
                 return self._state_after(restored)
             self._left = self._shown
             return self._state()
-        if isinstance(command, Ask):
-            return asked(self._optional(command.method), command)
-        method = getattr(self._environment, command.method, None)
+        if isinstance(command, CallTaskMethod):
+            return call_task_method(self._optional(command.method), command)
+        method = getattr(self.environment, command.method, None)
         if method is None:
             raise NotImplementedError(command.method)
         return method(*command.arguments)
 
     def _state(self) -> Any:
-        state = getattr(self._environment, "state")  # noqa: B009 - a duck-typed environment
+        state = getattr(self.environment, "state")  # noqa: B009 - a duck-typed environment
         return state() if callable(state) and not isinstance(state, BaseModel) else state
 
     async def _state_after(self, restored: Awaitable[Any]) -> Any:
         await restored
         self._left = self._shown
-        state = self._state()
-        return await state if is_awaitable(type(state)) else state
+        return await _awaited(self._state())
 
     def _optional(self, name: str) -> Callable[..., Any] | None:
-        """A method that the environment may leave out; a tool of that name is none."""
-        method: Callable[..., Any] | None = getattr(self._environment, name, None)
+        """Return a method that the environment may leave out; a tool of that name is none."""
+        method: Callable[..., Any] | None = getattr(self.environment, name, None)
         return method if callable(method) and not is_tool(method) else None
 
     def _render(self) -> Any:
         method = self._optional(RENDER)
         if method is None:
-            why = f"{type(self._environment).__name__} has no method 'render': it draws nothing"
+            why = f"{type(self.environment).__name__} has no method 'render': it draws nothing"
             raise NotSupported(why, feature=RENDER)
         return method()
 
     def _view(self, message: Any) -> Any:
         """Return what the environment's methods for a page return, by method name."""
-        asked: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         if self._shown is not None and self._shown is not self._left:
-            shown = {
-                **to_wire_value(self._shown.observation),
-                "reward": self._shown.reward,
-                "done": self._shown.done,
-            }
-            asked = {RENDER_WEB: shown, WEB_ACTIONS: shown}
+            outcome = {"reward": self._shown.reward, "done": self._shown.done}
+            shown = {**to_wire_value(self._shown.observation), **outcome}
+            arguments = {RENDER_WEB: shown, WEB_ACTIONS: shown}
         if message is not None:
-            asked[MESSAGE_TO_ACTION] = message
-        methods = {name: self._optional(name) for name in asked}
-        told = [(name, method, asked[name]) for name, method in methods.items() if method]
-        if any(inspect.iscoroutinefunction(method) for _, method, _ in told):
-            return _view_later(told, message)
-        return _with_action({name: method(said) for name, method, said in told}, message)
+            arguments[MESSAGE_TO_ACTION] = message
+        methods = {name: self._optional(name) for name in arguments}
+        calls = [(name, method, arguments[name]) for name, method in methods.items() if method]
+        if any(inspect.iscoroutinefunction(method) for _, method, _ in calls):
+            return _view_later(calls, message)
+        return _with_action({name: method(argument) for name, method, argument in calls}, message)
 
     def _storing(self, name: str) -> Callable[..., Any]:
         method = self._optional(name)
@@ -495,7 +453,7 @@ class EnvironmentRunner:
             return method
         why = f"no method {name!r}" if method is None else "events to come, which it cannot store"
         raise NotSupported(
-            f"{type(self._environment).__name__} has {why}: its episodes can be neither stored nor "
+            f"{type(self.environment).__name__} has {why}: its episodes can be neither stored nor "
             "forked. If its seed and actions determine them, a client that keeps a journal can "
             "replay them: snapshot(replay=True), fork(n, replay=True)",
             feature=name,
@@ -503,15 +461,18 @@ class EnvironmentRunner:
 
     def _close(self) -> Any:
         assert self.plan is not None
-        environment, self._environment = self._environment, None
+        environment, self.environment = self.environment, None
         close = getattr(environment, self.plan.close.name, None)
         return None if close is None else close()
 
     def _reply(self, value: Any, command: Command, encode: Encode | None) -> Any:
         if isinstance(command, GetState | Restore):
-            value = StateReply(_checked_state(value, type(self._environment)))
+            value = StateReply(_checked_state(value, type(self.environment)))
         elif isinstance(command, TakeSnapshot):
-            value = _snapshot_reply(value)
+            if not isinstance(value, bytes | bytearray | memoryview):
+                why = f"snapshot returned {type(value).__name__}; it must return bytes"
+                raise InvalidReturnError(why)
+            value = SnapshotReply(bytes(value))
         elif isinstance(command, Render):
             value = RenderReply(checked_rendering(value))
         elif isinstance(command, GetView):
@@ -522,23 +483,18 @@ class EnvironmentRunner:
         self, awaitable: Awaitable[Any], command: Command, encode: Encode | None
     ) -> Any:
         value = await _contained(awaitable)
-        if (
-            self._scorer is not None
-            and isinstance(command, CallMethod)
-            and command.method == CALL_TOOL
-        ):
+        called = command.method if isinstance(command, CallMethod) else None
+        if self._scorer is not None and called == CALL_TOOL:
             await self._score_call(self._scorer, command, value)
         return self._reply(value, command, encode)
 
-    async def _score_call(self, scorer: EpisodeScorer, command: CallMethod, value: Any) -> None:
+    async def _score_call(self, scorer: EpisodeScorer, command: Any, value: Any) -> None:
         """Score an episode that an agent's call of a tool has ended, as a step's would be."""
         name, arguments = command.arguments[:2]
         transition = normalise(value, CALL_TOOL)
         action = CallToolAction(tool_name=name, arguments=arguments)
         score = scorer.step(action, value, transition.reward, transition.done)
-        if score is not None and not isinstance(score, Score):
-            score = await _contained(score)
-        _apply(score, transition)
+        _apply(await _awaited(score), transition)
         value.reward = transition.reward
         if transition.reward_info:
             value.metadata[REWARD_INFO] = transition.reward_info
@@ -628,18 +584,14 @@ def is_awaitable(cls: type) -> bool:
 
 
 async def _view_later(
-    asked: list[tuple[str, Callable[[Any], Any], Any]], message: Any
+    calls: list[tuple[str, Callable[[Any], Any], Any]], message: Any
 ) -> dict[str, Any]:
-    said: dict[str, Any] = {}
-    for name, method, argument in asked:
-        value = method(argument)
-        said[name] = await value if is_awaitable(type(value)) else value
-    return _with_action(said, message)
+    return _with_action({name: await _awaited(call(shown)) for name, call, shown in calls}, message)
 
 
-def _with_action(said: dict[str, Any], message: Any) -> dict[str, Any]:
+def _with_action(view: dict[str, Any], message: Any) -> dict[str, Any]:
     """Add the default action of a message, for an environment that does not convert messages."""
-    return said if message is None else {MESSAGE_TO_ACTION: {"message": message}, **said}
+    return view if message is None else {MESSAGE_TO_ACTION: {"message": message}, **view}
 
 
 def _with_kinds(view: dict[str, Any], action_cls: Any) -> dict[str, Any]:
@@ -654,12 +606,6 @@ def _with_kinds(view: dict[str, Any], action_cls: Any) -> dict[str, Any]:
 
     moves = [{**move, "action": named(move["action"])} for move in view["moves"]]
     return {**view, "moves": moves, "action": named(view["action"])}
-
-
-def _snapshot_reply(data: Any) -> SnapshotReply:
-    if not isinstance(data, bytes | bytearray | memoryview):
-        raise InvalidReturnError(f"snapshot returned {type(data).__name__}; it must return bytes")
-    return SnapshotReply(bytes(data))
 
 
 MAX_REPORTED = 1000  # the names come from callers, who may make up any number of them
@@ -690,6 +636,11 @@ async def _contained(awaitable: Awaitable[Any]) -> Any:
         if _comes_from_outside(error, task):
             raise
         raise contain(error) from error
+
+
+async def _awaited(value: Any) -> Any:
+    """Return a value of user code, after awaiting it if that is needed."""
+    return await _contained(value) if is_awaitable(type(value)) else value
 
 
 def _comes_from_outside(error: BaseException, task: asyncio.Task[Any]) -> bool:

@@ -11,6 +11,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ValidationError
@@ -50,18 +51,6 @@ from openenv.types import (
     is_observation,
 )
 
-__all__ = [
-    "ASK",
-    "CALL_TOOL",
-    "HARNESS_NAME",
-    "HARNESS_TURN",
-    "LIST_TOOLS",
-    "CallPlan",
-    "EnvironmentSpec",
-    "Method",
-    "normalise",
-]
-
 # What lists the tools of an environment that has some, what calls one, and what asks its server.
 LIST_TOOLS, CALL_TOOL, ASK = "mcp_list_tools", "mcp_call_tool", "mcp_ask"
 # By these an environment is known in which an agent runs: what makes the action of a turn.
@@ -75,6 +64,14 @@ RESET_REST = "RESET_REST"
 COURTESY_ARGUMENTS = frozenset({"seed", "episode_id", "timeout_s"})
 # These are about tasks, of whichever environment.
 TASK_ARGUMENTS = frozenset({"task", "split", "index"})
+
+
+class ToolSupport(Enum):
+    """The ways in which environments offer tools."""
+
+    TOOLS = auto()  # an `MCPEnvironment`, whose tools are called where it lives
+    TOOL_ACTIONS = auto()  # `step` takes `ListToolsAction` and `CallToolAction`
+    ACTIONS = auto()  # each action model is a tool, whose arguments are the fields
 
 
 @dataclass(frozen=True)
@@ -383,6 +380,13 @@ class EnvironmentSpec:
     def takes_tool_actions(self) -> bool:
         """Say whether `step` takes `ListToolsAction` and `CallToolAction`."""
         return self._chooses_action or CallToolAction in members(self.action_cls)
+
+    @property
+    def tool_support(self) -> ToolSupport:
+        """Return the way in which an environment of a known class offers tools."""
+        if self.has_tools:
+            return ToolSupport.TOOLS
+        return ToolSupport.TOOL_ACTIONS if self.takes_tool_actions else ToolSupport.ACTIONS
 
     @property
     def never_blocks(self) -> bool:

@@ -13,24 +13,21 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from openenv.errors import (
-    EnvironmentCrashed,
-    InvalidReturnError,
-    SessionClosedError,
-    TooLargeError,
-)
+from openenv.errors import EnvironmentCrashed, InvalidReturnError, SessionClosedError, TooLargeError
 from openenv.execution.manager import SessionManager
 from openenv.execution.session import Session, SessionPhase
-from openenv.execution.tasks import Ask
+from openenv.execution.tasks import CallTaskMethod
 from openenv.tasks.task import to_public_data
 
-__all__ = ["TaskService"]
-
-KEPT_S = 30.0  # how long the environment that is asked for tasks is kept after it was asked
+IDLE_S = 30.0  # how long the environment that answers is kept after the last request
 TYPES = frozenset({"train", "validation", "test"})
 
 
-def told_split(split: Any) -> Any:
+def _to_json(value: Any) -> bytes:
+    return to_json(value, inf_nan_mode="null", serialize_unknown=True)
+
+
+def describe_split(split: Any) -> Any:
     """Return the public data of a split: name and type."""
     if isinstance(split, Mapping | BaseModel):
         return to_public_data(split)
@@ -39,11 +36,7 @@ def told_split(split: Any) -> Any:
     return {"name": name, "type": name if known else "validation"}
 
 
-def _json(value: Any) -> bytes:
-    return to_json(value, inf_nan_mode="null", serialize_unknown=True)
-
-
-def written(value: Any, method: str, limit: int) -> bytes:
+def encode_answer(value: Any, method: str, limit: int) -> bytes:
     """Write the answer of a `TaskProvider` as JSON, within `limit` bytes.
 
     Raises:
@@ -51,20 +44,20 @@ def written(value: Any, method: str, limit: int) -> bytes:
         InvalidReturnError: It is not what the method gives.
     """
     if method == "num_tasks":
-        return _json(int(value))
+        return _to_json(int(value))
     if method == "get_task":
-        parts = [_json(to_public_data(value))]
+        text = _to_json(to_public_data(value))
     else:
         if isinstance(value, str | Mapping) or not hasattr(value, "__iter__"):
             raise InvalidReturnError(f"{method} returned a {type(value).__name__}; expected a list")
         parts, size = [], 0
-        tell = told_split if method == "list_splits" else to_public_data
+        describe = describe_split if method == "list_splits" else to_public_data
         for one in value:
-            parts.append(_json(tell(one)))
+            parts.append(_to_json(describe(one)))
             size += len(parts[-1]) + 1
             if size > limit:  # before all of them are in memory
                 break
-    text = parts[0] if method == "get_task" else b"[" + b",".join(parts) + b"]"
+        text = b"[" + b",".join(parts) + b"]"
     if len(text) > limit:
         cure = "ask for fewer tasks at a time, by task_range; or raise OPENENV_MAX_MESSAGE_BYTES"
         raise TooLargeError(f"answer of {method}", len(text), limit, cure)
@@ -83,8 +76,8 @@ class TaskService:
 
     def __init__(self, manager: SessionManager) -> None:
         self._manager = manager
-        self._kept: Session | None = None
-        self._asking = 0
+        self._session: Session | None = None
+        self._requests = 0  # that the session serves
         self._alarm: asyncio.TimerHandle | None = None
 
     async def ask(self, method: str, *arguments: Any) -> bytes:
@@ -97,60 +90,50 @@ class TaskService:
             TooLargeError: The answer is larger than the server sends.
             Exception: Whatever the environment raised.
         """
-        encode = functools.partial(
-            written, method=method, limit=self._manager.limits.max_message_bytes
-        )
+        limit = self._manager.limits.max_message_bytes
+        encode = functools.partial(encode_answer, method=method, limit=limit)
         tasks = self._manager.spec.tasks
         if tasks is not None:
             name = "iter_tasks" if method in ("list_tasks", "get_task_range") else method
             return await asyncio.to_thread(lambda: encode(getattr(tasks, name)(*arguments)))
-        return await self._ask_environment(Ask(method, arguments), encode)
-
-    async def _ask_environment(self, call: Ask, encode: Any) -> bytes:
+        call = CallTaskMethod(method, arguments)
         if not self._manager.spec.supports_concurrency:
             async with self._manager.throwaway() as session:
                 answer: bytes = await session.handle(call, encode=encode)
                 return answer
         try:
-            return await self._ask_kept(call, encode)
-        except SessionClosedError:  # as it came to be asked
-            return await self._ask_kept(call, encode)
+            return await self._ask_session(call, encode)
+        except SessionClosedError:  # just before the session got the call
+            return await self._ask_session(call, encode)
 
-    async def _ask_kept(self, call: Ask, encode: Any) -> bytes:
-        session = await self._session()
-        self._asking += 1
+    async def _ask_session(self, call: CallTaskMethod, encode: Any) -> bytes:
+        session = self._open_session()
+        if session is None:
+            session = await self._manager.create(throwaway=True)
+            if (other := self._open_session()) is not None:  # opened for another request meanwhile
+                self._manager.begin_to_close(session)
+                session = other
+            self._session = session
+        self._requests += 1
         if self._alarm is not None:
             self._alarm.cancel()
         try:
             answer: bytes = await session.handle(call, encode=encode)
             return answer
         except EnvironmentCrashed:
-            self._leave(session)
+            self._close(session)
             raise
         finally:
-            self._asking -= 1
-            if not self._asking:
-                self._leave_later()
+            self._requests -= 1
+            if not self._requests:
+                loop = asyncio.get_running_loop()
+                self._alarm = loop.call_later(IDLE_S, self._close, self._session)
 
-    async def _session(self) -> Session:
-        if self._is_there():
-            assert self._kept is not None
-            return self._kept
-        session = await self._manager.create(throwaway=True)
-        if self._is_there():  # another request has had one made meanwhile
-            assert self._kept is not None
-            self._manager.begin_to_close(session)
-            return self._kept
-        self._kept = session
-        return session
+    def _open_session(self) -> Session | None:
+        session = self._session
+        return session if session is not None and session.phase is SessionPhase.OPEN else None
 
-    def _is_there(self) -> bool:
-        return self._kept is not None and self._kept.phase is SessionPhase.OPEN
-
-    def _leave_later(self) -> None:
-        self._alarm = asyncio.get_running_loop().call_later(KEPT_S, self._leave, self._kept)
-
-    def _leave(self, session: Session | None) -> None:
-        if session is not None and self._kept is session:
-            self._kept = None
+    def _close(self, session: Session | None) -> None:
+        if session is not None and self._session is session:
+            self._session = None
             self._manager.begin_to_close(session)

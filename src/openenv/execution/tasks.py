@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
@@ -20,29 +21,13 @@ from openenv.tools.functions import is_tool
 if TYPE_CHECKING:
     from openenv.execution.spec import EnvironmentSpec, Method
 
-__all__ = [
-    "Ask",
-    "NoSuchTask",
-    "Ready",
-    "Taker",
-    "asked",
-    "asks_for",
-    "begun",
-    "named_by",
-    "names_task",
-    "ready",
-    "taker_of",
-]
 
-LOAD_TASK = "load_task"
-
-
-class Ready(Reset):
+class ResolvedReset(Reset):
     """A `Reset` whose task is resolved: the arguments are those for the environment.
 
     Attributes:
-        task: The task of the episode, for who scores it; None where there is none.
-        loads: `load_task` is to be given it before.
+        task: The task of the episode, for its scorer; None where there is none.
+        loads: The task is passed to `load_task` first.
     """
 
     task: Any = None
@@ -55,7 +40,7 @@ def names_task(spec: EnvironmentSpec, arguments: Mapping[str, Any]) -> bool:
 
 
 @dataclass(frozen=True)
-class Taker:
+class TaskSupport:
     """The forms in which an environment class takes tasks.
 
     Attributes:
@@ -74,23 +59,31 @@ class Taker:
     loads: bool
     lists: bool
 
+    @classmethod
+    def of(cls, environment: Any, reset: Method) -> TaskSupport:
+        """Read the forms off an environment."""
+        takes_task = "task" in reset.accepted
+        takes_index = "index" in reset.accepted or reset.takes_any
+        return cls(
+            type(environment).__name__,
+            reset,
+            takes_task,
+            takes_task and _takes_model(type(environment)),
+            _has_method(environment, "load_task"),
+            takes_task and not takes_index and _has_method(environment, "get_task"),
+        )
 
-def taker_of(environment: Any, reset: Method) -> Taker:
-    """Return the forms in which an environment class takes tasks."""
-    cls = type(environment)
-    takes_task = "task" in reset.accepted
-    takes_index = "index" in reset.accepted or reset.takes_any
-    return Taker(
-        cls.__name__,
-        reset,
-        takes_task,
-        takes_task and _takes_model(cls),
-        _has(environment, LOAD_TASK),
-        takes_task and not takes_index and _has(environment, "get_task"),
-    )
+    def takes(self, name: str) -> bool:
+        """Say whether `reset` takes an argument."""
+        return self.reset.takes_any or name in self.reset.accepted
+
+    def names_own_task(self, arguments: Mapping[str, Any]) -> bool:
+        """Say whether the arguments of a `Reset` name a task of the environment's own by index."""
+        is_named = all(arguments.get(name) is not None for name in ("split", "index"))
+        return self.lists and is_named and arguments.get("task") is None
 
 
-def _has(environment: Any, name: str) -> bool:
+def _has_method(environment: Any, name: str) -> bool:
     method = getattr(environment, name, None)
     return callable(method) and not is_tool(method)
 
@@ -99,42 +92,38 @@ def _has(environment: Any, name: str) -> bool:
 def _takes_model(cls: type) -> bool:
     """Say whether the argument `task` of the class's `reset` may be a `Task`."""
     for name in ("reset_async", "reset"):
-        hint = _hint_of_task(getattr(cls, name, None))
+        try:
+            hint = get_type_hints(getattr(cls, name, None)).get("task")
+        except Exception:  # an annotation may be any text
+            continue
         if hint is Task or Task in get_args(hint):
             return True
     return False
 
 
-def _hint_of_task(reset: Any) -> Any:
-    try:
-        return get_type_hints(reset).get("task")
-    except Exception:  # an annotation may be any text
-        return None
-
-
-def ready(arguments: Mapping[str, Any], taker: Taker) -> Ready:
+def resolve_reset(arguments: Mapping[str, Any], support: TaskSupport) -> ResolvedReset:
     """Resolve the arguments of a `Reset` on a server without tasks.
 
     A task that the client sends is passed to an environment that takes tasks.
 
     Raises:
-        Refused: The task is none, or as of `begun`.
+        Refused: The task is none, or as of `reset_to_task`.
     """
     given = arguments.get("task")
-    if isinstance(given, Mapping) and (taker.takes_model or (taker.loads and not taker.takes_task)):
-        others = {name: value for name, value in arguments.items() if name != "task"}
-        return begun(_task_of(given), others, taker)
-    return Ready(dict(arguments))
-
-
-def _task_of(given: Mapping[str, Any]) -> Task:
+    takes = support.takes_model or (support.loads and not support.takes_task)
+    if not (takes and isinstance(given, Mapping)):
+        return ResolvedReset(dict(arguments))
     try:
-        return Task.model_validate(given)
+        task = Task.model_validate(given)
     except ValidationError as error:
         raise Refused(f"task: is none: {describe_validation_error(error)}") from None
+    others = {name: value for name, value in arguments.items() if name != "task"}
+    return reset_to_task(task, others, support)
 
 
-def begun(task: Task | None, others: Mapping[str, Any], taker: Taker) -> Ready:
+def reset_to_task(
+    task: Task | None, others: Mapping[str, Any], support: TaskSupport
+) -> ResolvedReset:
     """Return the `Reset` that passes a chosen task to the environment, beside the other arguments.
 
     Raises:
@@ -142,48 +131,38 @@ def begun(task: Task | None, others: Mapping[str, Any], taker: Taker) -> Ready:
             does not take.
     """
     if task is None:
-        return Ready(dict(others), None, taker.loads and not taker.takes_task)
+        return ResolvedReset(dict(others), None, support.loads and not support.takes_task)
     whose = f"task {task.id!r}"
     arguments = merge_reset_arguments(task.reset, others, whose)
-    if taker.takes_task:
+    if support.takes_task:
         # What `reset` has no argument for is in the task.
-        known = {n: v for n, v in arguments.items() if n not in task.reset or _takes(taker, n)}
-        return Ready({**known, "task": task}, task)
+        known = {n: v for n, v in arguments.items() if n not in task.reset or support.takes(n)}
+        return ResolvedReset({**known, "task": task}, task)
     for name in task.reset:
-        if not _takes(taker, name):
-            hint = did_you_mean(name, taker.reset.accepted)
-            why = f"{name}: {whose} fixes it, and {taker.name}.reset does not take it{hint}"
+        if not support.takes(name):
+            hint = did_you_mean(name, support.reset.accepted)
+            why = f"{name}: {whose} fixes it, and {support.name}.reset does not take it{hint}"
             raise Refused(why)
-    if not taker.loads:
+    if not support.loads:
         lost = [name for name in ("files", "state", "criteria") if getattr(task, name)]
         if lost:
-            why = f"task: {whose} has {' and '.join(lost)}, and {taker.name} takes none"
+            why = f"task: {whose} has {' and '.join(lost)}, and {support.name} takes none"
             raise Refused(f"{why}: give its reset an argument `task`, or write `load_task`")
-    return Ready(arguments, task, taker.loads)
+    return ResolvedReset(arguments, task, support.loads)
 
 
-def _takes(taker: Taker, name: str) -> bool:
-    return taker.reset.takes_any or name in taker.reset.accepted
-
-
-def asks_for(arguments: Mapping[str, Any], taker: Taker) -> bool:
-    """Say whether a `Reset` names a task of the environment's own by index."""
-    is_named = all(arguments.get(name) is not None for name in ("split", "index"))
-    return taker.lists and is_named and arguments.get("task") is None
-
-
-def named_by(arguments: Mapping[str, Any], said: Any) -> Ready:
+def reset_to_own_task(arguments: Mapping[str, Any], task: Any) -> ResolvedReset:
     """Return the `Reset` that passes a task of the environment's own back to the environment."""
     others = {name: value for name, value in arguments.items() if name not in ("split", "index")}
-    named = said
-    if isinstance(said, BaseModel):
-        named = getattr(said, "id", None) or said.model_dump()
-    elif isinstance(said, Mapping):
-        named = said.get("id") or dict(said)
-    return Ready({**others, "task": named}, said)
+    named = task
+    if isinstance(task, BaseModel):
+        named = getattr(task, "id", None) or task.model_dump()
+    elif isinstance(task, Mapping):
+        named = task.get("id") or dict(task)
+    return ResolvedReset({**others, "task": named}, task)
 
 
-# ------------------------------------------------------------------ asking an environment
+# ------------------------------------------------------------------ methods about tasks
 
 
 class NoSuchTask(Refused, IndexError):
@@ -191,11 +170,11 @@ class NoSuchTask(Refused, IndexError):
 
 
 @dataclass(slots=True)
-class Ask(CallMethod):
-    """CallMethod a method of a `TaskProvider`, which the environment may leave out."""
+class CallTaskMethod(CallMethod):
+    """Call a method of a `TaskProvider`, which the environment may leave out."""
 
 
-def asked(method: Callable[..., Any] | None, command: Ask) -> Any:
+def call_task_method(method: Callable[..., Any] | None, command: CallTaskMethod) -> Any:
     """Call a task method of the environment; return the result, or an awaitable of the result.
 
     Raises:
@@ -203,24 +182,24 @@ def asked(method: Callable[..., Any] | None, command: Ask) -> Any:
         NoSuchTask: There is no such task.
         Exception: Whatever else the environment raised.
     """
-    try:
+    with _translate_errors(command):
         if method is None:
             raise NotImplementedError(command.method)
-        found = method(*command.arguments)
-    except (NotImplementedError, IndexError) as error:
-        raise _told(error, command) from error
-    return _asked_later(found, command) if hasattr(found, "__await__") else found
+        result = method(*command.arguments)
+    return _await_task_method(result, command) if hasattr(result, "__await__") else result
 
 
-async def _asked_later(answer: Awaitable[Any], command: Ask) -> Any:
+async def _await_task_method(result: Awaitable[Any], command: CallTaskMethod) -> Any:
+    with _translate_errors(command):
+        return await result
+
+
+@contextlib.contextmanager
+def _translate_errors(command: CallTaskMethod) -> Iterator[None]:
     try:
-        return await answer
-    except (NotImplementedError, IndexError) as error:
-        raise _told(error, command) from error
-
-
-def _told(error: Exception, command: Ask) -> Exception:
-    if isinstance(error, IndexError):
-        return NoSuchTask(f"index: {error}")
-    why = f"{command.method} is not supported for this environment"
-    return NotSupported(why, feature=command.method)
+        yield
+    except IndexError as error:
+        raise NoSuchTask(f"index: {error}") from error
+    except NotImplementedError as error:
+        why = f"{command.method} is not supported for this environment"
+        raise NotSupported(why, feature=command.method) from error

@@ -1,13 +1,7 @@
 """The tools of a session for an agent, alike for every transport.
 
-An environment offers its tools in one of three ways:
-
-- It has some: it is an `MCPEnvironment`. They are called where the environment lives.
-- Its `step` takes `ListToolsAction` and `CallToolAction`.
-- It has actions only. Each of its action models then is a tool, whose arguments are the fields.
-
-An agent sees what an observation shows, less its private fields, its reward and its metadata: the
-last two are the trainer's.
+`ToolSupport` lists the ways in which environments offer tools. An agent sees what an observation
+shows, less its private fields, its reward and its metadata: the last two are the trainer's.
 """
 
 from __future__ import annotations
@@ -18,8 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from enum import Enum, auto
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, PydanticUserError, ValidationError
 from pydantic_core import from_json, to_json
@@ -31,7 +24,7 @@ from openenv._internal.quoting import error_list
 from openenv.arrays import Blob
 from openenv.errors import InvalidActionError, InvalidReturnError
 from openenv.execution.commands import CallMethod, Command, Step
-from openenv.execution.spec import CALL_TOOL, LIST_TOOLS, EnvironmentSpec
+from openenv.execution.spec import CALL_TOOL, LIST_TOOLS, EnvironmentSpec, ToolSupport
 from openenv.protocol.messages import Transition
 from openenv.tools.results import build_failure, from_dump, image_block, to_block
 from openenv.tools.types import (
@@ -43,51 +36,22 @@ from openenv.tools.types import (
 )
 from openenv.types import Action, private_fields, private_in, public_schema, public_view
 
-__all__ = [
-    "PICTURES",
-    "Doors",
-    "Reply",
-    "action_tools",
-    "doors_of",
-    "list_tools",
-    "read_call",
-    "read_list",
-    "seen",
-    "to_call",
-    "to_list",
-]
-
 logger = logging.getLogger(__name__)
 
 PICTURES = "openenv/pictures"
 """In the `_meta` of a tool: the fields of observations that may be pictures. `outputSchema` lacks
 them, since pictures are content blocks beside it."""
-TRAINERS = frozenset({"reward", "metadata"})  # fields of an observation that no agent sees
-
-
-class Doors(Enum):
-    """The ways in which environments offer tools."""
-
-    TOOLS = auto()
-    TOOL_ACTIONS = auto()
-    ACTIONS = auto()
-
-
-def doors_of(spec: EnvironmentSpec) -> Doors:
-    """Return the way in which an environment of a known class offers tools."""
-    if spec.has_tools:
-        return Doors.TOOLS
-    return Doors.TOOL_ACTIONS if spec.takes_tool_actions else Doors.ACTIONS
+TRAINER_FIELDS = frozenset({"reward", "metadata"})  # of an observation, which no agent sees
 
 
 @dataclass(slots=True)
-class Reply:
+class ToolOutcome:
     """The outcome of a tool call.
 
     Attributes:
-        result: What the agent gets, in the wire's form.
+        result: The agent's result, in the wire's form.
         observation: A `CallToolObservation`, as JSON has it, where there is one.
-        reward: What the call was scored with; the trainer's.
+        reward: The reward of the call, for the trainer.
         done: The episode is over.
         truncated: It was cut off by a limit outside the task.
     """
@@ -99,18 +63,14 @@ class Reply:
     truncated: bool = False
 
 
-# ------------------------------------------------------------------ asking
-
-
-def to_list(spec: EnvironmentSpec) -> Command | None:
+def build_list_command(spec: EnvironmentSpec) -> Command | None:
     """Return the command that lists the tools; None if the tools are known without a call."""
-    doors = doors_of(spec)
-    if doors is Doors.TOOLS:
+    if spec.tool_support is ToolSupport.TOOLS:
         return CallMethod(LIST_TOOLS)
-    return Step(ListToolsAction()) if doors is Doors.TOOL_ACTIONS else None
+    return Step(ListToolsAction()) if spec.tool_support is ToolSupport.TOOL_ACTIONS else None
 
 
-def to_call(
+def build_call_command(
     spec: EnvironmentSpec,
     name: str,
     arguments: Mapping[str, Any],
@@ -123,33 +83,32 @@ def to_call(
         LookupError: There is no tool of that name, as far as that is known without asking.
         InvalidActionError: The tool does not take these arguments, likewise.
     """
-    doors = doors_of(spec)
-    if doors is Doors.TOOLS:
-        passed = (
-            (name, dict(arguments)) if on_progress is None else (name, dict(arguments), on_progress)
-        )
-        return CallMethod(CALL_TOOL, passed, timeout_s)
+    if spec.tool_support is ToolSupport.TOOLS:
+        progress = () if on_progress is None else (on_progress,)
+        return CallMethod(CALL_TOOL, (name, dict(arguments), *progress), timeout_s)
     timed = {} if timeout_s is None else {"timeout_s": timeout_s}
-    if doors is Doors.TOOL_ACTIONS:
+    if spec.tool_support is ToolSupport.TOOL_ACTIONS:
         return Step(CallToolAction(tool_name=name, arguments=dict(arguments)), timed)
     tool = action_tools(spec).get(name)
     if tool is None:
         raise LookupError(f"Unknown tool: {name!r}")
-    action: Any = tool.action(arguments)
+    action: Any = tool.build_action(arguments)
     kind = named_kinds(spec.action_cls).get(tool.model)
     if kind is not None:  # a recording, say, has its fields alone
         action = {ACTION_TYPE: kind, **tool.fixed, **arguments}
     return Step(action, timed)
 
 
-# What encodes the replies, where the environment lives.
+# ------------------------------------------------------------------ replies
+
+# These encode replies, where the environment lives.
 
 
-def read_list(value: Any) -> list[dict[str, Any]]:
-    """The tools, in the wire's form, of what a session answered."""
-    if not isinstance(value, Transition):
-        return list(value)
-    observation = value.observation
+def read_tools(reply: Any) -> list[dict[str, Any]]:
+    """Return the tools, in the wire's form, from a session's reply to a list command."""
+    if not isinstance(reply, Transition):
+        return list(reply)
+    observation = reply.observation
     if not isinstance(observation, ListToolsObservation):
         made = type(observation).__name__
         raise InvalidReturnError(
@@ -161,63 +120,57 @@ def read_list(value: Any) -> list[dict[str, Any]]:
     ]
 
 
-def read_call(value: Any) -> Reply:
+def read_outcome(reply: Any) -> ToolOutcome:
     """Return the outcome of a tool call, from the session's reply."""
-    if isinstance(value, CallToolObservation):
-        return _of_observation(value, Reply({}, None, value.reward, value.done, value.truncated))
-    assert isinstance(value, Transition)
-    reply = Reply({}, None, value.reward, value.done, value.truncated)
-    if isinstance(value.observation, CallToolObservation):
-        return _of_observation(value.observation, reply)
-    reply.result = seen(value)
-    return reply
-
-
-def _of_observation(observation: CallToolObservation, reply: Reply) -> Reply:
-    reply.observation = observation.model_dump(mode="json", exclude={"reward", "done", "truncated"})
+    outcome = ToolOutcome({}, None, reply.reward, reply.done, reply.truncated)
+    observation = reply.observation if isinstance(reply, Transition) else reply
+    if not isinstance(observation, CallToolObservation):
+        outcome.result = show_transition(reply)
+        return outcome
+    excluded = {"reward", "done", "truncated"}
+    outcome.observation = observation.model_dump(mode="json", exclude=excluded)
     if observation.error is not None and observation.result is None:
-        reply.result = build_failure(observation.error.message)
+        outcome.result = build_failure(observation.error.message)
     else:
-        reply.result = from_dump(reply.observation["result"])
-    return reply
+        outcome.result = from_dump(outcome.observation["result"])
+    return outcome
 
 
-def seen(transition: Transition) -> dict[str, Any]:
+def show_transition(transition: Transition) -> dict[str, Any]:
     """Return the agent's view of a transition, as a result in the form of the wire."""
     observation = transition.observation
     if isinstance(observation, CallToolObservation):
-        return read_call(observation).result
+        return read_outcome(observation).result
     pictures: dict[str, dict[str, Any]] = {}
+    shown: Any = observation
     if isinstance(observation, BaseModel):
-        for name in _may_be_pictures(type(observation)):
-            block = _picture(observation, name)
+        for name in _picture_fields(type(observation)):
+            block = _picture_block(observation, name)
             if block is not None:
                 pictures[name] = block
-        plain: Any = public_view(observation, TRAINERS | pictures.keys())
-    else:
-        plain = observation
+        shown = public_view(observation, TRAINER_FIELDS | pictures.keys())
     # By way of JSON, since a float may be none that JSON has.
-    hidden = private_in(plain)
-    written = to_json(plain, exclude=hidden, inf_nan_mode="constants", serialize_unknown=True)
-    plain = from_json(written)
-    if not isinstance(plain, dict):
-        plain = {"observation": plain}
-    plain |= {"done": transition.done}
+    hidden = private_in(shown)
+    written = to_json(shown, exclude=hidden, inf_nan_mode="constants", serialize_unknown=True)
+    shown = from_json(written)
+    if not isinstance(shown, dict):
+        shown = {"observation": shown}
+    shown |= {"done": transition.done}
     if not transition.truncated:
-        plain.pop("truncated", None)
-    text = to_json(plain, inf_nan_mode="constants")
+        shown.pop("truncated", None)
+    text = to_json(shown, inf_nan_mode="constants")
     if b"NaN" in text or b"Infinity" in text:  # which the text tells; the other is JSON
-        plain = from_json(to_json(plain, inf_nan_mode="null"))
+        shown = from_json(to_json(shown, inf_nan_mode="null"))
     return {
         "content": [{"type": "text", "text": text.decode()}, *pictures.values()],
-        "structuredContent": plain,
+        "structuredContent": shown,
         "isError": False,
     }
 
 
 @once_per_class
-def _may_be_pictures(cls: type[BaseModel]) -> tuple[str, ...]:
-    hidden = private_fields(cls) | TRAINERS
+def _picture_fields(cls: type[BaseModel]) -> tuple[str, ...]:
+    hidden = private_fields(cls) | TRAINER_FIELDS
     return tuple(
         name
         for name, info in cls.model_fields.items()
@@ -229,7 +182,7 @@ def _blob(info: Any) -> Blob | None:
     return next((one for one in info.metadata if isinstance(one, Blob)), None)
 
 
-def _picture(observation: BaseModel, name: str) -> dict[str, Any] | None:
+def _picture_block(observation: BaseModel, name: str) -> dict[str, Any] | None:
     value = getattr(observation, name)
     blob = _blob(type(observation).model_fields[name])
     if blob is not None:
@@ -249,15 +202,15 @@ class ActionTool:
     Attributes:
         model: The model.
         fixed: The values of fields that have one only, such as the ``type`` of a variant.
-        description: It, in the wire's form.
+        description: The tool, in the wire's form.
     """
 
     model: type[Action]
     fixed: Mapping[str, Any]
     description: dict[str, Any] = field(repr=False)
 
-    def action(self, arguments: Mapping[str, Any]) -> Action:
-        """The action that a call is.
+    def build_action(self, arguments: Mapping[str, Any]) -> Action:
+        """Return the action of a call.
 
         Raises:
             InvalidActionError: The model refuses the arguments.
@@ -285,7 +238,7 @@ def action_tools(spec: EnvironmentSpec) -> dict[str, ActionTool]:
 def _action_tools(action_cls: Any, observation_cls: Any) -> dict[str, ActionTool]:
     output = _output_schema(observation_cls)
     is_model = isinstance(observation_cls, type) and issubclass(observation_cls, BaseModel)
-    pictures = _may_be_pictures(observation_cls) if is_model else ()
+    pictures = _picture_fields(observation_cls) if is_model else ()
     found: dict[str, ActionTool] = {}
     for model in members(action_cls):
         if isinstance(model, type):
@@ -301,9 +254,9 @@ def _action_tool(
 ) -> ActionTool:
     schema = public_schema(model.model_json_schema())
     fixed = {
-        _key(name, info): choices[0]
+        info.validation_alias if isinstance(info.validation_alias, str) else name: choices[0]
         for name, info in model.model_fields.items()
-        if len(choices := get_args(info.annotation)) == 1 and _is_literal(info.annotation)
+        if get_origin(info.annotation) is Literal and len(choices := get_args(info.annotation)) == 1
     }
     properties = schema.get("properties", {})
     for name in (*fixed, "metadata"):
@@ -313,7 +266,7 @@ def _action_tool(
     text = schema.pop("description", "")
     for one in properties.values():
         one.pop("title", None)
-    title = _words(model.__name__.removesuffix("Action") or model.__name__)
+    title = _HUMPS.sub(" ", model.__name__.removesuffix("Action") or model.__name__)
     description: dict[str, Any] = {
         "name": tool_name(model),
         "title": title,
@@ -333,16 +286,6 @@ def _action_tool(
     return ActionTool(model, fixed, description)
 
 
-def _key(name: str, info: Any) -> str:
-    """Return the key of a field among the arguments: the alias if there is an alias."""
-    alias = info.validation_alias
-    return alias if isinstance(alias, str) else name
-
-
-def _is_literal(annotation: Any) -> bool:
-    return str(getattr(annotation, "__origin__", "")) == "typing.Literal"
-
-
 def tool_name(model: type) -> str:
     """Return the tool name of an action model: ``play_move`` for ``PlayMoveAction``, unless the
     class attribute `TOOL_NAME` names another.
@@ -359,43 +302,38 @@ def _snake(name: str) -> str:
     return _HUMPS.sub("_", name).lower()
 
 
-def _words(name: str) -> str:
-    return _HUMPS.sub(" ", name)
-
-
 def _output_schema(observation_cls: Any) -> dict[str, Any] | None:
-    """The schema of what an agent sees; None where there is none."""
+    """Return the schema of an agent's view of observations; None where there is none."""
     if not (isinstance(observation_cls, type) and issubclass(observation_cls, BaseModel)):
         return None
     try:
         schema = public_schema(wire_schema(observation_cls, "serialization"))
     except PydanticUserError:
         return None
-    hidden = {*private_fields(observation_cls), *TRAINERS, *_may_be_pictures(observation_cls)}
+    hidden = {*private_fields(observation_cls), *TRAINER_FIELDS, *_picture_fields(observation_cls)}
     for name in hidden:
         schema.get("properties", {}).pop(name, None)
-    relaxed: dict[str, Any] = _relaxed(schema)
-    return {**relaxed, "type": "object"}
+    return {**_relax(schema), "type": "object"}
 
 
-# Of a schema, what may not hold of what is left of a value.
+# Keys of a schema that may be wrong of a value without some fields.
 LEFT_OUT = frozenset(
     ("required", "additionalProperties", "title", "const", "default", "discriminator", "examples")
 )
 
 
-def _relaxed(schema: Any) -> Any:
-    """A schema that also fits what fields were left out of, and numbers that JSON has not."""
+def _relax(schema: Any) -> Any:
+    """Return a schema that also fits values without some fields, and numbers that JSON has not."""
     if isinstance(schema, list):
-        return [_relaxed(one) for one in schema]
+        return [_relax(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
     if "oneOf" in schema:  # without constants, a value may be of several
         schema = {("anyOf" if key == "oneOf" else key): value for key, value in schema.items()}
     kept = {
-        key: {name: _relaxed(one) for name, one in value.items()}
+        key: {name: _relax(one) for name, one in value.items()}
         if key in ("properties", "$defs") and isinstance(value, dict)
-        else _relaxed(value)
+        else _relax(value)
         for key, value in schema.items()
         if key not in LEFT_OUT
     }
@@ -416,14 +354,14 @@ async def list_tools(
     Returns:
         The descriptions of the tools; None if the environment could not list them.
     """
-    if spec.environment_class is not None and doors_of(spec) is Doors.ACTIONS:
+    if spec.environment_class is not None and spec.tool_support is ToolSupport.ACTIONS:
         return [tool.description for tool in action_tools(spec).values()]
     try:
         async with open_session() as session:
-            command = to_list(session.spec)
+            command = build_list_command(session.spec)
             if command is None:
                 return [tool.description for tool in action_tools(spec).values()]
-            found: list[dict[str, Any]] = await session.handle(command, encode=read_list)
+            found: list[dict[str, Any]] = await session.handle(command, encode=read_tools)
             return found
     except Exception as error:
         logger.warning(

@@ -30,25 +30,17 @@ from openenv.execution.commands import Command, Encode
 from openenv.execution.manager import SessionManager
 from openenv.execution.principal import Principal, Role
 from openenv.execution.session import Session
-from openenv.execution.spec import EnvironmentSpec
-from openenv.execution.tools import Doors, Reply, doors_of, read_call, read_list, to_call, to_list
+from openenv.execution.spec import EnvironmentSpec, ToolSupport
+from openenv.execution.tools import (
+    build_call_command,
+    build_list_command,
+    read_outcome,
+    read_tools,
+)
 from openenv.protocol.messages import MCPReply
 from openenv.protocol.v0.codec import parse_json
 from openenv.tools.types import AGENT_KEY, CLOSE, CREATE, NO_TOOLS, JsonRpcRequest, JsonRpcResponse
 from openenv.tools.types import JsonRpcErrorCode as Code
-
-__all__ = [
-    "NO_SESSION_ID",
-    "JsonRpcCommand",
-    "build_json_rpc_command",
-    "build_tool_command",
-    "check_may_control",
-    "encode_json_rpc",
-    "issue_agent_key",
-    "json_rpc_error",
-    "parse_request",
-    "read_json_rpc",
-]
 
 NO_SESSION_ID = "Invalid params - 'session_id' is required"
 OWN_SESSION = "Cannot close active WebSocket-managed session via MCP method"
@@ -105,21 +97,19 @@ class JsonRpcResponder:
     """Turns a session's reply into a response. Agents get neither the reward nor `done`."""
 
     method: str
-    doors: Doors
+    support: ToolSupport
     id: RequestId
     for_agent: bool
 
     def __call__(self, value: Any) -> JsonRpcResponse:
         if self.method == "tools/list":
-            write = _full_tool if self.doors is Doors.TOOLS else _short_tool
-            tools = [write(tool) for tool in read_list(value)]
+            write = _full_tool if self.support is ToolSupport.TOOLS else _short_tool
+            tools = [write(tool) for tool in read_tools(value)]
             return JsonRpcResponse.success({"tools": tools}, self.id)
-        return self._tool_result(read_call(value))
-
-    def _tool_result(self, reply: Reply) -> JsonRpcResponse:
-        observation = reply.observation or {}
-        if self.doors is Doors.TOOL_ACTIONS:
-            score = {} if self.for_agent else {"done": reply.done, "reward": reply.reward}
+        outcome = read_outcome(value)
+        observation = outcome.observation or {}
+        if self.support is ToolSupport.TOOL_ACTIONS:
+            score = {} if self.for_agent else {"done": outcome.done, "reward": outcome.reward}
             return JsonRpcResponse.success({**score, **observation}, self.id)
         if observation.get("error"):
             message = observation["error"]["message"]
@@ -210,11 +200,10 @@ def build_tool_command(
         return JsonRpcResponse.error_response(
             Code.METHOD_NOT_FOUND, f"Method not found: {request.method}", request_id=request.id
         )
-    doors = doors_of(spec)
-    respond = JsonRpcResponder(request.method, doors, request.id, is_agent(principal))
+    respond = JsonRpcResponder(request.method, spec.tool_support, request.id, is_agent(principal))
     none = JsonRpcResponse.error_response(Code.INTERNAL_ERROR, NO_TOOLS, request_id=request.id)
     if request.method == "tools/list":
-        command = to_list(spec)
+        command = build_list_command(spec)
         return none if command is None else JsonRpcCommand(command, respond)
     name, arguments = request.params.get("name"), request.params.get("arguments") or {}
     why = None
@@ -227,9 +216,9 @@ def build_tool_command(
     if why is not None:
         return JsonRpcResponse.error_response(Code.INVALID_PARAMS, why, request_id=request.id)
     assert isinstance(name, str)
-    if doors is Doors.ACTIONS:
+    if spec.tool_support is ToolSupport.ACTIONS:
         return none
-    return JsonRpcCommand(to_call(spec, name, arguments), respond)
+    return JsonRpcCommand(build_call_command(spec, name, arguments), respond)
 
 
 def _close_own(session: Session, request: JsonRpcRequest) -> JsonRpcResponse:

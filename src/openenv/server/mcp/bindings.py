@@ -39,24 +39,20 @@ from openenv.execution.commands import CallMethod, GetTransition, Reset
 from openenv.execution.manager import SessionManager
 from openenv.execution.principal import Principal, Role
 from openenv.execution.session import Session, SessionPhase
-from openenv.execution.spec import ASK, EnvironmentSpec, class_made_by
+from openenv.execution.spec import ASK, EnvironmentSpec, ToolSupport, class_made_by
 from openenv.execution.tools import (
-    Doors,
-    Reply,
+    ToolOutcome,
     action_tools,
-    doors_of,
-    read_call,
-    read_list,
-    seen,
-    to_call,
-    to_list,
+    build_call_command,
+    build_list_command,
+    read_outcome,
+    read_tools,
+    show_transition,
 )
 from openenv.manifest import MANIFEST
 from openenv.protocol.messages import Transition
 from openenv.settings import ServerMode
 from openenv.tools.results import build_failure
-
-__all__ = ["Reporter", "AgentBinding", "SessionEnded", "digest_of", "readme_of"]
 
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 MAX_SUBSCRIBED = 1000  # resources, of one agent
@@ -130,11 +126,6 @@ class AgentBinding:
         return session if session is not None and session.phase is SessionPhase.OPEN else None
 
     @property
-    def is_vacant(self) -> bool:
-        """Say whether no session is open for the agent."""
-        return self.current is None
-
-    @property
     def may_see_rewards(self) -> bool:
         """Say whether the client may see rewards: an agent's key may not."""
         return self._principal is None or self._principal.role is not Role.AGENT
@@ -179,7 +170,7 @@ class AgentBinding:
         self._is_over = False
         if self._manager.spec.mode is ServerMode.PRODUCTION:
             return {"content": []}
-        shown: dict[str, Any] = await session.handle(Reset(), encode=seen)
+        shown: dict[str, Any] = await session.handle(Reset(), encode=show_transition)
         return shown
 
     async def close(self) -> None:
@@ -191,13 +182,13 @@ class AgentBinding:
     # ------------------------------------------------------------------ what the agent does
 
     async def tools(self) -> list[dict[str, Any]]:
-        """The tools, in the wire's form."""
+        """List the tools, in the wire's form."""
         spec = self._manager.spec
-        if spec.environment_class is None or doors_of(spec) is not Doors.ACTIONS:
+        if spec.environment_class is None or spec.tool_support is not ToolSupport.ACTIONS:
             session = await self.session()
-            command = to_list(session.spec)
+            command = build_list_command(session.spec)
             if command is not None:
-                found: list[dict[str, Any]] = await session.handle(command, encode=read_list)
+                found: list[dict[str, Any]] = await session.handle(command, encode=read_tools)
                 return found
         return [tool.description for tool in action_tools(spec).values()]
 
@@ -226,14 +217,19 @@ class AgentBinding:
         if self._is_over and self._named is None:
             async with self._opening:
                 if self._is_over:  # and no other call has been here first
-                    return _told_of_new_episode(await self._begin(session))
+                    return _report_new_episode(await self._begin(session))
         try:
-            command = to_call(session.spec, name, arguments, timeout_s, reporter)
+            command = build_call_command(session.spec, name, arguments, timeout_s, reporter)
         except InvalidActionError as error:
-            return build_failure(f"{name}: {_refused(error)}")
+            why = "; ".join(
+                f"{'.'.join(map(str, one['loc']))}: {one['msg']} (got {one.get('input')!r:.100})"
+                for one in error.errors
+            )
+            return build_failure(f"{name}: {why}")
         try:
             with serving("openenv.tools", trace, session.attributes()) as span:
-                reply: Reply = await session.handle(command, encode=read_call, trace=span)
+                called = session.handle(command, encode=read_outcome, trace=span)
+                outcome: ToolOutcome = await called
         except EnvironmentCrashed as error:
             await self._manager.close(session.id)
             return build_failure(describe_error(error, debug=self._manager.debug))
@@ -242,12 +238,13 @@ class AgentBinding:
         except Exception as error:
             self._manager.counters.failed(error)
             return build_failure(describe_error(error, debug=self._manager.debug))
-        if (reply.observation or {}).get("error") and is_unknown(reply):
-            raise LookupError(reply.observation["error"]["message"])  # type: ignore[index]
-        self._is_over = reply.done
+        failure = (outcome.observation or {}).get("error")
+        if failure and failure.get("error_type") == "tool_not_found":
+            raise LookupError(failure["message"])
+        self._is_over = outcome.done
         if self.may_see_rewards:
-            _note_score(reply)
-        return reply.result
+            _note_score(outcome)
+        return outcome.result
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
         """Ask the environment's MCP server; return None for an environment without a server.
@@ -256,10 +253,10 @@ class AgentBinding:
             ServerRefused: That server answered with an error.
         """
         spec = self._manager.spec
-        if spec.environment_class is not None and doors_of(spec) is not Doors.TOOLS:
+        if spec.environment_class is not None and spec.tool_support is not ToolSupport.TOOLS:
             return None
         session = await self.session()
-        if doors_of(session.spec) is not Doors.TOOLS or self._serverless == session.id:
+        if session.spec.tool_support is not ToolSupport.TOOLS or self._serverless == session.id:
             return None
         command = CallMethod(ASK, (method, dict(params)))
         answer: dict[str, Any] | None = await session.handle(command)
@@ -280,14 +277,14 @@ class AgentBinding:
     async def look(self) -> dict[str, Any] | None:
         """Return the last transition as a result; None before the first."""
         session = await self.session()
-        shown: dict[str, Any] | None = await session.handle(GetTransition(), encode=_seen_if_any)
+        shown: dict[str, Any] | None = await session.handle(GetTransition(), encode=_show_if_any)
         return shown
 
     async def described(self) -> dict[str, Any]:
         """Return the environment's description: name, text and the like."""
         session = await self.session()
         command = CallMethod("get_metadata")
-        described: dict[str, Any] = await session.handle(command, encode=_as_dict)
+        described: dict[str, Any] = await session.handle(command, encode=_to_dict)
         return described
 
 
@@ -299,32 +296,19 @@ WHY = {
 }
 
 
-def is_unknown(reply: Reply) -> bool:
-    """Whether the call was one of a tool that is not there."""
-    error = (reply.observation or {}).get("error") or {}
-    return error.get("error_type") == "tool_not_found"
-
-
-def _refused(error: InvalidActionError) -> str:
-    return "; ".join(
-        f"{'.'.join(map(str, one['loc']))}: {one['msg']} (got {one.get('input')!r:.100})"
-        for one in error.errors
-    )
-
-
-def _note_score(reply: Reply) -> None:
+def _note_score(outcome: ToolOutcome) -> None:
     meta: dict[str, Any] = {}
-    if reply.done:
+    if outcome.done:
         meta[DONE] = True
-    if reply.reward is not None:
-        meta[REWARD] = reply.reward
-    if reply.truncated:
+    if outcome.reward is not None:
+        meta[REWARD] = outcome.reward
+    if outcome.truncated:
         meta[TRUNCATED] = True
     if meta:
-        reply.result["_meta"] = {**(reply.result.get("_meta") or {}), **meta}
+        outcome.result["_meta"] = {**(outcome.result.get("_meta") or {}), **meta}
 
 
-def _told_of_new_episode(shown: dict[str, Any]) -> dict[str, Any]:
+def _report_new_episode(shown: dict[str, Any]) -> dict[str, Any]:
     text = (
         "The episode was over, so this call was not carried out. A new episode has begun; this is "
         "what it shows:"
@@ -335,11 +319,11 @@ def _told_of_new_episode(shown: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _seen_if_any(transition: Transition | None) -> dict[str, Any] | None:
-    return None if transition is None else seen(transition)
+def _show_if_any(transition: Transition | None) -> dict[str, Any] | None:
+    return None if transition is None else show_transition(transition)
 
 
-def _as_dict(described: Any) -> dict[str, Any]:
+def _to_dict(described: Any) -> dict[str, Any]:
     plain: dict[str, Any] = from_json(to_json(described, serialize_unknown=True))
     return plain
 
@@ -362,13 +346,9 @@ def readme_of(spec: EnvironmentSpec) -> str | None:
     for place in (folder, *folder.parents[:2]):
         readme = place / "README.md"
         if (place / MANIFEST).is_file() and readme.is_file():
-            return _without_front_matter(readme.read_text(encoding="utf-8", errors="replace"))
+            text = readme.read_text(encoding="utf-8", errors="replace")
+            if not text.startswith("---\n"):
+                return text
+            _, _, rest = text[4:].partition("\n---\n")  # after the settings of a Space
+            return rest.lstrip("\n") or text
     return None
-
-
-def _without_front_matter(text: str) -> str:
-    """Return a README without the settings of a Hugging Face Space at the top."""
-    if not text.startswith("---\n"):
-        return text
-    _, _, rest = text[4:].partition("\n---\n")
-    return rest.lstrip("\n") or text

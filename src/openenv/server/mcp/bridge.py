@@ -210,7 +210,7 @@ class Bridge:
         gone = [
             k
             for k, binding in self._bindings.items()
-            if binding.is_vacant and binding.used_at < then
+            if binding.current is None and binding.used_at < then
         ]
         for key in gone:
             del self._bindings[key]
