@@ -20,7 +20,7 @@ import re
 import struct
 import zlib
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union
@@ -437,30 +437,18 @@ class Kept:
 # Pydantic does not validate defaults: ``frame: NDArray = None`` holds no array.
 
 
-def _write_lists(array: Any, info: core_schema.SerializationInfo) -> Any:
-    if array is None:
-        return None
-    return info.context.keep(array) if type(info.context) is Kept else _as_json(array)
+def _writer(as_json: Callable[[Any], Any]) -> Callable[[Any, core_schema.SerializationInfo], Any]:
+    def write(value: Any, info: core_schema.SerializationInfo) -> Any:
+        if value is None:
+            return None
+        return info.context.keep(value) if type(info.context) is Kept else as_json(value)
+
+    return write
 
 
-def _as_json(array: Any) -> Any:
-    return array.tolist() if _is_listed(array.dtype) else as_base64(array)
-
-
-def _write_base64(array: Any, info: core_schema.SerializationInfo) -> Any:
-    if array is None:
-        return None
-    return info.context.keep(array) if type(info.context) is Kept else as_base64(array)
-
-
-def _write_text(value: bytes | None, info: core_schema.SerializationInfo) -> Any:
-    if value is None:
-        return None
-    if type(info.context) is Kept:
-        return info.context.keep(value)
-    return base64.b64encode(value).decode()
-
-
+_write_lists = _writer(lambda a: a.tolist() if _is_listed(a.dtype) else as_base64(a))
+_write_base64 = _writer(as_base64)
+_write_text = _writer(lambda data: base64.b64encode(data).decode())
 _WRITERS = (_write_lists, _write_base64, _write_text)
 
 

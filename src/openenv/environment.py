@@ -426,17 +426,14 @@ def restart(observation: ObsT) -> ObsT:
 
 def transition(observation: ObsT, reward: Reward = None) -> ObsT:
     """Mark `observation` as in the middle of an episode."""
-    marked = observation.model_copy(update={"done": False, "truncated": False})
-    return scored(marked, reward)
+    return scored(observation.model_copy(update={"done": False, "truncated": False}), reward)
 
 
 def termination(observation: ObsT, reward: Reward = None) -> ObsT:
     """Mark `observation` as the last: the task itself is over."""
-    marked = observation.model_copy(update={"done": True, "truncated": False})
-    return scored(marked, reward)
+    return scored(observation.model_copy(update={"done": True, "truncated": False}), reward)
 
 
 def truncation(observation: ObsT, reward: Reward = None) -> ObsT:
     """Mark `observation` as the last: a limit outside the task cut the episode off."""
-    marked = observation.model_copy(update={"done": True, "truncated": True})
-    return scored(marked, reward)
+    return scored(observation.model_copy(update={"done": True, "truncated": True}), reward)

@@ -187,9 +187,11 @@ class OpenEnvError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         return _made_again, (type(self), self.args), self.__dict__
 
+    _details: tuple[str, ...] = ()  # attributes that go over the wire
+
     def details(self) -> dict[str, Any]:
         """Return the data that goes over the wire beside code and message."""
-        return {}
+        return {name: getattr(self, name) for name in self._details}
 
 
 def _made_again(cls: type[BaseException], arguments: tuple[Any, ...]) -> BaseException:
@@ -237,6 +239,8 @@ class ConcurrencyConfigurationError(OpenEnvError, ValueError):
 class SessionCapacityError(OpenEnvError):
     """Every slot is taken."""
 
+    _details = ("active_sessions", "max_sessions")
+
     def __init__(self, active_sessions: int, max_sessions: int, message: str | None = None) -> None:
         self.active_sessions = active_sessions
         self.max_sessions = max_sessions
@@ -246,9 +250,6 @@ class SessionCapacityError(OpenEnvError):
             "session, or serve more: create_app(..., max_concurrent_envs=N) with an environment "
             "that declares SUPPORTS_CONCURRENT_SESSIONS = True, or start another server."
         )
-
-    def details(self) -> dict[str, Any]:
-        return {"active_sessions": self.active_sessions, "max_sessions": self.max_sessions}
 
 
 class KeySessionsError(SessionCapacityError):
@@ -283,14 +284,13 @@ class SessionCreationError(OpenEnvError):
 class EnvironmentFactoryError(OpenEnvError):
     """The environment's constructor (or the factory function) raised; see `__cause__`."""
 
+    _details = ("factory_name",)
+
     def __init__(self, factory_name: str, message: str | None = None) -> None:
         self.factory_name = factory_name
         super().__init__(
             message or f"Environment factory '{factory_name}' failed to create instance."
         )
-
-    def details(self) -> dict[str, Any]:
-        return {"factory_name": self.factory_name}
 
 
 class SessionClosedError(OpenEnvError):
@@ -308,6 +308,8 @@ class EnvironmentCrashed(OpenEnvError):
         exit_code: How it ended; that of a signal is negative, None is unknown.
     """
 
+    _details = ("exit_code",)
+
     def __init__(self, exit_code: int | None, message: str | None = None) -> None:
         self.exit_code = exit_code
         super().__init__(
@@ -318,9 +320,6 @@ class EnvironmentCrashed(OpenEnvError):
             "log."
         )
 
-    def details(self) -> dict[str, Any]:
-        return {"exit_code": self.exit_code}
-
 
 class SessionBusyError(OpenEnvError):
     """An overdue call has not come back yet, so nothing else can be begun. It is a call of this
@@ -330,6 +329,8 @@ class SessionBusyError(OpenEnvError):
         running_s: Seconds for which it has been running, or has held the shared thread.
     """
 
+    _details = ("running_s",)
+
     def __init__(self, running_s: float, message: str | None = None) -> None:
         self.running_s = running_s
         super().__init__(
@@ -337,9 +338,6 @@ class SessionBusyError(OpenEnvError):
             or f"the step whose time was over is still running, for {running_s:.3g} s by now. Ask "
             "again for its answer, with the same action; or reset, or wait until it is back"
         )
-
-    def details(self) -> dict[str, Any]:
-        return {"running_s": self.running_s}
 
 
 class InvalidJSONError(OpenEnvError, ValueError):
@@ -353,12 +351,11 @@ class UnknownMessageTypeError(OpenEnvError, ValueError):
 class InvalidMessageError(OpenEnvError, ValueError):
     """A frame or request body is malformed; `errors` is Pydantic's list of what is wrong."""
 
+    _details = ("errors",)
+
     def __init__(self, errors: ErrorList, message: str = "Invalid message") -> None:
         self.errors = errors
         super().__init__(message)
-
-    def details(self) -> dict[str, Any]:
-        return {"errors": self.errors}
 
 
 class InvalidActionError(InvalidMessageError):
@@ -439,13 +436,12 @@ class TooLargeError(EncodingError):
         limit: The largest that is taken.
     """
 
+    _details = ("size", "limit")
+
     def __init__(self, what: str, size: int, limit: int, cure: str) -> None:
         self.size = size
         self.limit = limit
         super().__init__(f"the {what} takes {size} bytes, and the limit is {limit}; {cure}")
-
-    def details(self) -> dict[str, Any]:
-        return {"size": self.size, "limit": self.limit}
 
 
 class RequestTooLargeError(TooLargeError):
@@ -462,12 +458,11 @@ class NotSupported(OpenEnvError, NotImplementedError):
         feature: What was asked for, such as ``snapshot``.
     """
 
+    _details = ("feature",)
+
     def __init__(self, message: str, *, feature: str = "") -> None:
         self.feature = feature
         super().__init__(message)
-
-    def details(self) -> dict[str, Any]:
-        return {"feature": self.feature}
 
 
 class RecordingError(OpenEnvError, ValueError):
@@ -552,9 +547,6 @@ class SandboxUnavailable(SandboxError):
         told = "; ".join(f"{kind}: {reason}" for kind, reason in self.reasons.items())
         super().__init__(f"no sandbox here guarantees {guarantee!r} ({told})")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.guarantee, self.reasons)
-
 
 class SandboxEnded(SandboxError):
     """The sandbox has ended, with all processes and files.
@@ -566,9 +558,6 @@ class SandboxEnded(SandboxError):
     def __init__(self, why: str) -> None:
         self.why = why
         super().__init__(f"the sandbox has ended: {why}")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.why,)
 
 
 class SandboxFileError(SandboxError, OSError):
@@ -621,6 +610,8 @@ class StepTimeout(ResponseTimeout):
             waits for its answer.
     """
 
+    _details = ("timeout_s", "is_running")
+
     def __init__(self, timeout_s: float, *, is_running: bool, message: str | None = None) -> None:
         self.timeout_s = timeout_s
         self.is_running = is_running
@@ -630,9 +621,6 @@ class StepTimeout(ResponseTimeout):
             else "It has ended without an answer; the episode is where that left it."
         )
         super().__init__(message or f"the step took longer than its {timeout_s:g} s. {after}")
-
-    def details(self) -> dict[str, Any]:
-        return {"timeout_s": self.timeout_s, "is_running": self.is_running}
 
 
 class EnvironmentsFailed(OpenEnvError, RuntimeError):
@@ -723,8 +711,7 @@ def _text_or_none(value: Any) -> str | None:
 def _error_line(error: Any) -> str:
     if not isinstance(error, Mapping):
         return str(error)
-    where = ".".join(str(part) for part in error.get("loc", ())) or "(value)"
-    return f"{where}: {error.get('msg')}, got {error.get('input')!r:.200}"
+    return f"{_refused_field(error)}, got {error.get('input')!r:.200}"
 
 
 class MalformedRequest(ServerError):
@@ -937,16 +924,9 @@ def server_error(data: Mapping[str, Any]) -> ServerError | StepTimeout:
     code = str(data.get("code", "UNKNOWN"))
     message = str(data.get("message", "Unknown error"))
     if code == ErrorCode.STEP_TIMEOUT.value:
-        return _step_timeout(data, message)
+        timeout_s, is_running = data.get("timeout_s"), data.get("is_running") is True
+        seconds = float(timeout_s) if isinstance(timeout_s, int | float) else float("nan")
+        return StepTimeout(seconds, is_running=is_running, message=message)
     known = ErrorCode.__members__.get(code)
     kind = CLIENT_SIDE.get(known, ServerError) if known is not None else ServerError
     return kind(message, code, data)
-
-
-def _step_timeout(data: Mapping[str, Any], message: str) -> StepTimeout:
-    timeout_s, is_running = data.get("timeout_s"), data.get("is_running")
-    return StepTimeout(
-        float(timeout_s) if isinstance(timeout_s, int | float) else float("nan"),
-        is_running=is_running is True,
-        message=message,
-    )

@@ -170,7 +170,7 @@ def _kind_of_class(cls: Any) -> _SpaceKind:
 
 @cache
 def _kinds() -> dict[type, _SpaceKind]:
-    arrays = (_array_to_plain, _array_from_plain)
+    arrays = (_array, _array_from_plain)
     return {
         spaces.Box: _SpaceKind(_box_annotation, *arrays),
         spaces.MultiDiscrete: _SpaceKind(_multi_discrete_annotation, *arrays),
@@ -283,10 +283,6 @@ def _innermost(schema: dict[str, Any], depth: int) -> dict[str, Any]:
     for _ in range(depth):
         schema = schema["items"]
     return schema
-
-
-def _array_to_plain(space: Space[Any], element: Any, path: str) -> Any:
-    return _array(space, element, path)
 
 
 def _array_from_plain(space: Space[Any], value: Any, path: str, strict: bool) -> Any:
@@ -678,9 +674,9 @@ class _SchemaReader:
             return self._any_of
         return {
             "integer": self._integer,
-            "number": self._number,
-            "boolean": self._boolean,
-            "null": self._null,
+            "number": lambda s, _: _box(_least(s), _greatest(s), (), np.dtype("float64")),
+            "boolean": lambda *_: _choices.Choice((False, True)),
+            "null": lambda *_: _choices.Choice((None,)),
             "string": self._text,
             "object": self._dict,
             "array": self._list,
@@ -741,15 +737,6 @@ class _SchemaReader:
             named = spaces.Discrete(high - low + 1, start=low, dtype=dtype)
             return _named(named, schema["names"])
         return spaces.Discrete(high - low + 1, start=low, dtype=dtype)
-
-    def _number(self, schema: Mapping[str, Any], path: str) -> Space[Any] | None:
-        return _box(_least(schema), _greatest(schema), (), np.dtype("float64"))
-
-    def _boolean(self, schema: Mapping[str, Any], path: str) -> Space[Any] | None:
-        return _choices.Choice((False, True))
-
-    def _null(self, schema: Mapping[str, Any], path: str) -> Space[Any] | None:
-        return _choices.Choice((None,))
 
     def _text(self, schema: Mapping[str, Any], path: str) -> Space[Any] | None:
         shortest, longest = schema.get("minLength", 0), schema.get("maxLength")

@@ -22,31 +22,34 @@ class Tell(Protocol):
         """Show `done` of `total` units (None if unknown), with a text beside the bar."""
 
 
-class _Screen:
-    """The shared display, which exists while there are bars."""
+_turn = threading.Lock()
+_shown: Progress | None = None  # while there are bars
+_bars = 0
 
-    def __init__(self) -> None:
-        self._turn = threading.Lock()
-        self._shown: Progress | None = None
-        self._bars = 0
 
-    @contextlib.contextmanager
-    def bar(self, what: str) -> Iterator[Tell]:
-        with self._turn:
-            shown = self._shown = self._shown or _display()
-            self._bars += 1
-            task = shown.add_task(what, total=None, detail="")
-        try:
-            yield lambda done, total, detail: shown.update(
-                task, completed=done, total=total, detail=detail
-            )
-        finally:
-            with self._turn:
-                shown.stop_task(task)
-                self._bars -= 1
-                if not self._bars:
-                    shown.stop()
-                    self._shown = None
+@contextlib.contextmanager
+def bar(what: str) -> Iterator[Tell]:
+    """Show a bar during the ``with`` statement, and leave the finished bar on the screen.
+
+    Args:
+        what: The label of the bar.
+    """
+    global _shown, _bars
+    with _turn:
+        shown = _shown = _shown or _display()
+        _bars += 1
+        task = shown.add_task(what, total=None, detail="")
+    try:
+        yield lambda done, total, detail: shown.update(
+            task, completed=done, total=total, detail=detail
+        )
+    finally:
+        with _turn:
+            shown.stop_task(task)
+            _bars -= 1
+            if not _bars:
+                shown.stop()
+                _shown = None
 
 
 def _display() -> Progress:
@@ -61,15 +64,3 @@ def _display() -> Progress:
     )
     shown.start()
     return shown
-
-
-_screen = _Screen()
-
-
-def bar(what: str) -> contextlib.AbstractContextManager[Tell]:
-    """Show a bar during the ``with`` statement, and leave the finished bar on the screen.
-
-    Args:
-        what: The label of the bar.
-    """
-    return _screen.bar(what)

@@ -1,4 +1,4 @@
-"""Type arguments of classes, members of unions, and caches keyed by class."""
+"""Type arguments of classes, members of unions, overridden methods, and caches keyed by class."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Annotated, Any, ForwardRef, ParamSpec, TypeVar, Union, cast, get_args, get_origin
 
-__all__ = ["members", "once_per_class", "type_arguments"]
+__all__ = ["members", "once_per_class", "overrides_method", "type_arguments"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -15,6 +15,11 @@ T = TypeVar("T")
 def once_per_class(function: Callable[P, T]) -> Callable[P, T]:
     """Cache the results of a function of a class, for the 1,024 most recently used arguments."""
     return cast("Callable[P, T]", functools.lru_cache(maxsize=1024)(function))
+
+
+def overrides_method(method: Callable[..., Any], base_method: Callable[..., Any]) -> bool:
+    """Return whether `method`, bound or not, differs from `base_method`."""
+    return getattr(method, "__func__", method) is not getattr(base_method, "__func__", base_method)
 
 
 def type_arguments(cls: type, base: type) -> tuple[Any, ...] | None:

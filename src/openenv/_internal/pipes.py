@@ -197,16 +197,10 @@ async def write_all(pipe: int, data: bytes) -> None:
     os.set_blocking(pipe, False)
     rest = memoryview(data)
     while rest:
-        rest = rest[_written_at_once(pipe, rest) :]
+        with contextlib.suppress(BlockingIOError):
+            rest = rest[os.write(pipe, rest) :]
         if rest:
             await _writable(pipe)
-
-
-def _written_at_once(pipe: int, data: memoryview) -> int:
-    try:
-        return os.write(pipe, data)
-    except BlockingIOError:
-        return 0
 
 
 async def _writable(pipe: int) -> None:

@@ -85,18 +85,11 @@ async def traced(tracer: Any, name: str, call: Callable[[str], Awaitable[T]]) ->
     """Await `call` within a span, with the ``traceparent`` to send as the argument."""
     from opentelemetry.trace import SpanKind
 
-    with _span(tracer, name, None, SpanKind.CLIENT) as span:
-        return await call(_written(span))
-
-
-@contextmanager
-def _span(tracer: Any, name: str, context: Any, kind: Any) -> Iterator[Any]:
-    """Make a span current; an exception is recorded by class only."""
     with tracer.start_as_current_span(
-        name, context, kind, record_exception=False, set_status_on_exception=False
+        name, None, SpanKind.CLIENT, record_exception=False, set_status_on_exception=False
     ) as span:
         try:
-            yield span
+            return await call(_written(span))
         except BaseException as error:
             _fail(span, error)
             raise

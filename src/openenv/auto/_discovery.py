@@ -137,7 +137,20 @@ class EnvironmentInfo:
         Raises:
             ImportError: The package cannot be imported, or defines no client class.
         """
-        return _find_client(self)
+        from openenv.client.client import EnvClient
+
+        found = _find_class(self, self.client_class_name)
+        if found is None and self.target is not None and not _has_client(self):
+            from openenv.client.generic import GenericEnvClient
+
+            return GenericEnvClient
+        if found is None:
+            classes = (cls for cls in _classes(next(_modules(self))) if issubclass(cls, EnvClient))
+            own = [cls for cls in classes if _is_own(self, cls)]
+            found = own[0] if len(own) == 1 else None
+        if found is None:
+            raise ImportError(_describe_missing(self, "client class", self.client_class_name))
+        return found
 
     def get_action_class(self) -> type[Any]:
         """Import the action model.
@@ -157,24 +170,6 @@ class EnvironmentInfo:
 
 
 # ------------------------------------------------------------------ finding classes
-
-
-def _find_client(info: EnvironmentInfo) -> type[Any]:
-    from openenv.client.client import EnvClient
-
-    found = _find_class(info, info.client_class_name)
-    if found is None and info.target is not None and not _has_client(info):
-        from openenv.client.generic import GenericEnvClient
-
-        return GenericEnvClient
-    if found is None:
-        module = next(_modules(info))
-        own = [cls for cls in _classes(module) if issubclass(cls, EnvClient)]
-        own = [cls for cls in own if _is_own(info, cls)]
-        found = own[0] if len(own) == 1 else None
-    if found is None:
-        raise ImportError(_describe_missing(info, "client class", info.client_class_name))
-    return found
 
 
 def _find_model(info: EnvironmentInfo, name: str, role: str) -> type[Any]:

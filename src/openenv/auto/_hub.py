@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Mapping
 from importlib.metadata import Distribution
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from openenv._internal.addresses import over_http
@@ -272,17 +272,22 @@ def _note_origin(distribution: Distribution, url: str, found: SpaceRevision) -> 
 
 def commit_of(distribution: Distribution) -> str | None:
     """Return the commit that a package was installed from, or None if unrecorded."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        origin = read_json(distribution.read_text("direct_url.json") or "{}")
-        return origin.get("vcs_info", {}).get("commit_id")  # type: ignore[no-any-return]
-    return None
+    recorded = _origin(distribution).get("vcs_info")
+    return recorded.get("commit_id") if isinstance(recorded, dict) else None
 
 
 def _installed_from(url: str) -> Distribution | None:
     """Return the distribution that was installed from `url`, as recorded by PEP 610."""
     for distribution in importlib.metadata.distributions():
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            origin = read_json(distribution.read_text("direct_url.json") or "{}")
-            if origin.get("url", "").removesuffix(".git") == url:
-                return distribution
+        if str(_origin(distribution).get("url")).removesuffix(".git") == url:
+            return distribution
     return None
+
+
+def _origin(distribution: Distribution) -> dict[str, Any]:
+    """Return what a package's installer has recorded of its origin; empty without a record."""
+    with contextlib.suppress(OSError, ValueError):
+        origin = read_json(distribution.read_text("direct_url.json") or "{}")
+        if isinstance(origin, dict):
+            return origin
+    return {}

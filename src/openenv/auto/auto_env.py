@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from openenv._internal.addresses import over_http
 from openenv._internal.targets import IMAGE_PREFIX, TargetKind, parse_target
 from openenv.auto import _hub
 from openenv.auto._discovery import EnvironmentInfo, get_discovery, info_of_directory
@@ -242,8 +243,6 @@ def resolved_class_name(find: Any, expected: str) -> str:
 
 
 def _from_server(url: str, plan: _LaunchPlan, skip_install: bool) -> Client:
-    from openenv.client.generic import GenericEnvClient
-
     _refuse_other(url, plan)
     plan.base_url = url
     headers, key, ca_file = _headers(plan), plan.options.get("api_key"), plan.options.get("ca_file")
@@ -251,24 +250,20 @@ def _from_server(url: str, plan: _LaunchPlan, skip_install: bool) -> Client:
     if not skip_install and _hub.answers(url, headers, ca_file):
         served = fetch_served_name(url, headers, key, ca_file)
     info = None if served is None else _known_as(served)
-    return _client(GenericEnvClient if info is None else info.get_client_class(), plan, None)
+    return _client(_class_of(info), plan, None)
 
 
 def _from_image(image: str, plan: _LaunchPlan, skip_install: bool) -> Client:
-    from openenv.client.generic import GenericEnvClient
-
     if plan.base_url is not None or plan.image not in (None, image):
         _refuse_other(f"{IMAGE_PREFIX}{image}", plan)
     plan.image = image
     info = None if skip_install else _known_as(image_base_name(image))
-    return _client(GenericEnvClient if info is None else info.get_client_class(), plan, info)
+    return _client(_class_of(info), plan, info)
 
 
 def _from_directory(directory: Path, plan: _LaunchPlan, skip_install: bool) -> Client:
-    from openenv.client.generic import GenericEnvClient
-
     info = info_of_directory(directory, imports=not skip_install)
-    return _client(GenericEnvClient if skip_install else info.get_client_class(), plan, info)
+    return _client(_class_of(None if skip_install else info), plan, info)
 
 
 def _refuse_other(name: str, plan: _LaunchPlan) -> None:
@@ -291,11 +286,17 @@ def _known_as(name: str) -> EnvironmentInfo | None:
 # ------------------------------------------------------------------ which client, which server
 
 
+def _class_of(info: EnvironmentInfo | None) -> type[Client]:
+    if info is not None:
+        return info.get_client_class()
+    from openenv.client.generic import GenericEnvClient
+
+    return GenericEnvClient
+
+
 def _from_hub(
     reference: SpaceReference, plan: _LaunchPlan, trust_remote_code: bool, skip_install: bool
 ) -> Client:
-    from openenv.client.generic import GenericEnvClient
-
     repo_id = reference.repo_id
     info = None
     if not skip_install:
@@ -308,18 +309,16 @@ def _from_hub(
             plan.image = _hub.space_image(repo_id)
     if plan.provider is not None and plan.image is None:
         plan.image = _hub.space_image(repo_id)
-    return _client(GenericEnvClient if info is None else info.get_client_class(), plan, info)
+    return _client(_class_of(info), plan, info)
 
 
 def _untyped(name: str, plan: _LaunchPlan) -> Client:
-    from openenv.client.generic import GenericEnvClient
-
     if not plan.has_destination:
         raise ValueError(
             f"skip_install=True with {name!r}, which is not on the Hub, leaves nothing to start: "
             "pass base_url, docker_image or container_provider, or drop skip_install"
         )
-    return _client(GenericEnvClient, plan, None)
+    return _client(_class_of(None), plan, None)
 
 
 def _client(client_class: type[Client], plan: _LaunchPlan, info: EnvironmentInfo | None) -> Client:
@@ -329,7 +328,7 @@ def _client(client_class: type[Client], plan: _LaunchPlan, info: EnvironmentInfo
         if not (_hub.is_loopback(plan.base_url) and (info or plan.image or plan.provider)):
             raise ServerUnreachableError(f"no server answers at {plan.base_url}; does it run?")
         logger.warning("no server answers at %s; one is started there", plan.base_url)
-        plan.options.setdefault("port", urlsplit(_with_scheme(plan.base_url)).port)
+        plan.options.setdefault("port", urlsplit(over_http(plan.base_url)).port)
     client_options = _client_options(client_class, plan.options)
     for name in client_options:
         del plan.options[name]
@@ -340,10 +339,6 @@ def _connected(client_class: type[Client], plan: _LaunchPlan) -> Client:
     if plan.env_vars:
         logger.warning("env_vars were ignored: the server at %s runs already", plan.base_url)
     return client_class(base_url=plan.base_url, **plan.options)
-
-
-def _with_scheme(url: str) -> str:
-    return url if "://" in url else f"http://{url}"
 
 
 def _headers(plan: _LaunchPlan) -> Mapping[str, str]:

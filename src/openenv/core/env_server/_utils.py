@@ -1,5 +1,5 @@
 """The old path `openenv.core.env_server._utils`; written by scripts/mirrors.py."""
 
-from openenv._internal.methods import overrides_method as overrides_method
+from openenv._internal.generics import overrides_method as overrides_method
 
 __all__ = ["overrides_method"]

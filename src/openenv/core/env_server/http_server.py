@@ -1,6 +1,6 @@
 """The old path `openenv.core.env_server.http_server`; written by scripts/mirrors.py."""
 
-from openenv._internal.methods import overrides_method as overrides_method
+from openenv._internal.generics import overrides_method as overrides_method
 from openenv.environment import Environment as Environment
 from openenv.errors import ConcurrencyConfigurationError as ConcurrencyConfigurationError
 from openenv.errors import EnvironmentFactoryError as EnvironmentFactoryError
