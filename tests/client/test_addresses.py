@@ -15,7 +15,7 @@ from openenv.cli.__main__ import app
 from openenv.client.generic import GenericEnvClient
 from openenv.client.utils import convert_to_ws_url
 from openenv.client.vector import VectorEnv
-from openenv.gateway.servers import Server
+from openenv.gateway.backends import Backend
 from openenv.integrations._sources import schemas_of
 from openenv.rollouts import RolloutLimits, rollout
 from openenv.tasks import TaskAPIClient, load_tasks
@@ -136,5 +136,5 @@ def test_every_client_takes_what_is_pasted(name: str, form: str, host: str) -> N
 
 
 def test_a_gateway_takes_what_is_pasted() -> None:
-    server = Server("x", "ws://host:8000/ws/")
+    server = Backend("x", "ws://host:8000/ws/")
     assert (server.url, server.path) == ("ws://host:8000", "")

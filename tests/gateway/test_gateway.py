@@ -37,8 +37,8 @@ from websockets.sync.client import connect
 from openenv import AuthenticationError, ConnectError, SessionLost, VectorEnv, create_app
 from openenv.client.generic import GenericEnvClient
 from openenv.execution.principal import Key, KeyLimits
+from openenv.gateway.backends import Backend, Backends, NoServer, RouteGone, route_of
 from openenv.gateway.gateway import Gateway as GatewayOfServers
-from openenv.gateway.servers import NoServer, RouteGone, Server, Servers, route_of
 from openenv.gateway.wire import HEAD_BYTES
 from openenv.providers import ProcessProvider
 from openenv.server.auth import without_keys
@@ -462,7 +462,7 @@ def test_the_limits_of_a_gateways_key_hold_over_all_its_servers(shared: Gateway)
 
 
 def test_a_limited_key_is_served_by_as_few_servers_as_hold_its_sessions() -> None:
-    servers = Servers(Server("e", f"http://host{n}:1") for n in range(5))
+    servers = Backends(Backend("e", f"http://host{n}:1") for n in range(5))
     for one in servers:
         one.slots = 16
     none = servers.shares("e", "free", KeyLimits())
@@ -675,17 +675,17 @@ def test_a_name_stands_for_its_addresses(serve: Serve, front: Callable[..., Gate
 
 
 def test_the_least_loaded_is_chosen_by_what_servers_say() -> None:
-    servers = Servers(Server("e", f"http://h{i}:1") for i in range(3))
+    servers = Backends(Backend("e", f"http://h{i}:1") for i in range(3))
     first, second, third = servers
-    first.said(10, 100)
-    second.said(5, 10)
-    third.said(40, 400)
+    first.note_report(10, 100)
+    second.note_report(5, 10)
+    third.note_report(40, 400)
     third.is_draining = True
     assert servers.least_loaded("e") is first
     first.placed += 80
     assert servers.least_loaded(None) is second
     for _ in range(3):
-        second.failed()
+        second.note_failure()
     assert servers.least_loaded("e") is first
     with pytest.raises(RouteGone):
         servers.routed("e", second.route)
@@ -754,8 +754,8 @@ def test_an_answer_of_a_server_has_bounds(
 @contextlib.asynccontextmanager
 async def gateway_here(*servers: str) -> AsyncIterator[tuple[Any, ...]]:
     """A gateway on this event loop: a client, and the URL of each server behind it."""
-    named = [Server(f"e{number}", url) for number, url in enumerate(servers)]
-    gateway = GatewayOfServers(Servers(named))
+    named = [Backend(f"e{number}", url) for number, url in enumerate(servers)]
+    gateway = GatewayOfServers(Backends(named))
     listening = await gateway.listen(port=0)
     root = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
     try:

@@ -1,4 +1,8 @@
-"""One address in front of many servers of environments: see `openenv gateway`."""
+"""A gateway: one address in front of many servers; see ``openenv gateway``.
+
+Read `gateway.py` first (requests), then `backends.py` (the choice of a server) and `wire.py`
+(bytes).
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,9 @@ from typing import TYPE_CHECKING
 from openenv._internal.lazy import lazy
 
 if TYPE_CHECKING:
+    from openenv.gateway.backends import Backend as Backend
+    from openenv.gateway.backends import Backends as Backends
+    from openenv.gateway.backends import route_of as route_of
     from openenv.gateway.gateway import Gateway as Gateway
-    from openenv.gateway.servers import Server as Server
-    from openenv.gateway.servers import Servers as Servers
-    from openenv.gateway.servers import route_of as route_of
 else:
     __getattr__, __dir__, __all__ = lazy(__name__)

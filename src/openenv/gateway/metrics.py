@@ -1,4 +1,4 @@
-"""What a gateway counts, in the format of Prometheus."""
+"""The metrics of a gateway, in Prometheus's format."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ if TYPE_CHECKING:
 
     from openenv.gateway.gateway import Gateway
 
-__all__ = ["written"]
+__all__ = ["render_metrics"]
 
-LABELS = ["environment", "server"]
+_OF_SERVERS = (  # name, help, attribute of `Backend`
+    ("server_up", "Whether the server answers.", "is_up"),
+    ("server_draining", "Whether the server gets no new sessions.", "is_draining"),
+    ("connections", "Open WebSockets.", "connections"),
+    ("connections_made", "WebSockets opened so far.", "served"),
+    ("server_sessions", "Sessions that the server reports.", "taken"),
+)
 
 
-class _Numbers:
+class _GatewayCollector:
     """A collector of `prometheus_client`."""
 
     def __init__(self, gateway: Gateway) -> None:
@@ -28,43 +34,28 @@ class _Numbers:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         gateway = self._gateway
-        up = GaugeMetricFamily("openenv_gateway_server_up", "It answers.", labels=LABELS)
-        draining = GaugeMetricFamily(
-            "openenv_gateway_server_draining", "It gets no new sessions.", labels=LABELS
-        )
-        now = GaugeMetricFamily(
-            "openenv_gateway_connections", "WebSockets that are open.", labels=LABELS
-        )
-        ever = CounterMetricFamily(
-            "openenv_gateway_connections_made", "WebSockets that were opened.", labels=LABELS
-        )
-        taken = GaugeMetricFamily(
-            "openenv_gateway_server_sessions", "Sessions that it says it holds.", labels=LABELS
-        )
-        for server in gateway.servers:
-            labels = [server.environment, server.url]
-            up.add_metric(labels, float(server.is_up))
-            draining.add_metric(labels, float(server.is_draining))
-            now.add_metric(labels, server.connections)
-            ever.add_metric(labels, server.served)
-            if server.taken is not None:
-                taken.add_metric(labels, server.taken)
-        yield from (up, draining, now, ever, taken)
+        for name, words, attribute in _OF_SERVERS:
+            made = CounterMetricFamily if attribute == "served" else GaugeMetricFamily
+            family = made(f"openenv_gateway_{name}", words, labels=["environment", "server"])
+            for server in gateway.servers:
+                if (value := getattr(server, attribute)) is not None:
+                    family.add_metric([server.environment, server.url], float(value))
+            yield family
         for name, words, counted in (
             ("requests", "HTTP requests that a server has answered.", gateway.answered),
-            ("refused", "Requests that were passed on to no server.", gateway.refused),
+            ("refused", "Requests that the gateway has refused.", gateway.refused),
         ):
-            family = CounterMetricFamily(f"openenv_gateway_{name}", words, labels=["status"])
+            counter = CounterMetricFamily(f"openenv_gateway_{name}", words, labels=["status"])
             for status, count in sorted(counted.items()):
-                family.add_metric([str(status)], count)
-            yield family
+                counter.add_metric([str(status)], count)
+            yield counter
 
 
-def written(gateway: Gateway) -> str:
-    """All of it, as text."""
+def render_metrics(gateway: Gateway) -> str:
+    """Return all metrics as text."""
     from prometheus_client import generate_latest
     from prometheus_client.registry import CollectorRegistry
 
     registry = CollectorRegistry()
-    registry.register(_Numbers(gateway))
+    registry.register(_GatewayCollector(gateway))
     return generate_latest(registry).decode()

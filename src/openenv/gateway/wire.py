@@ -1,11 +1,9 @@
-"""The two ends of what passes through a gateway: HTTP, message by message; and after a handshake
-bytes alone, from one socket to the other.
-"""
+"""Connections of a gateway: HTTP messages, and after a WebSocket handshake plain bytes."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import h11
@@ -21,32 +19,33 @@ DEAD_PEER_S = 60.0
 
 
 class Wire(asyncio.Protocol):
-    """One connection, read and written by a task.
+    """A connection that a task reads and writes.
 
     Args:
         role: `h11.SERVER` towards clients, `h11.CLIENT` towards servers.
 
     Attributes:
-        http: What is said on it, by h11.
-        transport: The connection.
-        is_lost: It has ended.
-        made: Called once it is there.
-        lost: Done once it has ended.
+        http: The state of HTTP.
+        transport: The transport of the connection.
+        is_lost: Whether the connection has ended.
+        has_ended: Whether nothing more will be received.
+        made: Called once the connection is open.
+        lost: Done once the connection has ended.
     """
 
     def __init__(self, role: Any) -> None:
         self.http = h11.Connection(role, max_incomplete_event_size=HEAD_BYTES)
         self.transport: Any = None
-        self.is_lost = False
+        self.is_lost = self.has_ended = False
         self._unread = bytearray()
-        self._has_ended = self._is_broken = False
+        self._is_broken = False
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
         self._is_full = False
         self.made: Callable[[], object] = lambda: None
         self.lost = asyncio.get_running_loop().create_future()
 
-    # ------------------------------------------------------------------ what asyncio calls
+    # ------------------------------------------------------------------ called by asyncio
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -61,12 +60,12 @@ class Wire(asyncio.Protocol):
         _wake(self._reader)
 
     def eof_received(self) -> bool:
-        self._has_ended = True
+        self.has_ended = True
         _wake(self._reader)
         return False  # close
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.is_lost = self._has_ended = True
+        self.is_lost = self.has_ended = True
         self._is_broken = exc is not None
         _wake(self._reader)
         _wake(self._writer)
@@ -83,42 +82,47 @@ class Wire(asyncio.Protocol):
     # ------------------------------------------------------------------ for tasks
 
     async def event(self) -> Any:
-        """The next event of h11; ConnectionClosed at the end.
+        """Return the next event of h11; ConnectionClosed at the end.
 
         Raises:
-            h11.RemoteProtocolError: The other side breaks HTTP.
+            h11.RemoteProtocolError: The other side violates HTTP.
             ConnectionResetError: The connection broke.
         """
-        while True:
-            event = self.http.next_event()
-            if event is not h11.NEED_DATA:
-                return event
-            self.http.receive_data(await self._data())
+        while (event := self.http.next_event()) is h11.NEED_DATA:
+            while not self._unread and not self.has_ended:
+                self._reader = asyncio.get_running_loop().create_future()
+                await self._reader
+            data = bytes(self._unread)
+            self._unread.clear()
+            if not data and self._is_broken:  # for h11 the end of a body without a length
+                raise ConnectionResetError("the other side broke the connection")
+            if not self.has_ended:
+                self.transport.resume_reading()
+            self.http.receive_data(data)
+        return event
 
-    async def _data(self) -> bytes:
-        while not self._unread and not self._has_ended:
-            self._reader = asyncio.get_running_loop().create_future()
-            await self._reader
-        data = bytes(self._unread)
-        self._unread.clear()
-        if not data and self._is_broken:  # to h11 it would be the end of a body without a length
-            raise ConnectionResetError("the other side broke the connection")
-        if not self._has_ended:
-            self.transport.resume_reading()
-        return data
+    async def body(self) -> AsyncIterator[bytes]:
+        """Yield the parts of a message's body; answer an expectation of "100 Continue" first.
 
-    async def send(self, event: Any) -> None:
-        """Send an event of h11, as soon as there is room for it."""
-        data = self.http.send(event)
-        if data:
-            await self.write(data)
+        Raises:
+            ConnectionResetError: The other side ended the connection in the message.
+        """
+        if self.http.they_are_waiting_for_100_continue:
+            await self.send(h11.InformationalResponse(status_code=100, headers=[]))
+        while isinstance(event := await self.event(), h11.Data):
+            yield bytes(event.data)
+        if not isinstance(event, h11.EndOfMessage):
+            raise ConnectionResetError("the other side left in the middle of a message")
 
-    async def write(self, data: bytes) -> None:
-        """Send bytes, as soon as there is room for them.
+    async def send(self, *events: Any) -> None:
+        """Send events of h11 in one piece, and wait until the buffer has room.
 
         Raises:
             ConnectionResetError: The other side has left.
         """
+        data = b"".join(self.http.send(event) or b"" for event in events)
+        if not data:
+            return
         if self.is_lost:
             raise ConnectionResetError("the other side has left")
         self.transport.write(data)
@@ -127,7 +131,7 @@ class Wire(asyncio.Protocol):
             await self._writer
 
     def rest(self) -> bytes:
-        """What came after the handshake; nobody reads from now on."""
+        """Stop reading, and return the bytes after the handshake."""
         self.transport.pause_reading()
         trailing, _ = self.http.trailing_data
         rest = bytes(trailing) + bytes(self._unread)
@@ -141,7 +145,7 @@ def _wake(waiter: asyncio.Future[None] | None) -> None:
 
 
 class Splice(asyncio.Protocol):
-    """Hands the bytes of one socket to the other, as they come."""
+    """Copies the bytes of one socket to another."""
 
     def __init__(self, transport: Any, peer: Any, ended: asyncio.Future[None]) -> None:
         self._transport = transport
@@ -156,13 +160,13 @@ class Splice(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        # Not `close`: what is still to be written may be half of a frame.
+        # Abort after an error: the unwritten bytes may be half of a frame.
         self._peer.close() if exc is None else self._peer.abort()
         if not self._ended.done():
             self._ended.set_result(None)
 
     def pause_writing(self) -> None:
-        """This side takes no more just now: the other is not read."""
+        """Stop reading the peer while this side is full."""
         if not self._peer.is_closing():
             self._peer.pause_reading()
 
@@ -172,7 +176,7 @@ class Splice(asyncio.Protocol):
 
 
 def splice(one: Wire, other: Wire) -> asyncio.Future[None]:
-    """Join two connections; gives what is done when either has ended."""
+    """Join two connections; return a future that is done once either has ended."""
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     a, b = one.transport, other.transport
     of_one, of_other = one.rest(), other.rest()

@@ -13,7 +13,7 @@ from openenv.cli._options import argument, option, takes_options
 from openenv.errors import OpenEnvError
 
 if TYPE_CHECKING:
-    from openenv.gateway.run import Followed
+    from openenv.gateway.run import ResolvedBackends
 
 __all__ = ["gateway"]
 
@@ -57,9 +57,9 @@ def gateway(
         openenv gateway http://10.0.0.1:8000 http://10.0.0.2:8000
         openenv gateway echo=http://10.0.0.1:8000 chess=dns://chess.internal:8000 --port 9000
     """
+    from openenv.gateway.backends import Backends
     from openenv.gateway.gateway import Gateway
     from openenv.gateway.run import run
-    from openenv.gateway.servers import Servers
     from openenv.server.auth import warn_if_open
     from openenv.server.keyfile import make_keyring, read_key_file
     from openenv.settings import use_api_key_file
@@ -71,8 +71,8 @@ def gateway(
             use_api_key_file(str(api_key_file))
         keys = make_keyring(None)
         key = None if server_key_file is None else read_key_file(server_key_file)[0].key
-        plain, followed = _parse_servers(servers, key)
-        behind = Servers(plain)
+        plain, resolved = _parse_servers(servers, key)
+        behind = Backends(plain)
     except (OpenEnvError, ValueError) as error:
         raise MisuseError(str(error)) from None
     if keys is None:
@@ -103,7 +103,7 @@ def gateway(
             host=host,
             port=port,
             tls=tls,
-            followed=followed,
+            resolved=resolved,
             drain_s=drain_s,
             on_listening=tell,
         )
@@ -111,18 +111,18 @@ def gateway(
         raise CommandError(f"cannot listen on {host} port {port}: {error.strerror}") from None
 
 
-def _parse_servers(given: list[str], key: str | None) -> tuple[list[Any], list[Followed]]:
-    from openenv.gateway.run import Followed
-    from openenv.gateway.servers import Server
+def _parse_servers(given: list[str], key: str | None) -> tuple[list[Any], list[ResolvedBackends]]:
+    from openenv.gateway.backends import Backend
+    from openenv.gateway.run import ResolvedBackends
 
     plain: list[Any] = []
-    followed = []
+    resolved = []
     for one in given:
         name, equals, url = one.partition("=")
         if not equals or "/" in name or ":" in name:
             name, url = DEFAULT, one
         if url.startswith("dns://"):
-            followed.append(Followed(name, url, key))
+            resolved.append(ResolvedBackends(name, url, key))
         else:
-            plain.append(Server(name, url, key))
-    return plain, followed
+            plain.append(Backend(name, url, key))
+    return plain, resolved

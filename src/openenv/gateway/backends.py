@@ -1,6 +1,6 @@
-"""The servers behind a gateway: which there are, how they are, and which gets the next session.
+"""The servers behind a gateway: their health, their load, and which one gets the next session.
 
-A server's route is made from its address alone, so that any gateway which knows the same servers
+A backend's route is computed from its address alone, so that any gateway with the same backends
 understands the routes of any other.
 """
 
@@ -17,16 +17,15 @@ from openenv._internal.addresses import server_root
 from openenv.errors import ConnectError
 from openenv.execution.principal import KeyLimits
 
-__all__ = ["NoServer", "RouteGone", "Server", "Servers", "Shares", "route_of"]
+__all__ = ["Backend", "Backends", "NoServer", "RouteGone", "Shares", "route_of"]
 
 FAILED_CHECKS = 3
-USUAL_SLOTS = 64  # of a server that does not say how many it has
+USUAL_SLOTS = 64  # of a server that does not report its number
 _PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
-_SECURE = {"https", "wss"}
 
 
 class NoServer(ConnectError):
-    """No server can take what was asked for; the gateway answers 503, or 404."""
+    """No server can take the request; the gateway answers 503 or 404."""
 
     def __init__(self, text: str, status: int = 503) -> None:
         self.status = status
@@ -34,116 +33,109 @@ class NoServer(ConnectError):
 
 
 class RouteGone(NoServer):
-    """The server that has a session is not there any more; the gateway answers 410."""
+    """The server of a session is gone; the gateway answers 410."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, 410)
 
 
 def route_of(url: str) -> str:
-    """The route to a server: eight letters and digits, made from its address."""
+    """Return the route to a server: eight letters and digits, computed from the address."""
     digest = hashlib.blake2s(url.rstrip("/").lower().encode(), digest_size=5).digest()
     return base64.b32encode(digest).decode().lower()
 
 
 @dataclass(eq=False)
-class Server:
+class Backend:
     """A server behind a gateway.
 
     Attributes:
-        environment: What it serves.
-        url: Its address.
-        key: What it is sent where the gateway has keys of its own; None sends none.
+        environment: The environment that it serves.
+        url: The address.
+        key: The key that the gateway sends if it has keys of its own; None for no key.
         route: See `route_of`.
-        connections: WebSockets that are open through this gateway.
-        served: Those that ever were.
-        taken: Sessions that it has said it holds; None where it does not say.
-        slots: Sessions that it has said it takes.
-        placed: Connections that were given to it since it last said so.
-        is_up: It answers.
-        is_draining: It gets no new sessions.
-        failures: Checks in a row that have failed.
+        authority: Host and port, as in a Host header.
+        connections: Open WebSockets through this gateway.
+        served: WebSockets opened so far.
+        taken: Sessions that the server reports; None if it does not report them.
+        slots: The most sessions that the server reports.
+        placed: Connections placed on the server since its last report.
+        is_up: Whether it answers.
+        is_draining: Whether it gets no new sessions.
+        failures: Failed checks in a row.
+        idle: Connections that are kept open for further requests.
     """
 
     environment: str
     url: str
     key: str | None = field(default=None, repr=False)
-    route: str = ""
-    host: str = ""
-    port: int = 0
-    is_secure: bool = False
-    path: str = ""
-    connections: int = 0
-    served: int = 0
-    taken: int | None = None
-    slots: int | None = None
-    placed: int = 0
-    is_up: bool = True
-    is_draining: bool = False
-    failures: int = 0
-    idle: list[Any] = field(default_factory=list, repr=False)  # its connections that wait
+    connections: int = field(default=0, init=False)
+    served: int = field(default=0, init=False)
+    taken: int | None = field(default=None, init=False)
+    slots: int | None = field(default=None, init=False)
+    placed: int = field(default=0, init=False)
+    is_up: bool = field(default=True, init=False)
+    is_draining: bool = field(default=False, init=False)
+    failures: int = field(default=0, init=False)
+    idle: list[Any] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
         root = server_root(self.url)
         parts = urlsplit(root if "://" in root else f"http://{root}")
         if parts.scheme not in _PORTS or not parts.hostname:
             raise ValueError(f"{self.url!r} is no address of a server, such as http://host:8000")
-        self.url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+        self.path = parts.path.rstrip("/")
+        self.url = f"{parts.scheme}://{parts.netloc}{self.path}"
         self.route = route_of(self.url)
-        self.host, self.port = parts.hostname, parts.port or _PORTS[parts.scheme]
-        self.is_secure, self.path = parts.scheme in _SECURE, parts.path.rstrip("/")
-
-    @property
-    def authority(self) -> str:
-        """Its host and port, as they stand in a Host header."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
+        self.is_secure = parts.scheme in ("https", "wss")
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        self.authority = f"{host}:{parts.port or _PORTS[parts.scheme]}"
 
     @property
     def load(self) -> float:
-        """How much of it is taken, as far as is known."""
+        """The share of its sessions that is taken, as far as known."""
         taken = self.connections if self.taken is None else self.taken + self.placed
         return taken / (self.slots or USUAL_SLOTS)
 
-    def said(self, taken: int | None, slots: int | None) -> None:
-        """Note what it has said of itself: it is up."""
+    def note_report(self, taken: int | None, slots: int | None) -> None:
+        """Note a successful check and the sessions that the server reports."""
         self.is_up, self.failures, self.placed = True, 0, 0
         self.taken, self.slots = taken, slots
 
-    def failed(self) -> None:
-        """Note that it did not answer."""
+    def note_failure(self) -> None:
+        """Note a failed check; after several the server counts as down."""
         self.failures += 1
         if self.failures >= FAILED_CHECKS:
             self.is_up = False
 
 
 Shares = Mapping[str, KeyLimits]
-"""The limits of a key at each server that it is served by, by its route."""
+"""The limits of a key at each of its servers, by route."""
 
 
 def _part(limits: KeyLimits, sessions: int) -> KeyLimits:
-    """The limits of a server that holds so many of a key's sessions."""
+    """Return the limits of a server that holds this many of a key's sessions."""
     part = sessions / (limits.max_sessions or sessions)
     rates = (limits.requests_per_s, limits.bytes_per_s)
     return KeyLimits(sessions, *(None if rate is None else rate * part for rate in rates))
 
 
-class Servers:
-    """All servers behind a gateway, by what they serve.
+class Backends:
+    """All servers behind a gateway, by environment.
 
     Args:
         servers: The servers.
 
     Raises:
-        ValueError: One is there twice.
+        ValueError: A server is given twice.
     """
 
-    def __init__(self, servers: Iterable[Server] = ()) -> None:
-        self._of: dict[str, dict[str, Server]] = {}
+    def __init__(self, servers: Iterable[Backend] = ()) -> None:
+        self._of: dict[str, dict[str, Backend]] = {}
         for server in servers:
             self.add(server)
 
-    def __iter__(self) -> Iterator[Server]:
+    def __iter__(self) -> Iterator[Backend]:
         for group in self._of.values():
             yield from group.values()
 
@@ -152,29 +144,29 @@ class Servers:
 
     @property
     def environments(self) -> list[str]:
-        """What is served."""
+        """The names of the environments."""
         return list(self._of)
 
-    def add(self, server: Server) -> None:
+    def add(self, server: Backend) -> None:
         """Add a server.
 
         Raises:
-            ValueError: It is there already.
+            ValueError: The server is there already.
         """
         group = self._of.setdefault(server.environment, {})
         if server.route in group:
             raise ValueError(f"{server.url} is there twice")
         group[server.route] = server
 
-    def remove(self, server: Server) -> None:
-        """Take a server away."""
+    def remove(self, server: Backend) -> None:
+        """Remove a server."""
         self._of.get(server.environment, {}).pop(server.route, None)
 
-    def serving(self, environment: str | None) -> dict[str, Server]:
-        """The servers of an environment, by route.
+    def serving(self, environment: str | None) -> dict[str, Backend]:
+        """Return the servers of an environment, by route.
 
         Raises:
-            NoServer: There is no such environment, or it must be named.
+            NoServer: There is no such environment, or there are several and none is named.
         """
         if environment is None:
             if len(self._of) == 1:
@@ -187,12 +179,12 @@ class Servers:
         return self._of[environment]
 
     def shares(self, environment: str | None, name: str, limits: KeyLimits) -> Shares | None:
-        """What a key may ask of each server, such that it gets no more of all of them than its
-        limits; None where it has none.
+        """Divide a key's limits among servers; return None for a key without limits.
 
-        Servers keep the limits, and know nothing of each other. So a key that has any is served by
-        as few as hold its `max_sessions`, by one where that says nothing: always by the same, which
-        follow from its name (rendezvous hashing, Thaler and Ravishankar 1996), for any gateway.
+        Servers enforce limits without knowing of each other. So a key with limits uses only as few
+        servers as hold its `max_sessions`, or one server if it has no such limit. Every gateway
+        chooses the same servers by the key's name (rendezvous hashing, Thaler and Ravishankar
+        1996).
         """
         if limits == KeyLimits():
             return None
@@ -210,26 +202,26 @@ class Servers:
                 break
         return shares
 
-    def routed(self, environment: str | None, route: str) -> Server:
-        """The server that has a session.
+    def routed(self, environment: str | None, route: str) -> Backend:
+        """Return the server of a session.
 
         Raises:
-            RouteGone: It is not there any more.
+            RouteGone: The server is gone.
         """
         server = self.serving(environment).get(route)
         if server is None or not server.is_up:
             raise RouteGone("the server that had this session is gone")
         return server
 
-    def least_loaded(self, environment: str | None, limits: Shares | None = None) -> Server:
-        """The server that gets the next session.
+    def least_loaded(self, environment: str | None, limits: Shares | None = None) -> Backend:
+        """Return the server for the next session.
 
         Args:
-            environment: What it is to serve.
-            limits: Of whoever opens it, by server: only those that have a share are asked.
+            environment: The environment.
+            limits: The shares of the client's key; servers with a share are preferred.
 
         Raises:
-            NoServer: None can.
+            NoServer: No server takes sessions.
         """
         group = self.serving(environment)
         fit = [one for one in group.values() if one.is_up and not one.is_draining]
