@@ -492,11 +492,11 @@ SECTIONS = {
     ),
     "mcp": (
         "Tools at /mcp",
-        "`tools/list` and `tools/call` of one tool that returns its argument; every connection "
+        "`tools/list` and `tools/call` of one tool that returns its argument. Every connection "
         "asks again when it is answered. `json-rpc` is what the public package speaks there; the "
-        "years are revisions of MCP. `ours` has its tool of a FastMCP server, as the public "
-        "environment has, `ours @tool` as a method; `FastMCP` serves the tool alone, without "
-        "environments.",
+        "years are revisions of MCP. `ours` takes its tool from a FastMCP server, as the public "
+        "environment does. `ours @tool` has it as a method. `FastMCP` serves the tool alone, "
+        "without environments.",
     ),
     "mcp_memory": (
         "Memory of sessions at /mcp",

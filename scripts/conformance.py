@@ -33,14 +33,14 @@ REVISIONS = ("2026-07-28", "2025-11-25")
 TIMEOUT_S = 300.0
 
 ASKS = (
-    "Has a tool ask its client for something (sampling, elicitation, roots). A call of an "
-    "environment's tool is a step: trainers, recordings and replays make it too, where there is "
-    "nobody to ask, and it may run in another process. What an environment wants of its agent it "
-    "shows, and the next call answers."
+    "A tool asks its client for something (sampling, elicitation, roots). A call of an "
+    "environment's tool is a step. Trainers, recordings and replays make it too, with nobody to "
+    "ask, and it may run in another process. An environment shows its question in the result, and "
+    "the agent answers by the next call."
 )
 LOGS = (
-    "Has the server log to its client, which revision 2026-07-28 deprecates (SEP-2577). What a "
-    "tool has to say is its result; the log of a server is for those who run it."
+    "The server logs to its client, which revision 2026-07-28 deprecates (SEP-2577). A tool "
+    "reports in its result. A server's log is for its operators."
 )
 # Scenarios that pass, though what they are about is not there to be tried.
 UNTRIED = {
@@ -49,7 +49,7 @@ UNTRIED = {
     "input-required-result-validate-input",
 }
 
-NO_TOOL = "the tool that they call is one of those that are not there"
+NO_TOOL = "they call a tool that is not there"
 
 TASKS = "The extension `io.modelcontextprotocol/tasks` is not offered."
 
