@@ -61,13 +61,9 @@ def _as_count(value: Any, otherwise: int = 0) -> int:
 
 @dataclass(frozen=True)
 class _SchemaReader:
-    """A reader of JSON schemas that makes matching values.
+    """A reader of JSON schemas that makes matching values."""
 
-    Attributes:
-        definitions: The schemas that references name.
-    """
-
-    definitions: Schema
+    definitions: Schema  # the schemas that references name
 
     def resolve(self, schema: Any) -> Schema:
         """Return a schema with references and ``allOf`` merged in."""

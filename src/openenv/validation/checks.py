@@ -20,15 +20,11 @@ class Property(str, Enum):
 
 
 class CheckInfo(NamedTuple):
-    """The description of a check.
+    """The description of a check."""
 
-    Attributes:
-        property: The property that the check supports; None for a third party's check.
-        question: The question that the check answers.
-    """
-
+    # The property that the check supports; None for a third party's check.
     property: Property | None
-    question: str
+    question: str  # the question that the check answers
 
 
 _SCALES = {

@@ -13,12 +13,15 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from typing_extensions import Self
-
 from openenv._internal.redaction import redact
 from openenv.errors import OpenEnvError
 from openenv.validation.graders import Evidence
-from openenv.validation.manifest import AnyManifest, ExecutionDeclaration, get_execution
+from openenv.validation.manifest import (
+    AnyManifest,
+    ExecutionDeclaration,
+    NetworkPolicy,
+    get_execution,
+)
 from openenv.validation.providers import (
     LaunchSpec,
     RunningSubject,
@@ -27,49 +30,34 @@ from openenv.validation.providers import (
     ValidationProvider,
 )
 
-__all__ = ["LOG_FILE", "ValidationRun", "RunOptions", "Startup"]
+__all__ = ["RunOptions", "Startup", "ValidationRun"]
 
 LOG_FILE, MAX_LOG_BYTES = "server.log", 2**20
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Limits and seeds of a run.
+    """Limits and seeds of a run."""
 
-    Attributes:
-        startup_timeout_s: Seconds that a subject may take to answer.
-        timeout_s: Seconds that the collectors of one level may take together.
-        seed: The seed of everything drawn at random: probes, learners.
-        learning_episodes: Number of episodes that the learner of `--learn` plays.
-    """
-
-    startup_timeout_s: float = 60.0
-    timeout_s: float = 300.0
-    seed: int = 42
-    learning_episodes: int = 1_500
+    startup_timeout_s: float = 60.0  # seconds that a subject may take to answer
+    timeout_s: float = 300.0  # seconds that the collectors of one level may take together
+    seed: int = 42  # the seed of everything drawn at random: probes, learners
+    learning_episodes: int = 1_500  # number of episodes that the learner of `--learn` plays
 
 
 @dataclass(frozen=True)
 class Startup:
-    """The result of starting the subject: evidence of every run at the runtime level.
-
-    Attributes:
-        provider: The provider's name.
-        seconds: Seconds to start, without the build; 0 if the subject did not start.
-        phase: The phase that failed: ``build``, ``start`` or ``readiness``; None if none did.
-        reason: How the phase failed, or what is missing.
-        missing: The capability that this machine or provider lacks; None if the package is at
-            fault,
-            or nothing failed.
-        logs: The subject's last lines of output, if a phase failed.
-    """
+    """The result of starting the subject: evidence of every run at the runtime level."""
 
     provider: str
-    seconds: float = 0.0
+    seconds: float = 0.0  # seconds to start, without the build; 0 if the subject did not start
+    # The phase that failed: ``build``, ``start`` or ``readiness``; None if none did.
     phase: str | None = None
-    reason: str = ""
+    reason: str = ""  # how the phase failed, or what is missing
+    # The capability that this machine or provider lacks; None if the package is at fault, or
+    # nothing failed.
     missing: str | None = None
-    logs: str = ""
+    logs: str = ""  # the subject's last lines of output, if a phase failed
 
     @property
     def is_running(self) -> bool:
@@ -79,29 +67,16 @@ class Startup:
 
 @dataclass
 class ValidationRun(AbstractContextManager["ValidationRun"]):
-    """A package under validation, the provider that starts it, and the evidence. A context manager.
-
-    Attributes:
-        root: The package's directory.
-        manifest: The package's declarations.
-        outputs_dir: The directory for artifacts.
-        provider: Starts the package.
-        options: Limits and seeds.
-        evidence: The collected evidence.
-        image_ref: The image to start; set by `start`.
-        tell: Receives progress messages for people.
-        variables: Environment variables of every subject.
-    """
+    """A package under validation, the provider that starts it, and the evidence."""
 
     root: Path
     manifest: AnyManifest
     outputs_dir: Path
-    provider: ValidationProvider
+    provider: ValidationProvider  # starts the package
     options: RunOptions = field(default_factory=RunOptions)
     evidence: Evidence = field(default_factory=Evidence)
-    image_ref: str | None = None
-    tell: Callable[[str], None] = lambda text: None
-    variables: Mapping[str, str] = field(default_factory=dict)
+    image_ref: str | None = None  # the image to start; set by `start`
+    tell: Callable[[str], None] = lambda text: None  # receives progress messages for people
     _running: RunningSubject | None = field(default=None, repr=False)
     _started: list[RunningSubject] = field(default_factory=list, repr=False)
 
@@ -122,48 +97,48 @@ class ValidationRun(AbstractContextManager["ValidationRun"]):
             self._running = self.start()
         return self._running
 
-    def start(self, variables: Mapping[str, str] | None = None) -> RunningSubject:
+    def start(
+        self, variables: Mapping[str, str] | None = None, network: NetworkPolicy | None = None
+    ) -> RunningSubject:
         """Start another subject, for something invasive or for a comparison.
 
-        The subject ends with the run; the caller may stop it earlier.
-
-        Args:
-            variables: Environment variables on top of the run's.
+        The subject ends with the run; the caller may stop it earlier. Its network is by default the
+        declared one.
 
         Raises:
             SubjectError: The subject does not start.
             UnmetRequirement: The subject cannot be started here.
         """
-        if self.image_ref is None:
-            self.image_ref = self.provider.build(self.root, self.execution)
         spec = LaunchSpec(
-            image_ref=self.image_ref,
+            image_ref=self._build(),
             resources=self.manifest.resources,
-            network=self.manifest.network,
+            network=network or self.manifest.network,
             run_id=f"validate-{secrets.token_hex(8)}",
             startup_timeout_s=min(self.options.startup_timeout_s, 300.0),
-            env_vars={**self.variables, **(variables or {})},
+            env_vars=dict(variables or {}),
         )
         subject = self.provider.start(spec)
         self._started.append(subject)
         return subject
 
+    def _build(self) -> str:
+        if self.image_ref is None:
+            self.image_ref = self.provider.build(self.root, self.execution)
+        return self.image_ref
+
     def start_up(self) -> Startup:
         """Start the shared subject and record the result as evidence."""
-        self.tell(f"starting it ({self.provider.name})")
-        began = time.monotonic()
+        name = self.provider.name
+        self.tell(f"starting it ({name})")
         try:
-            if self.image_ref is None:
-                self.image_ref = self.provider.build(self.root, self.execution)
+            self._build()
             began = time.monotonic()
             assert self.running is not None
-            startup = Startup(self.provider.name, time.monotonic() - began)
+            startup = Startup(name, time.monotonic() - began)
         except SubjectError as error:
-            startup = Startup(
-                self.provider.name, phase=error.phase, reason=str(error), logs=error.logs
-            )
+            startup = Startup(name, phase=error.phase, reason=str(error), logs=error.logs)
         except UnmetRequirement as error:
-            startup = Startup(self.provider.name, reason=str(error), missing=error.capability)
+            startup = Startup(name, reason=str(error), missing=error.capability)
         self.evidence.put(startup)
         return startup
 
@@ -180,9 +155,6 @@ class ValidationRun(AbstractContextManager["ValidationRun"]):
         with ExitStack() as stopping:  # a failing stop must not prevent the others
             while self._started:
                 stopping.callback(self._started.pop().stop)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()

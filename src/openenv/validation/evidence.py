@@ -18,12 +18,14 @@ from openenv.reward import REWARD_INFO, RewardSpec
 __all__ = [
     "Exchange",
     "FetchedPage",
-    "Moment",
     "InvalidJSON",
+    "Moment",
     "Transcript",
-    "first_difference",
-    "strict_json",
     "episode_reward",
+    "first_difference",
+    "number_of",
+    "strict_json",
+    "string_leaves",
 ]
 
 
@@ -58,25 +60,17 @@ def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Exchange:
-    """A request and the answer.
+    """A request and the answer."""
 
-    Attributes:
-        request: The frame that was sent.
-        response: The frame that came back, or None.
-        seconds: The time until the answer.
-        failure: Why no frame came.
-    """
-
-    request: str
-    response: str | None
-    seconds: float
-    failure: str | None = None
+    request: str  # the frame that was sent
+    response: str | None  # the frame that came back, or None
+    seconds: float  # the time until the answer
+    failure: str | None = None  # why no frame came
 
     @cached_property
-    def message(self) -> dict[str, Any]:
-        """The parsed request."""
-        asked: dict[str, Any] = json.loads(self.request)
-        return asked
+    def message(self) -> Any:
+        """The parsed request, an object."""
+        return json.loads(self.request)
 
     @cached_property
     def answer(self) -> tuple[str, Any, str | None]:
@@ -104,9 +98,7 @@ class Exchange:
 
     @property
     def error(self) -> str | None:
-        """The code and text of an error frame, or why there is no frame; None if there was no
-        error.
-        """
+        """The code and text of an error frame, or why there is no frame; None without an error."""
         kind, data, trouble = self.answer
         if trouble is not None:
             return trouble
@@ -118,15 +110,11 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Moment:
-    """A reset or step that was answered with an observation, and the state afterwards.
-
-    Attributes:
-        exchange: The reset or step.
-        states: The readings of the state after it, also those after refused actions, but not those
-            after a step that failed halfway.
-    """
+    """A reset or step that was answered with an observation, and the state afterwards."""
 
     exchange: Exchange
+    # The readings of the state after it, also those after refused actions, but not those after a
+    # step that failed halfway.
     states: tuple[Exchange, ...] = ()
 
     @property
@@ -176,15 +164,10 @@ class Moment:
 
 @dataclass(frozen=True)
 class Transcript:
-    """All exchanges of a session, in order.
+    """All exchanges of a session, in order."""
 
-    Attributes:
-        exchanges: Requests with their answers.
-        stopped: Why the session broke off; None if it did not.
-    """
-
-    exchanges: tuple[Exchange, ...] = ()
-    stopped: str | None = None
+    exchanges: tuple[Exchange, ...] = ()  # requests with their answers
+    stopped: str | None = None  # why the session broke off; None if it did not
 
     @cached_property
     def moments(self) -> tuple[Moment, ...]:
@@ -226,6 +209,17 @@ class Transcript:
     def actions(self) -> list[dict[str, Any]]:
         """The actions of the steps."""
         return [m.sent for m in self.steps]
+
+    @property
+    def tried(self) -> list[dict[str, Any]]:
+        """The actions of all requested steps, including refused ones."""
+        asked = [exchange.message for exchange in self.exchanges]
+        return [message["data"] for message in asked if message["type"] == "step"]
+
+    def name(self, moment: Moment) -> str:
+        """Return what a moment is called: ``reset``, or ``step`` and its number."""
+        number = next(i for i, one in enumerate(self.moments) if one is moment)
+        return "reset" if moment.is_reset else f"step {number}"
 
     @cached_property
     def trace(self) -> tuple[Any, ...]:
@@ -295,47 +289,32 @@ _MISSING = _Missing()
 
 
 def episode_reward(transcript: Transcript, spec: RewardSpec | None = None) -> float | None:
-    """Return the total reward of an episode, by the reward specification.
+    """Return the total reward of an episode; None if no reward is known, or one that counts is not.
 
-    Args:
-        transcript: The episode.
-        spec: The specification; by default the one that the reset returned, else one reward a step.
-
-    Returns:
-        The total; None if no reward is known, or a reward that counts could not be scored.
+    The specification is by default the one that the reset returned, else a reward for each step.
     """
     meaning = spec or transcript.spec or RewardSpec()
-    rewards = [_number(moment.reward) for moment in transcript.steps]
-    unscored = [_reason(moment.reward_info) for moment in transcript.steps]
+    rewards = [number_of(moment.reward) for moment in transcript.steps]
+    told = [moment.reward_info.get("unscored") for moment in transcript.steps]
+    unscored = [why if isinstance(why, str) and why else None for why in told]
     return meaning.total(rewards, unscored)
 
 
-def _number(value: Any) -> float | None:
+def number_of(value: Any) -> float | None:
+    """Return a finite number of JSON as a float; None for anything else, booleans too."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
 
 
-def _reason(info: Mapping[str, Any]) -> str | None:
-    told = info.get("unscored")
-    return told if isinstance(told, str) and told else None
-
-
 @dataclass(frozen=True)
 class FetchedPage:
-    """The answer of an HTTP route.
-
-    Attributes:
-        path: The requested path.
-        status: The status; None if nothing answered.
-        body: The text.
-        failure: Why nothing answered.
-    """
+    """The answer of an HTTP route."""
 
     path: str
-    status: int | None = None
+    status: int | None = None  # the status; None if nothing answered
     body: str = field(default="", repr=False)
-    failure: str | None = None
+    failure: str | None = None  # why nothing answered
 
     @cached_property
     def json(self) -> Any:

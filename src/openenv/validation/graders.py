@@ -11,30 +11,44 @@ severity policy decides what a failure means. Anyone can add a grader by an entr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
+from graphlib import CycleError, TopologicalSorter
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, get_type_hints, runtime_checkable
 
 from openenv.errors import OpenEnvError
 from openenv.validation.manifest import AnyManifest
 from openenv.validation.providers import RunningSubject
-from openenv.validation.report import CheckResult, Judgment
+from openenv.validation.report import CheckResult, Judgment, skip
 from openenv.validation.types import Level, ProviderCapability
 
 __all__ = [
+    "DETERMINISM",
     "ENTRY_POINT_GROUP",
-    "FunctionGrader",
+    "STARTUP",
     "Evidence",
+    "FunctionGrader",
     "Grader",
     "GraderError",
     "GraderRegistry",
     "RuntimeEvidence",
     "Subject",
     "WireExchange",
+    "make_grader",
+    "sort_graders",
 ]
 
 ENTRY_POINT_GROUP = "openenv.validation.graders"
+STARTUP, DETERMINISM = "runtime.startup", "runtime.episode_determinism"
+
+_LEVELS = {
+    "static": Level.STATIC,
+    "runtime": Level.RUNTIME,
+    "semantic": Level.SEMANTIC,
+    "learning": Level.STATISTICAL,
+}
 
 T = TypeVar("T")
 
@@ -47,10 +61,14 @@ class Evidence:
     """The evidence of a run, keyed by class.
 
     Collectors put an instance of each kind; graders get it by class.
+
+    Attributes:
+        missing: The reasons why kinds of evidence are missing.
     """
 
     def __init__(self, *items: object) -> None:
         self._items = {type(item): item for item in items}
+        self.missing: dict[type, str] = {}
 
     def put(self, item: object) -> None:
         """Add an item, replacing an earlier item of the same class."""
@@ -71,6 +89,19 @@ class Evidence:
         if found is None:
             raise LookupError(f"no {kind.__name__} was collected")
         return found
+
+    def note_missing(self, reason: object, *kinds: type) -> None:
+        """Record why kinds of evidence are missing, unless a reason is known."""
+        for kind in kinds:
+            self.missing.setdefault(kind, str(reason))
+
+    @contextmanager
+    def note_failure(self, kind: type) -> Iterator[None]:
+        """Record why a kind of evidence is missing instead of raising an error of ours."""
+        try:
+            yield
+        except OpenEnvError as error:
+            self.note_missing(error, kind)
 
 
 @dataclass(frozen=True)
@@ -140,8 +171,7 @@ class Grader(Protocol):
         check_id: The check's id, as ``group.what``, in lowercase letters and underscores.
         level: The check's level.
         requires_capabilities: Fields of `CapabilitiesSpec` that a package must declare for the
-            check to
-            apply.
+            check to apply.
         requires_provider: Capabilities that the provider needs; without them the check is skipped.
         depends_on: Checks that must have passed; otherwise the check is skipped.
     """
@@ -157,33 +187,24 @@ class Grader(Protocol):
         ...
 
     def run(self, subject: Subject) -> CheckResult:
-        """Judge a package without changing the package; an exception becomes an error of this
-        check.
-        """
+        """Judge a package without changing it; an exception becomes an error of this check."""
         ...
 
 
 @dataclass
 class FunctionGrader:
-    """A grader made from a function.
+    """A grader made from a function."""
 
-    Attributes:
-        check_id: See `Grader`; so are `level`, `requires_capabilities`, `requires_provider` and
-            `depends_on`.
-        judge: The function.
-        applies: Returns whether the check applies to a manifest.
-        reads_manifest: If true, the check is skipped without a manifest; otherwise `judge` may
-            receive
-            None.
-    """
-
+    # See `Grader`; so are `level`, `requires_capabilities`, `requires_provider` and `depends_on`.
     check_id: str
     level: Level
     judge: Callable[[Subject], Judgment]
     depends_on: tuple[str, ...] = ()
     requires_capabilities: frozenset[str] = frozenset()
     requires_provider: frozenset[ProviderCapability] = frozenset()
+    # Returns whether the check applies to a manifest.
     applies: Callable[[AnyManifest], bool] = lambda manifest: True
+    # If true, the check is skipped without a manifest; otherwise `judge` may receive None.
     reads_manifest: bool = True
 
     def applies_to(self, manifest: AnyManifest) -> bool:
@@ -193,6 +214,39 @@ class FunctionGrader:
     def run(self, subject: Subject) -> CheckResult:
         """Judge a package."""
         return self.judge(subject).result_of(self.check_id)
+
+
+def make_grader(
+    check_id: str,
+    judge: Callable[..., Judgment],
+    *,
+    depends_on: tuple[str, ...] = (STARTUP,),
+    requires_provider: frozenset[ProviderCapability] = frozenset(),
+    applies: Callable[[AnyManifest], bool] = lambda manifest: True,
+) -> FunctionGrader:
+    """Make a grader of a judge, whose parameters are the manifest and kinds of evidence.
+
+    The annotations name the kinds. If one is missing, the check is skipped with the reason.
+    """
+    kinds: list[type] = list(get_type_hints(judge).values())[1:-1]
+
+    def judge_subject(subject: Subject) -> Judgment:
+        found: list[Any] = []
+        for kind in kinds:
+            if (piece := subject.evidence.get(kind)) is None:
+                reason = subject.evidence.missing.get(kind)
+                return skip(reason or f"{kind.__name__} was not collected")
+            found.append(piece)
+        return judge(subject.manifest, *found)
+
+    return FunctionGrader(
+        check_id,
+        _LEVELS[check_id.partition(".")[0]],
+        judge_subject,
+        depends_on,
+        requires_provider=requires_provider,
+        applies=applies,
+    )
 
 
 class GraderRegistry:
@@ -213,7 +267,8 @@ class GraderRegistry:
         Raises:
             GraderError: The object is not a grader, or its check has one.
         """
-        lacking = [name for name in _PARTS if not hasattr(grader, name)]
+        parts = (*Grader.__annotations__, "applies_to", "run")
+        lacking = [name for name in parts if not hasattr(grader, name)]
         if lacking:
             raise GraderError(f"{grader!r} is not a grader: missing {', '.join(lacking)}")
         if grader.check_id in self._graders:
@@ -225,18 +280,22 @@ class GraderRegistry:
 
         Raises:
             GraderError: An entry point cannot be imported, is not a grader, or its check has one;
-                the text
-                names the package.
+                the text names the package.
         """
         found = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda one: (one.name, one.value))
         for entry in found:
-            grader = _load_entry_point(entry)
+            package = entry.dist.name if entry.dist is not None else "an unknown package"
+            what = f"the entry point {entry.name} = {entry.value} of {package}"
+            try:
+                loaded = entry.load()
+                grader = loaded() if isinstance(loaded, type) else loaded
+            except (Exception, SystemExit) as error:  # importing a package may raise anything
+                why = f"{type(error).__name__}: {error}"
+                raise GraderError(f"{what} cannot be loaded: {why}") from error
             try:
                 self.register(grader)
             except GraderError as error:
-                raise GraderError(
-                    f"the entry point {_describe_entry_point(entry)}: {error}"
-                ) from error
+                raise GraderError(f"{what}: {error}") from error
             self._third_party.add(grader.check_id)
         return len(found)
 
@@ -251,27 +310,14 @@ class GraderRegistry:
 
     def select(self, manifest: AnyManifest, max_level: Level) -> list[Grader]:
         """Return the graders that apply to a package up to a level, in order of execution."""
-        chosen = [
-            grader for grader in self if grader.level <= max_level and _is_asked(grader, manifest)
-        ]
-        return sort_graders(chosen)
-
-
-_PARTS = (
-    "check_id",
-    "level",
-    "requires_capabilities",
-    "requires_provider",
-    "depends_on",
-    "applies_to",
-    "run",
-)
-
-
-def _is_asked(grader: Grader, manifest: AnyManifest) -> bool:
-    declared = manifest.capabilities
-    has = all(getattr(declared, name, None) for name in grader.requires_capabilities)
-    return has and grader.applies_to(manifest)
+        declared = manifest.capabilities
+        return sort_graders(
+            grader
+            for grader in self
+            if grader.level <= max_level
+            and all(getattr(declared, name, None) for name in grader.requires_capabilities)
+            and grader.applies_to(manifest)
+        )
 
 
 def sort_graders(graders: Iterable[Grader]) -> list[Grader]:
@@ -280,28 +326,12 @@ def sort_graders(graders: Iterable[Grader]) -> list[Grader]:
     Raises:
         GraderError: The dependencies are circular.
     """
-    import graphlib
-
     by_id = {grader.check_id: grader for grader in sorted(graders, key=lambda one: one.level)}
-    sorter: graphlib.TopologicalSorter[str] = graphlib.TopologicalSorter()
+    sorter: TopologicalSorter[str] = TopologicalSorter()
     for check_id, grader in by_id.items():
         sorter.add(check_id, *(other for other in grader.depends_on if other in by_id))
     try:
         ranks = {check_id: rank for rank, check_id in enumerate(sorter.static_order())}
-    except graphlib.CycleError as error:
+    except CycleError as error:
         raise GraderError(f"checks depend on each other circularly: {error.args[1]}") from error
     return sorted(by_id.values(), key=lambda one: (one.level, ranks[one.check_id]))
-
-
-def _load_entry_point(entry: EntryPoint) -> Any:
-    try:
-        found = entry.load()
-        return found() if isinstance(found, type) else found
-    except (Exception, SystemExit) as error:  # importing a package may raise anything
-        what = f"the entry point {_describe_entry_point(entry)} cannot be loaded"
-        raise GraderError(f"{what}: {type(error).__name__}: {error}") from error
-
-
-def _describe_entry_point(entry: EntryPoint) -> str:
-    package = entry.dist.name if entry.dist is not None else "an unknown package"
-    return f"{entry.name} = {entry.value} of {package}"

@@ -82,31 +82,20 @@ Finished = Callable[["LeaderboardEntry", int, int], None]
 
 @dataclass(frozen=True)
 class LeaderboardSettings:
-    """Settings of a leaderboard.
+    """Settings of a leaderboard."""
 
-    Attributes:
-        level: The deepest level to check.
-        policy: The severity policy's version or file; None for the level's default.
-        skip_build: Build no images.
-        provider: The provider that starts the environments: ``auto``, ``docker`` or ``process``.
-        resume: Reuse existing reports.
-        jobs: Environments to validate at a time. More than one disturbs measurements of speed.
-        timeout_s: Seconds that one environment may take.
-        base: The base image; this and the two below as in `openenv build`.
-        network: The network of builds.
-        ca_file: Certificates that builds trust.
-    """
-
-    level: Level = Level.SEMANTIC
-    policy: str | None = None
-    skip_build: bool = False
+    level: Level = Level.SEMANTIC  # the deepest level to check
+    policy: str | None = None  # the severity policy's version or file; None for the level's default
+    skip_build: bool = False  # build no images
+    # The provider that starts the environments: ``auto``, ``docker`` or ``process``.
     provider: str = "auto"
-    resume: bool = False
+    resume: bool = False  # reuse existing reports
+    # Environments to validate at a time. More than one disturbs measurements of speed.
     jobs: int = 1
-    timeout_s: float = TIMEOUT_S
-    base: str | None = None
-    network: str | None = None
-    ca_file: Path | None = None
+    timeout_s: float = TIMEOUT_S  # seconds that one environment may take
+    base: str | None = None  # the base image; this and the two below as in `openenv build`
+    network: str | None = None  # the network of builds
+    ca_file: Path | None = None  # certificates that builds trust
 
     @property
     def severity(self) -> SeverityPolicy:
@@ -128,27 +117,17 @@ class LeaderboardSettings:
 
 @dataclass(frozen=True)
 class LeaderboardEntry:
-    """An environment of a leaderboard.
-
-    Attributes:
-        target: The target that was validated.
-        name: The environment's name.
-        total: The score, from 0 to 100; None if the target could not be validated.
-        verdict: The report's verdict, or ``error``.
-        properties: Scores by property; None if no check was asked.
-        counts: The number of checks by status.
-        why: Why the target could not be validated, or the first failed check.
-        is_resumed: True if an existing report was reused.
-    """
+    """An environment of a leaderboard."""
 
     target: str
     name: str
-    total: float | None
-    verdict: str
+    total: float | None  # the score, from 0 to 100; None if the target could not be validated
+    verdict: str  # the report's verdict, or ``error``
+    # Scores by property; None if no check was asked.
     properties: dict[str, float | None] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
-    why: str = ""
-    is_resumed: bool = False
+    counts: dict[str, int] = field(default_factory=dict)  # the number of checks by status
+    why: str = ""  # why the target could not be validated, or the first failed check
+    is_resumed: bool = False  # true if an existing report was reused
 
     def as_data(self) -> dict[str, Any]:
         """Return the entry as JSON data."""
@@ -166,12 +145,7 @@ class LeaderboardEntry:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """Environments, best first.
-
-    Attributes:
-        entries: The environments.
-        settings: The settings.
-    """
+    """Environments, best first."""
 
     entries: tuple[LeaderboardEntry, ...]
     settings: LeaderboardSettings

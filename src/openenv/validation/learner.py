@@ -120,59 +120,35 @@ class LearningSettings:
 
 @dataclass(frozen=True)
 class Curve:
-    """The learning curve: statistics over the learners at each point.
+    """The learning curve: statistics over the learners at each point."""
 
-    Attributes:
-        episodes: Episodes that each learner had played.
-        mean: The mean reward of an episode.
-        low: The lower bound of the 95 % confidence interval.
-        high: The upper bound.
-    """
-
-    episodes: tuple[int, ...]
+    episodes: tuple[int, ...]  # episodes that each learner had played
     mean: tuple[float, ...]
-    low: tuple[float, ...]
+    low: tuple[float, ...]  # the lower bound of the 95 % confidence interval
     high: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class LearningReport:
-    """The result of the learners.
+    """The result of the learners."""
 
-    Attributes:
-        curve: Rewards while learning.
-        before: The untrained policy's mean reward, by learner: it draws uniformly.
-        after: The trained policy's mean reward in the same episodes, none of which it was trained
-            on.
-        improvement: The mean difference.
-        interval: The improvement's 95 % confidence interval over the learners, by Student's t.
-        p_value: The probability of the improvement by chance: a paired, one-sided t test.
-        groups: Number of groups played.
-        groups_with_signal: Number of groups whose rewards differ.
-        first_groups: Number of groups before the first update.
-        first_groups_with_signal: Number of these whose rewards differ.
-        unscored: Episodes without a known reward; nothing was learned from them.
-        episodes: Total number of episodes.
-        steps: Total number of steps.
-        seconds: The duration.
-        stopped: Why learning ended early; None if it did not.
-    """
-
-    curve: Curve
-    before: tuple[float, ...]
+    curve: Curve  # rewards while learning
+    before: tuple[float, ...]  # the untrained policy's mean reward, by learner: it draws uniformly
+    # The trained policy's mean reward in the same episodes, none of which it was trained on.
     after: tuple[float, ...]
     improvement: float
+    # The improvement's 95 % confidence interval over the learners, by Student's t.
     interval: tuple[float, float]
-    p_value: float
+    p_value: float  # the probability of the improvement by chance: a paired, one-sided t test
     groups: int
-    groups_with_signal: int
-    first_groups: int
-    first_groups_with_signal: int
-    unscored: int
+    groups_with_signal: int  # number of groups whose rewards differ
+    first_groups: int  # number of groups before the first update
+    first_groups_with_signal: int  # number of these whose rewards differ
+    unscored: int  # episodes without a known reward; nothing was learned from them
     episodes: int
     steps: int
     seconds: float
-    stopped: str | None = None
+    stopped: str | None = None  # why learning ended early; None if it did not
 
     @property
     def is_learnable(self) -> bool:

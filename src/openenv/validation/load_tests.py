@@ -18,17 +18,7 @@ from openenv.validation.evidence import Transcript
 from openenv.validation.probes import Policy
 from openenv.validation.wire import Budget, RawSession, play_episode
 
-__all__ = [
-    "CAPACITY",
-    "Latencies",
-    "LoadReport",
-    "MemoryReport",
-    "cpu_seconds",
-    "measure_latency",
-    "measure_memory",
-    "nearest_rank",
-    "resident_bytes",
-]
+__all__ = ["LoadReport", "MemoryReport", "measure_latency", "measure_memory"]
 
 SESSIONS_UNDER_LOAD = 8
 STEPS_ALONE, STEPS_UNDER_LOAD = 60, 200
@@ -45,15 +35,10 @@ NewPolicy = Callable[[], Policy]
 
 @dataclass(frozen=True)
 class Latencies:
-    """Step latencies of some sessions in milliseconds, measured by the client.
+    """Step latencies of some sessions in milliseconds, measured by the client."""
 
-    Attributes:
-        steps: Number of answered steps.
-        failed: Number of steps that were not answered, or with an error.
-    """
-
-    steps: int
-    failed: int
+    steps: int  # number of answered steps
+    failed: int  # number of steps that were not answered, or with an error
     p50_ms: float
     p95_ms: float
     p99_ms: float
@@ -61,15 +46,15 @@ class Latencies:
     @classmethod
     def of(cls, transcripts: Sequence[Transcript]) -> Latencies:
         """Compute the latencies of all steps in transcripts; without steps the times are 0."""
-        asked = [
-            exchange
-            for transcript in transcripts
-            for exchange in transcript.exchanges
-            if exchange.message["type"] == "step"
-        ]
+        asked = [e for t in transcripts for e in t.exchanges if e.message["type"] == "step"]
         took = sorted(1e3 * e.seconds for e in asked if e.kind == "observation")
         times = [nearest_rank(took, share) if took else 0.0 for share in (0.5, 0.95, 0.99)]
         return cls(len(took), len(asked) - len(took), *times)
+
+    @property
+    def percentiles(self) -> dict[str, float]:
+        """The times as JSON data."""
+        return {"p50_ms": self.p50_ms, "p95_ms": self.p95_ms, "p99_ms": self.p99_ms}
 
 
 def nearest_rank(ascending: Sequence[float], share: float) -> float:
@@ -79,17 +64,12 @@ def nearest_rank(ascending: Sequence[float], share: float) -> float:
 
 @dataclass(frozen=True)
 class LoadReport:
-    """Latencies of a session alone, and of several at once.
-
-    Attributes:
-        sessions: Number of concurrent sessions; 1 if the server holds no more.
-        lost: Why a session broke off; None if none did.
-    """
+    """Latencies of a session alone, and of several at once."""
 
     alone: Latencies
     loaded: Latencies
-    sessions: int
-    lost: str | None = None
+    sessions: int  # number of concurrent sessions; 1 if the server holds no more
+    lost: str | None = None  # why a session broke off; None if none did
 
 
 async def measure_latency(
@@ -100,14 +80,7 @@ async def measure_latency(
     budget: Budget,
     sessions: int = SESSIONS_UNDER_LOAD,
 ) -> LoadReport:
-    """Play episodes in a single session, and then in several at once.
-
-    Args:
-        url: The server's address.
-        reset: The arguments of each reset.
-        new_policy: Makes the policy of an episode.
-        budget: The time limit.
-        sessions: Number of concurrent sessions; fewer if the server holds fewer.
+    """Play episodes in a single session, and then in several at once, as far as the server allows.
 
     Raises:
         BudgetSpent: The time or space is used up.
@@ -158,20 +131,15 @@ async def _play_until(
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """The memory of a server after more and more episodes.
+    """The memory of a server after more and more episodes."""
 
-    Attributes:
-        episodes: Number of episodes at each reading, after the warm-up.
-        resident_bytes: Memory at each reading, of the server and those of its children that were
-            present at every reading: what comes and goes, such as sandboxes, is not growth.
-        processes: Number of processes at each reading, including those that come and go.
-        lost: Why a session broke off, which ended the test; None if none did.
-    """
-
-    episodes: tuple[int, ...]
+    episodes: tuple[int, ...]  # number of episodes at each reading, after the warm-up
+    # Memory at each reading, of the server and those of its children that were present at every
+    # reading: what comes and goes, such as sandboxes, is not growth.
     resident_bytes: tuple[int, ...]
+    # Number of processes at each reading, including those that come and go.
     processes: tuple[int, ...] = ()
-    lost: str | None = None
+    lost: str | None = None  # why a session broke off, which ended the test; None if none did
 
     @property
     def peak_bytes(self) -> int:
@@ -208,28 +176,29 @@ class MemoryReport:
 async def measure_memory(
     url: str, pid: int, reset: Mapping[str, Any], new_policy: NewPolicy, *, budget: Budget
 ) -> MemoryReport:
-    """Play episodes in sequence, each in a new session, and read the server's memory.
-
-    Args:
-        url: The server's address.
-        pid: The server's process on this machine.
-        reset: The arguments of each reset.
-        new_policy: Makes the policy of an episode.
-        budget: The time limit.
+    """Play episodes in sequence, each in a new session, and read the memory of the server `pid`.
 
     Raises:
         BudgetSpent: The time or space is used up.
     """
     budget = budget.without_size_limit()
 
-    async def have_served(count: int, seconds: float) -> tuple[int, str | None]:
+    async def play(count: int, seconds: float) -> tuple[int, str | None]:
+        """Play up to `count` episodes in time; return the number, and why a session broke off."""
         until = time.monotonic() + seconds
-        return await _play_episodes(url, count, until, reset, new_policy, budget)
+        for played in range(count):
+            if time.monotonic() >= until:
+                return played, None
+            async with RawSession(url, budget) as session:
+                episode = await play_episode(session, reset, new_policy(), reads_state=False)
+            if episode.stopped is not None:
+                return played, episode.stopped
+        return count, None
 
-    _, lost = await have_served(WARM_UP_EPISODES, WARM_UP_SECONDS)
+    _, lost = await play(WARM_UP_EPISODES, WARM_UP_SECONDS)
     counts, readings = [0], [_resident_by_process(pid)]
     while lost is None and len(readings) <= READINGS:
-        played, lost = await have_served(EPISODES_A_READING, READING_SECONDS)
+        played, lost = await play(EPISODES_A_READING, READING_SECONDS)
         if not played:
             break
         counts.append(counts[-1] + played)
@@ -241,25 +210,6 @@ async def measure_memory(
         tuple(len(reading) for reading in readings),
         lost,
     )
-
-
-async def _play_episodes(
-    url: str,
-    count: int,
-    until: float,
-    reset: Mapping[str, Any],
-    new_policy: NewPolicy,
-    budget: Budget,
-) -> tuple[int, str | None]:
-    """Play up to `count` episodes in time; return the number, and why a session broke off."""
-    for played in range(count):
-        if time.monotonic() >= until:
-            return played, None
-        async with RawSession(url, budget) as session:
-            episode = await play_episode(session, reset, new_policy(), reads_state=False)
-        if episode.stopped is not None:
-            return played, episode.stopped
-    return count, None
 
 
 def resident_bytes(pid: int) -> int:

@@ -85,19 +85,12 @@ class OracleError(OpenEnvError, ValueError):
 
 @dataclass(frozen=True)
 class OracleEpisode:
-    """An episode that an oracle plays, or a canary.
-
-    Attributes:
-        reset: The arguments of reset.
-        actions: The actions; None if a program decides.
-        snapshot: A snapshot to restore after the reset.
-        name: The name in evidence.
-    """
+    """An episode that an oracle plays, or a canary."""
 
     reset: Mapping[str, Any]
-    actions: tuple[Action, ...] | None = None
-    snapshot: bytes | None = None
-    name: str = ""
+    actions: tuple[Action, ...] | None = None  # the actions; None if a program decides
+    snapshot: bytes | None = None  # a snapshot to restore after the reset
+    name: str = ""  # the name in evidence
 
 
 def read_episodes(path: Path) -> tuple[OracleEpisode, ...]:
@@ -153,24 +146,17 @@ def _episode(content: Any, where: str) -> OracleEpisode:
 
 @dataclass
 class Oracle:
-    """A correct solution, ready to be shown. It is a context manager.
+    """A correct solution, ready to be shown. It is a context manager."""
 
-    Attributes:
-        form: ``injected_state`` or ``script``.
-        location: The file.
-        episodes: The episodes; `program` or `script` plays those without actions.
-        program: The Python file that plays episodes.
-        script: The program to run in the subject's sandbox.
-        canaries: Episodes that must earn nothing, as the Python file lists them.
-        learning: The Python file's settings for the learner.
-    """
-
-    form: str
+    form: str  # ``injected_state`` or ``script``
     location: Path
+    # The episodes; `program` or `script` plays those without actions.
     episodes: tuple[OracleEpisode, ...]
-    program: OracleProgram | None = None
-    script: bytes | None = None
+    program: OracleProgram | None = None  # the Python file that plays episodes
+    script: bytes | None = None  # the program to run in the subject's sandbox
+    # Episodes that must earn nothing, as the Python file lists them.
     canaries: tuple[OracleEpisode, ...] = ()
+    # The Python file's settings for the learner.
     learning: Mapping[str, Any] = field(default_factory=dict)
 
     def policy(self, episode: OracleEpisode) -> Policy | None:

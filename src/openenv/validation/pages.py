@@ -31,19 +31,12 @@ COLOURS = {Verdict.PASS: "#00724f", Verdict.WARN: "#8a5a00", Verdict.FAIL: "#b23
 
 @dataclass(frozen=True)
 class Page:
-    """The content of a report page.
-
-    Attributes:
-        report: The report.
-        policy: The policy of the verdict.
-        scores: The scores.
-        provider: The provider that started the package; None if the package was not started.
-        seconds: The duration of the run.
-    """
+    """The content of a report page."""
 
     report: AnyReport
-    policy: SeverityPolicy
+    policy: SeverityPolicy  # the policy of the verdict
     scores: Scores
+    # The provider that started the package; None if the package was not started.
     provider: str | None = None
     seconds: float | None = None
 

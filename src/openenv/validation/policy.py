@@ -69,12 +69,8 @@ class SeverityPolicy(_PolicyModel):
 
 def policy_versions() -> list[str]:
     """Return the versions of the built-in policies, oldest first."""
-    names = [file.name for file in resources.files("openenv.validation.policies").iterdir()]
-    return sorted(
-        name.removeprefix("severity-").removesuffix(".json")
-        for name in names
-        if name.startswith("severity-")
-    )
+    names = (file.name for file in resources.files("openenv.validation.policies").iterdir())
+    return sorted(name[9:-5] for name in names if name.startswith("severity-"))
 
 
 def load_policy(version: str = "v1") -> SeverityPolicy:
@@ -117,8 +113,7 @@ def apply_policy(results: Sequence[CheckResult], policy: SeverityPolicy, lane: L
     """Turn results into a verdict.
 
     A failed check has the effect of its severity. An error fails whatever the severity: what could
-    not
-    be judged is not let through. A skipped check has shown nothing, and warns.
+    not be judged is not let through. A skipped check has shown nothing, and warns.
 
     Raises:
         SeverityPolicyError: The policy has no entry for a result in this lane.

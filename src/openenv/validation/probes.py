@@ -39,17 +39,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ProbeView:
-    """The information on which a policy decides.
-
-    Attributes:
-        observation: The last observation.
-        step: The number of the step, from 0.
-        state: The state, if it was read; only for privileged policies, since no agent sees it.
-        reset: The arguments of reset.
-    """
+    """The information on which a policy decides."""
 
     observation: Mapping[str, Any]
-    step: int
+    step: int  # the number of the step, from 0
+    # The state, if it was read; only for privileged policies, since no agent sees it.
     state: Mapping[str, Any] = field(default_factory=dict)
     reset: Mapping[str, Any] = field(default_factory=dict)
 
@@ -73,21 +67,14 @@ class PlanError(OpenEnvError, ValueError):
 
 @dataclass(frozen=True)
 class ProbePlan:
-    """A probe's plan: a reset, and actions in order.
-
-    Attributes:
-        seed: The seed of the reset.
-        episode_id: The episode's id.
-        options: Further arguments of the reset.
-        actions: The actions; None draws them from the schema as the episode goes.
-        source: The plan's source: a path, or ``schema``.
-    """
+    """A probe's plan: a reset, and actions in order."""
 
     seed: int = PROBE_SEED
     episode_id: str = PROBE_EPISODE
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)  # further arguments of the reset
+    # The actions; None draws them from the schema as the episode goes.
     actions: tuple[Action, ...] | None = None
-    source: str = "schema"
+    source: str = "schema"  # the plan's source: a path, or ``schema``
 
     @property
     def reset(self) -> dict[str, Any]:
@@ -204,20 +191,13 @@ INJECTIONS = (
 
 @dataclass(frozen=True)
 class Probe:
-    """A policy that must earn nothing.
+    """A policy that must earn nothing."""
 
-    Attributes:
-        name: A short description.
-        actions: The actions in order; the last one is repeated.
-        earns: True if the reward is compared with the floor. A legal move of a small game is
-            exempt.
-        is_each: True if every action is tried, over several episodes if needed.
-    """
-
-    name: str
-    actions: tuple[Action, ...]
+    name: str  # a short description
+    actions: tuple[Action, ...]  # the actions in order; the last one is repeated
+    # True if the reward is compared with the floor. A legal move of a small game is exempt.
     earns: bool = True
-    is_each: bool = False
+    is_each: bool = False  # true if every action is tried, over several episodes if needed
 
     def policy(self, steps: int) -> Policy:
         """Return a policy of at most `steps` steps, or of a step for each action."""

@@ -6,7 +6,7 @@ package read both. Curves, scores and transcripts are in a directory beside the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +20,7 @@ from openenv.validation.manifest import AnyManifest, NormalizedManifest
 from openenv.validation.types import CheckStatus, Lane, Level, SignatureKind, Verdict
 
 __all__ = [
+    "QUOTED_FAULTS",
     "AnyReport",
     "CheckResult",
     "Judgment",
@@ -27,11 +28,16 @@ __all__ = [
     "ValidationReport",
     "ValidationReportV2",
     "accept",
+    "conclude",
+    "conclude_problems",
     "read_report",
     "reject",
     "skip",
     "write_report",
 ]
+
+
+QUOTED_FAULTS = 5
 
 
 class ReportError(OpenEnvError, ValueError):
@@ -53,19 +59,12 @@ class CheckResult(BaseModel):
 
 @dataclass(frozen=True)
 class Judgment:
-    """A judge's decision on a check, to which the grader adds the check's id.
-
-    Attributes:
-        status: The outcome.
-        evidence: What was found, one sentence each.
-        measured: Values, as JSON data.
-        remediation: What exactly to write, and where.
-    """
+    """A judge's decision on a check, to which the grader adds the check's id."""
 
     status: CheckStatus
-    evidence: tuple[str, ...] = ()
-    measured: Mapping[str, Any] = field(default_factory=dict)
-    remediation: str | None = None
+    evidence: tuple[str, ...] = ()  # what was found, one sentence each
+    measured: Mapping[str, Any] = field(default_factory=dict)  # Values, as JSON data
+    remediation: str | None = None  # what exactly to write, and where
 
     def result_of(self, check_id: str) -> CheckResult:
         """Return the result of a check; the runner sets the duration."""
@@ -85,14 +84,25 @@ def accept(*evidence: str, **measured: Any) -> Judgment:
 
 
 def reject(*evidence: str, remediation: str | None = None, **measured: Any) -> Judgment:
-    """Fail a check.
-
-    Args:
-        *evidence: What was found, one sentence each.
-        remediation: What exactly to write, and where.
-        **measured: Values, as JSON data.
-    """
+    """Fail a check."""
     return Judgment(CheckStatus.FAIL, evidence, measured, remediation)
+
+
+def conclude(wrong: Sequence[str], cure: str, *evidence: str, **measured: Any) -> Judgment:
+    """Fail a check if something is wrong, quoting the first faults; else pass it."""
+    if wrong:
+        return reject(*wrong[:QUOTED_FAULTS], remediation=cure, **measured)
+    return accept(*evidence, **measured)
+
+
+def conclude_problems(
+    problems: Iterable[tuple[str, str]], *evidence: str, where: str = "", **measured: Any
+) -> Judgment:
+    """Fail a check if there are problems, each with a cure; else pass it."""
+    if not (found := list(problems)):
+        return accept(*evidence, **measured)
+    cures = "; ".join(dict.fromkeys(cure for _, cure in found))
+    return reject(*(what for what, _ in found), remediation=where + cures, **measured)
 
 
 def skip(reason: str, *, remediation: str | None = None, **measured: Any) -> Judgment:
@@ -129,22 +139,11 @@ class ValidationReportV2(_ReportBase):
 
 AnyReport = ValidationReport | ValidationReportV2
 
-_SCHEMAS: dict[str, type[ValidationReport] | type[ValidationReportV2]] = {
-    "1": ValidationReport,
-    "2": ValidationReportV2,
-}
+_SCHEMAS: dict[str, type[AnyReport]] = {"1": ValidationReport, "2": ValidationReportV2}
 
 
 def write_report(report: AnyReport, path: Path | None = None) -> str:
-    """Write a report as JSON, with known secrets removed.
-
-    Args:
-        report: The report.
-        path: The file; None only returns the text.
-
-    Returns:
-        The text.
-    """
+    """Return a report as JSON, without known secrets, and write it to a file if one is given."""
     text = redact(report.model_dump_json(indent=2)) + "\n"
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -158,7 +157,6 @@ def read_report(path: Path) -> AnyReport:
     Raises:
         ReportError: The file is missing or not a report.
     """
-
     try:
         content = read_json(path.read_text(encoding="utf-8"))
     except OSError as error:

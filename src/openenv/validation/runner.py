@@ -10,20 +10,24 @@ Everything runs on the calling thread; collectors use the client's background ev
 from __future__ import annotations
 
 import importlib
-import shutil
+import json
+import platform
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+import traceback
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from openenv._internal.redaction import redact
+from openenv._internal.version import version
 from openenv.errors import OpenEnvError
-from openenv.validation.artifacts import write_evidence
 from openenv.validation.context import RunOptions, Startup, ValidationRun
 from openenv.validation.digest import source_digest
 from openenv.validation.graders import (
+    STARTUP,
     Evidence,
     FunctionGrader,
     Grader,
@@ -38,7 +42,7 @@ from openenv.validation.manifest import (
     NormalizedManifest,
     NormalizedManifestV2,
 )
-from openenv.validation.parsers import ParserRegistry, default_parsers
+from openenv.validation.parsers import default_parsers
 from openenv.validation.policy import (
     PolicyEntry,
     SeverityPolicy,
@@ -47,7 +51,7 @@ from openenv.validation.policy import (
     apply_policy,
     load_policy,
 )
-from openenv.validation.providers import UnmetRequirement, ValidationProvider
+from openenv.validation.providers import UnmetRequirement, ValidationProvider, choose_provider
 from openenv.validation.report import (
     AnyReport,
     CheckResult,
@@ -67,8 +71,8 @@ from openenv.validation.types import CheckStatus, Lane, Level, Severity, Signatu
 __all__ = [
     "Progress",
     "Validation",
+    "artifacts_directory",
     "default_grader_registry",
-    "default_parser_registry",
     "default_policy",
     "run_validation",
     "validate",
@@ -83,10 +87,6 @@ LEVELS = {
 
 Progress = Callable[[str, int, int, str], None]
 """Told of each check as its turn comes: its name, how many are done, of how many, and words."""
-
-
-def _silent(check_id: str, done: int, total: int, words: str) -> None:
-    return None
 
 
 @dataclass(frozen=True)
@@ -113,19 +113,10 @@ class Validation:
 # ------------------------------------------------------------------ what there is
 
 
-def default_parser_registry() -> ParserRegistry:
-    """Return the parsers that come with the package."""
-    return default_parsers()
-
-
 def default_grader_registry(
     policy: SeverityPolicy, max_level: Level = Level.SEMANTIC
 ) -> GraderRegistry:
     """Return the graders of the checks that a policy knows, and those of installed packages.
-
-    Args:
-        policy: The policy; our checks that the policy does not know are left out.
-        max_level: Graders of deeper levels are not loaded.
 
     Raises:
         GraderError: An installed package offers an object that is not a grader.
@@ -176,14 +167,8 @@ def run_validation(
         SeverityPolicyError: The policy does not cover this level.
         GraderError: An installed package offers an object that is not a grader.
     """
-    return validate(
-        target,
-        max_level=max_level,
-        skip_build=skip_build,
-        policy=policy,
-        provider=provider,
-        artifacts_dir=artifacts_dir,
-    ).report
+    how: dict[str, Any] = {"policy": policy, "provider": provider, "artifacts_dir": artifacts_dir}
+    return validate(target, max_level=max_level, skip_build=skip_build, **how).report
 
 
 def validate(
@@ -196,12 +181,12 @@ def validate(
     artifacts_dir: Path | None = None,
     options: RunOptions | None = None,
     build: BuildSettings | None = None,
-    progress: Progress = _silent,
+    progress: Progress = lambda check_id, done, total, words: None,
 ) -> Validation:
     """Validate a package, like `run_validation`, and return all details of the run.
 
     Args:
-        target: See `run_validation`; so are the others.
+        target: See `run_validation`; so are those up to `artifacts_dir`.
         max_level: The deepest level to check; STATISTICAL trains a small learner in the package.
         skip_build: Build no image.
         policy: By default that of the level.
@@ -216,37 +201,45 @@ def validate(
     _check_policy(chosen, max_level)
     signature = detect_signature(target)
     registry = default_grader_registry(chosen, max_level)
-    chosen = add_entries(chosen, [_entry(grader) for grader in registry.third_party])
+    chosen = add_entries(chosen, map(_warning_entry, registry.third_party))
     digest = source_digest(target)
-    with _directory(artifacts_dir) as outputs:
-        validating = _ValidationSession(
+    if artifacts_dir is not None:
+        artifacts_dir.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="openenv-validation-", ignore_cleanup_errors=True)
+        if artifacts_dir is None
+        else nullcontext(artifacts_dir)
+    ) as outputs:
+        session = _ValidationSession(
             root=target,
             policy=chosen,
             registry=registry,
-            outputs=outputs,
+            outputs=Path(outputs),
             max_level=max_level,
             progress=progress,
+            skip_build=skip_build,
             build=build or BuildSettings(),
         )
         try:
-            validating.read(signature)
-            validating.judge_static(skip_build)
+            session.read(signature)
+            session.judge_static()
             if max_level > Level.STATIC:
-                validating.judge_running(provider, skip_build, options or RunOptions())
+                session.judge_running(provider, options or RunOptions())
         finally:
-            validating.forget_images()
-        report = validating.report(signature, digest, target)
+            if (builds := session.evidence.get(ImageBuilds)) is not None:
+                builds.forget()
+        report = session.report(signature, digest, target)
         scores = score_results(report.results, chosen)
         seconds = time.monotonic() - began
         if artifacts_dir is not None:
             more = {"scores": scores.as_data(), "seconds": seconds, "skip_build": skip_build}
-            write_evidence(outputs, validating.evidence, **more)
-    return Validation(report, chosen, scores, artifacts_dir, validating.provider_name, seconds)
+            _write_evidence(artifacts_dir, session.evidence, **more)
+    return Validation(report, chosen, scores, artifacts_dir, session.provider_name, seconds)
 
 
 def _check_policy(policy: SeverityPolicy, max_level: Level) -> None:
     known = {entry.check_id for entry in policy.entries}
-    if max_level > Level.STATIC and "runtime.startup" not in known:
+    if max_level > Level.STATIC and STARTUP not in known:
         raise SeverityPolicyError(
             f"policy {policy.policy_version} is for packages that are not run; use v2 or v3, "
             "or only the static level"
@@ -257,25 +250,35 @@ def _check_policy(policy: SeverityPolicy, max_level: Level) -> None:
         )
 
 
-def _entry(grader: Grader) -> PolicyEntry:
+def _warning_entry(grader: Grader) -> PolicyEntry:
     """Return the default policy entry of a third party's check: failing warns."""
     return PolicyEntry(
         check_id=grader.check_id, level=grader.level, lane=Lane.LOCAL, severity=Severity.WARN
     )
 
 
-@contextmanager
-def _directory(artifacts: Path | None) -> Iterator[Path]:
-    """Yield the directory for outputs: the artifacts', or a temporary one."""
-    if artifacts is not None:
-        artifacts.mkdir(parents=True, exist_ok=True)
-        yield artifacts
-        return
-    scratch = Path(tempfile.mkdtemp(prefix="openenv-validation-"))
-    try:
-        yield scratch
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+def artifacts_directory(report: Path) -> Path:
+    """Return the directory of a report's artifacts, beside the report: ``<name>.artifacts``."""
+    return report.with_name(f"{report.stem}.artifacts")
+
+
+def _write_evidence(directory: Path, evidence: Evidence, **more: Any) -> None:
+    """Write ``run.json``, and the measured episode as ``transcript.jsonl``, without secrets."""
+    startup, builds = evidence.get(Startup), evidence.get(ImageBuilds)
+    facts = {
+        "openenv": version(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "startup": None if startup is None else asdict(startup),
+        "images": [] if builds is None else [f"sha256:{built.id}" for built in builds.built],
+        **more,
+    }
+    texts = {"run.json": json.dumps(facts, indent=2, default=str) + "\n"}
+    if (seen := evidence.get(RuntimeEvidence)) is not None:
+        lines = [json.dumps(asdict(exchange)) + "\n" for exchange in seen.exchanges]
+        texts["transcript.jsonl"] = "".join(lines)
+    for name, text in texts.items():
+        (directory / name).write_text(redact(text), encoding="utf-8")
 
 
 @dataclass
@@ -288,6 +291,7 @@ class _ValidationSession:
     outputs: Path
     max_level: Level
     progress: Progress
+    skip_build: bool
     build: BuildSettings
     manifest: AnyManifest | None = None
     evidence: Evidence = field(default_factory=Evidence)
@@ -301,13 +305,11 @@ class _ValidationSession:
     def read(self, signature: SignatureKind) -> None:
         error = None
         try:
-            self.manifest = default_parser_registry().parser_for(signature).parse(self.root)
+            self.manifest = default_parsers().parser_for(signature).parse(self.root)
         except DeclarationError as found:
             error = found
-        policy = self.policy
-        self.evidence.put(
-            ManifestEvidence(self.manifest, error, policy.bounds, policy.policy_version)
-        )
+        bounds, name = self.policy.bounds, self.policy.policy_version
+        self.evidence.put(ManifestEvidence(self.manifest, error, bounds, name))
         self.total = len(self._graders(self.max_level))
 
     def _graders(self, max_level: Level) -> list[Grader]:
@@ -315,73 +317,45 @@ class _ValidationSession:
             return self.registry.select(self.manifest, max_level)
         return sort_graders(grader for grader in self.registry if grader.level <= max_level)
 
-    def judge_static(self, skip_build: bool) -> None:
-        collect_static(
-            self.root,
-            self.manifest,
-            self.evidence,
-            skip_build=skip_build,
-            settings=self.build,
-            tell=self._tell,
-        )
+    def judge_static(self) -> None:
+        how, tell = self.build, self._tell
+        collect_static(self.root, self.manifest, self.evidence, self.skip_build, how, tell)
         self._judge(Level.STATIC, None, frozenset())
         self.levels_run.append(Level.STATIC)
 
     # ------------------------------------------------------------------ the package, running
 
-    def judge_running(
-        self, provider: ValidationProvider | None, skip_build: bool, options: RunOptions
-    ) -> None:
+    def judge_running(self, provider: ValidationProvider | None, options: RunOptions) -> None:
+        levels = [level for level in LEVELS if level <= self.max_level]
         reason = self._why_not_run()
-        if reason is not None:
-            for level in self._levels():
+        if reason is not None or self.manifest is None:
+            for level in levels:
                 self._judge(level, None, frozenset(), unseen=reason)
             return
-        assert self.manifest is not None
-        chosen = provider or self._provider(skip_build)
+        chosen = provider or choose_provider(
+            "auto", skip_build=self.skip_build, settings=self.build, tell=self._tell
+        )
         self.provider_name = chosen.name
         builds = self.evidence.get(ImageBuilds)
-        image_ref = builds.image_ref if builds is not None and chosen.name == "docker" else None
         with ValidationRun(
-            self.root,
-            self.manifest,
-            self.outputs,
-            chosen,
-            options,
-            self.evidence,
-            image_ref,
-            self._tell,
+            self.root, self.manifest, self.outputs, chosen, options, self.evidence, tell=self._tell
         ) as run:
+            if builds is not None and chosen.name == "docker":
+                run.image_ref = builds.image_ref
             startup = run.start_up()
-            for level in self._levels():
+            for level in levels:
                 self._run_level(level, run, startup)
-
-    def forget_images(self) -> None:
-        """Remove the package's images from the engine."""
-        if (builds := self.evidence.get(ImageBuilds)) is not None:
-            builds.forget()
 
     def _why_not_run(self) -> str | None:
         if self.manifest is None:
             return "unmet dependency: static.manifest (fail)"
-        is_served = isinstance(self.manifest, NormalizedManifestV2) or (
-            self.manifest.capabilities.verifier.kind == "reward_channel"
-        )
-        if not is_served:
+        if not isinstance(self.manifest, NormalizedManifestV2):
+            if self.manifest.capabilities.verifier.kind == "reward_channel":
+                return None
             return "execution: it is no server, and nothing here plays a task of this form"
-        if isinstance(self.manifest, NormalizedManifestV2) and (
-            self.manifest.execution.requires_credentials
-        ):
+        if self.manifest.execution.requires_credentials:
             return "credentials: it says that it cannot run without somebody's key"
         return None
-
-    def _provider(self, skip_build: bool) -> ValidationProvider:
-        from openenv.validation.providers.choice import choose_provider
-
-        return choose_provider("auto", skip_build=skip_build, settings=self.build, tell=self._tell)
-
-    def _levels(self) -> list[Level]:
-        return [level for level in LEVELS if level <= self.max_level]
 
     def _run_level(self, level: Level, run: ValidationRun, startup: Startup) -> None:
         module, collects, _ = LEVELS[level]
@@ -395,8 +369,7 @@ class _ValidationSession:
                 unseen = f"{error.capability}: {error}"
             except Exception as error:
                 fault = error
-        capabilities = run.provider.capabilities
-        self._judge(level, run, capabilities, unseen=unseen, fault=fault)
+        self._judge(level, run, run.provider.capabilities, unseen=unseen, fault=fault)
 
     def _can_judge(self, level: Level) -> bool:
         """Return whether some check of a level can still run, given the results so far.
@@ -434,29 +407,23 @@ class _ValidationSession:
                 took = time.perf_counter() - began
                 result = result.model_copy(update={"duration_s": took})
             self.results.append(result)
-            words = result.status.value
-            self.progress(grader.check_id, len(self.results), self.total, words)
+            self.progress(grader.check_id, len(self.results), self.total, result.status.value)
 
     def _subject(self, run: ValidationRun | None) -> Subject:
-        builds = self.evidence.get(ImageBuilds)
-        startup = self.evidence.get(Startup)
-        is_running = run is not None and startup is not None and startup.is_running
+        builds, startup = self.evidence.get(ImageBuilds), self.evidence.get(Startup)
+        seen = self.evidence.get(RuntimeEvidence)
+        if seen is None and startup is not None and startup.phase is not None:
+            seen = RuntimeEvidence(failure_phase=startup.phase, failure_reason=startup.reason)
         return Subject(
             self.root,
             # Graders that need a manifest are skipped before they run.
             self.manifest,  # type: ignore[arg-type]
             run.image_ref if run is not None else (builds.image_ref if builds else None),
-            run.running if run is not None and is_running else None,
+            run.running if run and startup and startup.is_running else None,
             self.outputs,
-            self._runtime_evidence(startup),
+            seen,
             evidence=self.evidence,
         )
-
-    def _runtime_evidence(self, startup: Startup | None) -> RuntimeEvidence | None:
-        found = self.evidence.get(RuntimeEvidence)
-        if found is None and startup is not None and startup.phase is not None:
-            return RuntimeEvidence(failure_phase=startup.phase, failure_reason=startup.reason)
-        return found
 
     def _find_unmet(
         self, grader: Grader, capabilities: frozenset[Any], unseen: str | None
@@ -522,11 +489,7 @@ def _error(text: str) -> Judgment:
 
 def _describe_error(error: BaseException) -> str:
     words = f"{type(error).__name__}: {error}"
-    if isinstance(error, OpenEnvError):
+    places = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, OpenEnvError) or not places:
         return words
-    with suppress(IndexError, AttributeError):
-        import traceback
-
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        return f"{words} ({Path(last.filename).name}:{last.lineno})"
-    return words
+    return f"{words} ({Path(places[-1].filename).name}:{places[-1].lineno})"

@@ -23,30 +23,19 @@ WEIGHTS = {Severity.FAIL: 3, Severity.WARN: 1, Severity.ADVISORY: 1}
 
 @dataclass(frozen=True)
 class PropertyScore:
-    """The score of a property.
-
-    Attributes:
-        property: The property.
-        value: From 0 to 100; None if no check was asked.
-        counts: The number of checks by status.
-    """
+    """The score of a property."""
 
     property: Property
-    value: float | None
-    counts: dict[CheckStatus, int]
+    value: float | None  # from 0 to 100; None if no check was asked
+    counts: dict[CheckStatus, int]  # the number of checks by status
 
 
 @dataclass(frozen=True)
 class Scores:
-    """The scores of an environment.
+    """The scores of an environment."""
 
-    Attributes:
-        total: The mean of the properties that were asked, from 0 to 100.
-        properties: The score of each property.
-    """
-
-    total: float
-    properties: tuple[PropertyScore, ...]
+    total: float  # the mean of the properties that were asked, from 0 to 100
+    properties: tuple[PropertyScore, ...]  # the score of each property
 
     def as_data(self) -> dict[str, object]:
         """Return the scores as JSON data."""

@@ -23,22 +23,14 @@ TIMEOUT_S = 5.0
 
 @dataclass(frozen=True)
 class Criterion:
-    """A requirement of a server, and the result.
-
-    Attributes:
-        id: The requirement's id.
-        description: What is inspected.
-        passed: True if the requirement is met.
-        expected: The expected content.
-        actual: The actual content; None if nothing answered.
-        details: Why the requirement is not met, if expected and actual do not show it.
-    """
+    """A requirement of a server, and the result."""
 
     id: str
-    description: str
-    passed: bool
+    description: str  # what is inspected
+    passed: bool  # true if the requirement is met
     expected: Mapping[str, Any]
-    actual: Mapping[str, Any] | None = None
+    actual: Mapping[str, Any] | None = None  # the actual content; None if nothing answered
+    # Why the requirement is not met, if expected and actual do not show it.
     details: str | None = None
 
     def as_data(self) -> dict[str, Any]:
@@ -59,18 +51,11 @@ class Criterion:
 
 @dataclass(frozen=True)
 class ServerReport:
-    """The result of inspecting a server.
+    """The result of inspecting a server."""
 
-    Attributes:
-        target: The server's address.
-        version: The protocol version that the server states; ``unknown`` if none.
-        mode: ``simulation`` if the server has reset, ``production`` if not, or ``unknown``.
-        criteria: The requirements.
-    """
-
-    target: str
-    version: str
-    mode: str
+    target: str  # the server's address
+    version: str  # the protocol version that the server states; ``unknown`` if none
+    mode: str  # ``simulation`` if the server has reset, ``production`` if not, or ``unknown``
     criteria: tuple[Criterion, ...]
 
     @property

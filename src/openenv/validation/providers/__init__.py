@@ -9,15 +9,19 @@ Read this module first, then `served.py` (the common part) and `docker.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from openenv.errors import OpenEnvError
 from openenv.validation.manifest import ExecutionDeclaration, NetworkPolicy, ResourceDeclaration
 from openenv.validation.types import ProviderCapability
+
+if TYPE_CHECKING:
+    from openenv.validation.static.builds import BuildSettings
 
 __all__ = [
     "ExecResult",
@@ -26,6 +30,7 @@ __all__ = [
     "SubjectError",
     "UnmetRequirement",
     "ValidationProvider",
+    "choose_provider",
 ]
 
 
@@ -156,3 +161,32 @@ class ValidationProvider(Protocol):
             UnmetRequirement: The package needs what this provider does not enforce.
         """
         ...
+
+
+def choose_provider(
+    name: Literal["auto", "docker", "process"] = "auto",
+    *,
+    skip_build: bool = False,
+    settings: BuildSettings | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> ValidationProvider:
+    """Choose a provider; the report names the choice, and what it could not enforce.
+
+    ``auto`` is a container if an engine can build and run one, else a process.
+
+    Args:
+        name: The provider's name.
+        skip_build: Do not build an image, so that ``auto`` chooses a process.
+        settings: Settings to build images on this machine.
+        tell: Receives the reason why there is no container, and build steps.
+    """
+    from openenv.validation.providers.process import ProcessValidationProvider
+
+    if name == "process" or (name == "auto" and skip_build):
+        return ProcessValidationProvider()
+    from openenv.validation.providers.docker import DockerValidationProvider, find_engine_fault
+
+    if name == "auto" and (why_not := find_engine_fault()) is not None:
+        tell(f"it is run in a process, which contains nothing: {why_not}")
+        return ProcessValidationProvider()
+    return DockerValidationProvider(settings, tell)

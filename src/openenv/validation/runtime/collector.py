@@ -2,8 +2,7 @@
 
 The measured episode is played first; all replays use its actions. The shared subject is only played
 with; a second subject is started to compare a fresh server and to read its recordings. Each piece
-of
-evidence is collected in a `_note_failure` block: a piece that cannot be collected is recorded as
+of evidence is collected in a `note_failure` block: a piece that cannot be collected is recorded as
 missing, and only the checks that need it are skipped. All pieces share one `Budget`.
 """
 
@@ -11,17 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from openenv.client.background import run as run_async
 from openenv.errors import OpenEnvError
-from openenv.validation.check_factory import MissingEvidence
 from openenv.validation.context import Startup, ValidationRun
-from openenv.validation.evidence import Transcript
+from openenv.validation.evidence import FetchedPage, Transcript, episode_reward
 from openenv.validation.graders import RuntimeEvidence, WireExchange
 from openenv.validation.load_tests import (
     CAPACITY,
@@ -69,22 +68,20 @@ OTHER_SEEDS = 4
 UNSEEDED = 3
 SIDE_BY_SIDE = 3
 JUDGED_REPLAYS = 20  # RFC 008: "20 completed identical-input fresh replays"
+NEED_AN_EPISODE = (
+    *(SubjectRecording, SeedTrials, ConcurrentSessions),
+    *(JudgedReplays, LoadReport, MemoryReport),
+)
 RECORD_VARIABLE = "OPENENV_RECORD"
 RECORDED_WITHIN_S = 2.0
 RECORDINGS_INSIDE = "/tmp/openenv-recordings"  # nosec B108  # in the container
 
 
 def collect_runtime(run: ValidationRun) -> None:
-    """Collect the evidence of the runtime checks.
-
-    Evidence that cannot be collected is recorded as missing, with the reason, and the checks that
-    need
-    it are skipped.
-    """
+    """Collect the evidence of the runtime checks."""
     startup = run.evidence.get(Startup) or run.start_up()
-    if not startup.is_running:
-        return
-    RuntimeCollector(run).collect()
+    if startup.is_running:
+        RuntimeCollector(run).collect()
 
 
 class RuntimeCollector:
@@ -93,54 +90,37 @@ class RuntimeCollector:
     def __init__(self, run: ValidationRun) -> None:
         self.run = run
         self.evidence = run.evidence
-        self.unseen = run.evidence.get(MissingEvidence) or MissingEvidence()
-        self.evidence.put(self.unseen)
         self.budget = Budget(run.options.timeout_s)
         self.subject = run.running
         self.url = self.subject.base_url
 
     def collect(self) -> None:
         """Collect every kind of evidence, the measured episode first."""
+        note_failure, put = self.evidence.note_failure, self.evidence.put
         self.run.tell("playing the measured episode")
         surface = self._survey_surface()
-        self.evidence.put(surface)
+        put(surface)
         if surface.trouble is None:
-            with self._note_failure(Replays):
+            with note_failure(Replays):
                 self._collect_episodes(surface)
         else:
-            for kind in (
-                Replays,
-                SeedTrials,
-                ConcurrentSessions,
-                JudgedReplays,
-                SubjectRecording,
-                LoadReport,
-                MemoryReport,
-            ):
-                self.unseen.record(kind, surface.trouble)
-        with self._note_failure(ToolSurvey):
-            self.evidence.put(run_async(self._survey_tools(surface)))
-        with self._note_failure(TaskSurvey):
-            self.evidence.put(survey_tasks(self.url))
-        with self._note_failure(Confinement):
-            self.evidence.put(self._inspect_confinement())
-        with self._note_failure(Exposure):
-            self.evidence.put(find_exposure(self.run, self.evidence))
-
-    @contextlib.contextmanager
-    def _note_failure(self, *kinds: type) -> Iterator[None]:
-        """Record why evidence is missing instead of raising."""
-        try:
-            yield
-        except (BudgetSpent, UnmetRequirement, SubjectError, OpenEnvError) as error:
-            for kind in kinds:
-                self.unseen.record(kind, str(error))
+            self.evidence.note_missing(surface.trouble, Replays, *NEED_AN_EPISODE)
+        with note_failure(ToolSurvey):
+            put(run_async(self._survey_tools()))
+        with note_failure(TaskSurvey):
+            put(survey_tasks(self.url))
+        with note_failure(Confinement):
+            put(self._inspect_confinement())
+        with note_failure(Exposure):
+            put(find_exposure(self.run, self.evidence))
 
     # ------------------------------------------------------------------ what is done
 
     def _survey_surface(self) -> ServerSurface:
-        pages = [fetch_page(self.url, path) for path in ("/health", "/schema", "/metadata")]
-        surface = ServerSurface(pages[0], pages[1], pages[2], ProbePlan())
+        health, schema, metadata = (
+            fetch_page(self.url, path) for path in ("/health", "/schema", "/metadata")
+        )
+        surface = ServerSurface(health, schema, metadata, ProbePlan())
         path = self.run.root / self.run.execution.probe_path
         if path.exists():
             try:
@@ -153,43 +133,38 @@ class RuntimeCollector:
         return surface
 
     def _collect_episodes(self, surface: ServerSurface) -> None:
-        drawn = make_schema_policy(surface.action_space, surface.plan.seed, DRAWN_STEPS)
-        given = surface.plan.actions
-        policy = drawn if given is None else script_policy(given)
+        given, note_failure = surface.plan.actions, self.evidence.note_failure
+        policy = (
+            make_schema_policy(surface.action_space, surface.plan.seed, DRAWN_STEPS)
+            if given is None
+            else script_policy(given)
+        )
         replays, surface = run_async(self._play_replays(surface, policy))
         self.evidence.put(surface)
         self.evidence.put(runtime_evidence(replays.baseline, surface))
         if replays.baseline.stopped is not None:
             self.evidence.put(replays)
             why = f"the measured episode broke off: {replays.baseline.stopped}"
-            for kind in (
-                SubjectRecording,
-                SeedTrials,
-                ConcurrentSessions,
-                JudgedReplays,
-                LoadReport,
-                MemoryReport,
-            ):
-                self.unseen.record(kind, why)
+            self.evidence.note_missing(why, *NEED_AN_EPISODE)
             return
         plan = surface.plan
         self.run.tell("playing it again, in other sessions and by other seeds")
-        with self._note_failure(SubjectRecording):
+        with note_failure(SubjectRecording):
             replays = self._replay_anew(replays, plan)
         self.evidence.put(replays)
-        with self._note_failure(SeedTrials):
+        with note_failure(SeedTrials):
             self.evidence.put(run_async(self._play_resets(plan)))
-        with self._note_failure(ConcurrentSessions):
+        with note_failure(ConcurrentSessions):
             self.evidence.put(run_async(self._play_concurrently(surface)))
         if self.run.manifest.capabilities.llm_judged:
-            with self._note_failure(JudgedReplays):
+            with note_failure(JudgedReplays):
                 self.evidence.put(run_async(self._play_judged(plan)))
         self.run.tell("stepping it under load")
         new_policy = functools.partial(script_policy, plan.actions or ())
-        with self._note_failure(LoadReport):
+        with note_failure(LoadReport):
             load = measure_latency(self.url, plan.reset, new_policy, budget=self.budget)
             self.evidence.put(run_async(load))
-        with self._note_failure(MemoryReport):
+        with note_failure(MemoryReport):
             self._measure_memory(plan, new_policy)
 
     async def _play_replays(
@@ -202,11 +177,11 @@ class RuntimeCollector:
             if baseline.stopped is not None:
                 nothing = Transcript(stopped=baseline.stopped)
                 return Replays(baseline, nothing, nothing), surface
-            plan = replace(plan, actions=tuple(_list_actions(baseline)))
+            plan = replace(plan, actions=tuple(baseline.tried))
             surface = replace(surface, plan=plan)
-            await play_episode(
-                first, _other_reset(plan), _make_other_policy(surface)
-            )  # abandoned halfway
+            other = {"seed": plan.seed + 1, "episode_id": f"{plan.episode_id}-other"}
+            # Abandoned halfway.
+            await play_episode(first, {**plan.reset, **other}, _make_other_policy(surface))
             after_others = await _play_again(first, plan)
         second = await self._replay_in_session(self.url, plan)
         return Replays(baseline, after_others, second), surface
@@ -223,13 +198,13 @@ class RuntimeCollector:
         try:
             other = self.run.start({RECORD_VARIABLE: target})
         except (SubjectError, UnmetRequirement) as error:
-            self.unseen.record(SubjectRecording, f"no second server could be started: {error}")
+            why = f"no second server could be started: {error}"
+            self.evidence.note_missing(why, SubjectRecording)
             return replace(replays, no_anew=str(error))
         try:
             anew = run_async(self._replay_in_session(other.base_url, plan))
             anew_second = run_async(self._replay_in_session(other.base_url, plan))
-            recorded = _read_recording(anew, directory, other if is_apart else None)
-            self.evidence.put(recorded)
+            self.evidence.put(_read_recording(anew, directory, other if is_apart else None))
         finally:
             other.stop()
         return replace(replays, anew=anew, anew_second=anew_second)
@@ -261,14 +236,12 @@ class RuntimeCollector:
             sessions = [
                 await stack.enter_async_context(RawSession(self.url, self.budget)) for _ in resets
             ]
-            again = [script_policy(tuple(_list_actions(episode))) for episode in alone]
+            again = [script_policy(episode.tried) for episode in alone]
             together = await play_together(sessions, resets, again)
         refusals = [e for t in together for e in t.errors if CAPACITY in e]
         return ConcurrentSessions(tuple(alone), tuple(together), refusals[0] if refusals else None)
 
     async def _play_judged(self, plan: ProbePlan) -> JudgedReplays:
-        from openenv.validation.evidence import episode_reward
-
         found = [
             episode_reward(await self._replay_in_session(self.url, plan))
             for _ in range(JUDGED_REPLAYS)
@@ -279,21 +252,22 @@ class RuntimeCollector:
     def _measure_memory(self, plan: ProbePlan, new_policy: Callable[[], Policy]) -> None:
         pid = self.subject.inspect().get("pid")
         if not isinstance(pid, int):
-            self.unseen.record(MemoryReport, "the provider does not tell the server's process")
+            why = "the provider does not tell the server's process"
+            self.evidence.note_missing(why, MemoryReport)
             return
         memory = measure_memory(self.url, pid, plan.reset, new_policy, budget=self.budget)
         self.evidence.put(run_async(memory))
 
-    async def _survey_tools(self, surface: ServerSurface) -> ToolSurvey:
+    async def _survey_tools(self) -> ToolSurvey:
+        unknown = {"name": "no-such-tool-of-the-validator", "arguments": {}}
         async with RawSession(self.url, self.budget) as session:
-            listed = await session.ask("mcp", _rpc("tools/list", {}))
-            call = {"name": "no-such-tool-of-the-validator", "arguments": {}}
-            unknown = await session.ask("mcp", _rpc("tools/call", call))
-        told = surface.schema.object.get("tools")
-        tools = (
-            [tool for tool in told if isinstance(tool, dict)] if isinstance(told, list) else None
-        )
-        return ToolSurvey(listed.data or None, unknown.data or None, tools)
+            answers = [
+                await session.ask(
+                    "mcp", {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+                )
+                for method, params in (("tools/list", {}), ("tools/call", unknown))
+            ]
+        return ToolSurvey(*(answer.data or None for answer in answers))
 
     def _inspect_confinement(self) -> Confinement:
         inspected = self.subject.inspect()
@@ -313,26 +287,12 @@ async def _play_measured(session: RawSession, plan: ProbePlan, policy: Policy) -
     return session.transcript
 
 
-def _rpc(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": dict(params)}
-
-
-def _list_actions(transcript: Transcript) -> list[dict[str, Any]]:
-    """Return the actions of a transcript, including refused ones."""
-    asked = [exchange.message for exchange in transcript.exchanges]
-    return [message["data"] for message in asked if message["type"] == "step"]
-
-
 async def _play_again(session: RawSession, plan: ProbePlan) -> Transcript:
     """Replay the measured episode and read the state afterwards."""
     before = len(session)
     await play_episode(session, plan.reset, script_policy(plan.actions or ()))
     await session.ask("state")
     return session.since(before)
-
-
-def _other_reset(plan: ProbePlan) -> dict[str, Any]:
-    return {**plan.reset, "seed": plan.seed + 1, "episode_id": f"{plan.episode_id}-other"}
 
 
 def _make_other_policy(surface: ServerSurface, number: int = 1) -> Policy:
@@ -342,27 +302,19 @@ def _make_other_policy(surface: ServerSurface, number: int = 1) -> Policy:
     space = surface.action_space
     if space.enumerate_actions():
         return make_schema_policy(space, surface.plan.seed + number, steps)
-    rotated: Sequence[dict[str, Any]] = [*actions[number:], *actions[:number]]
-    return script_policy(tuple(rotated[:steps]))
+    return script_policy((*actions[number:], *actions[:number])[:steps])
 
 
 def runtime_evidence(baseline: Transcript, surface: ServerSurface) -> RuntimeEvidence:
     """Return the measured episode in the public package's form."""
-    import json
-
-    schema = surface.schema.object
-    shown = {name: schema.get(name) for name in ("observation", "reset_observation")}
-    texts = {name: None if one is None else json.dumps(one) for name, one in shown.items()}
-    return RuntimeEvidence(
-        tuple(
-            WireExchange(exchange.message["type"], exchange.request, exchange.response or "")
-            for exchange in baseline.exchanges
-        ),
-        texts["observation"],
-        failure_reason=baseline.stopped,
-        failure_phase=None if baseline.stopped is None else "episode",
-        reset_observation_schema_json=texts["reset_observation"],
+    schemas = [surface.schema.object.get(name) for name in ("observation", "reset_observation")]
+    of_step, of_reset = (None if one is None else json.dumps(one) for one in schemas)
+    exchanges = (
+        WireExchange(one.message["type"], one.request, one.response or "")
+        for one in baseline.exchanges
     )
+    phase = None if baseline.stopped is None else "episode"
+    return RuntimeEvidence(tuple(exchanges), of_step, phase, baseline.stopped, of_reset)
 
 
 # ------------------------------------------------------------------ what the subject has recorded
@@ -371,12 +323,9 @@ def runtime_evidence(baseline: Transcript, surface: ServerSurface) -> RuntimeEvi
 def _read_recording(
     seen: Transcript, directory: Path, inside: RunningSubject | None
 ) -> SubjectRecording:
-    """Read the recording of the first session of a server that records.
+    """Read the recording of the session `seen` of a server that records.
 
-    Args:
-        seen: The transcript of that session.
-        directory: The directory of recordings.
-        inside: The subject, if recordings are in its own file system and must be fetched.
+    Recordings in the file system of a subject (`inside`) are fetched to the directory first.
     """
     until = time.monotonic() + RECORDED_WITHIN_S
     while time.monotonic() < until:
@@ -404,19 +353,17 @@ def _events(file: Path) -> list[dict[str, Any]]:
     """Return the events of a recording; none while it is being written."""
     from openenv.rollouts.replays import read
 
+    names = ("kind", "action", "reward", "done")
     with contextlib.suppress(OpenEnvError, OSError):
-        return [_event_data(event) for episode in read(file) for event in episode.events]
+        return [
+            {
+                **{name: getattr(event, name) for name in names},
+                "error": getattr(event.error, "code", None),
+            }
+            for episode in read(file)
+            for event in episode.events
+        ]
     return []
-
-
-def _event_data(event: Any) -> dict[str, Any]:
-    return {
-        "kind": event.kind,
-        "action": event.action,
-        "reward": event.reward,
-        "done": event.done,
-        "error": None if event.error is None else event.error.code,
-    }
 
 
 # ------------------------------------------------------------------ tasks
@@ -431,12 +378,10 @@ def survey_tasks(url: str) -> TaskSurvey:
     base = f"/{names[0]}"
     listed_splits = fetch_page(url, f"{base}/splits")
     if not isinstance(listed_splits.json, list) or listed_splits.status != 200:
-        return TaskSurvey(
-            environments, trouble=(f"{base}/splits answered {_describe_page(listed_splits)}",)
-        )
-    splits = tuple(
-        str(one.get("name") if isinstance(one, dict) else one) for one in listed_splits.json
-    )
+        trouble = [f"{base}/splits answered {_describe_page(listed_splits)}"]
+        return TaskSurvey(environments, trouble=tuple(trouble))
+    named = (one.get("name") if isinstance(one, dict) else one for one in listed_splits.json)
+    splits = tuple(map(str, named))
     counted, listed, fetched, trouble = {}, {}, {}, []
     for split in splits:
         number = fetch_page(url, f"{base}/num_tasks", {"split": split})
@@ -454,5 +399,5 @@ def survey_tasks(url: str) -> TaskSurvey:
     return TaskSurvey(environments, splits, counted, listed, fetched, tuple(trouble))
 
 
-def _describe_page(page: Any) -> str:
+def _describe_page(page: FetchedPage) -> str:
     return page.failure or f"{page.status}: {page.body:.120}"

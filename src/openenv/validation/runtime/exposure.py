@@ -10,7 +10,7 @@ from typing import Any
 from openenv.images.context import read_build_context
 from openenv.images.errors import BuildError
 from openenv.validation.context import ValidationRun
-from openenv.validation.evidence import FetchedPage, string_leaves
+from openenv.validation.evidence import string_leaves
 from openenv.validation.graders import Evidence
 from openenv.validation.manifest import AnyManifest
 from openenv.validation.oracle import OracleError, read_episodes
@@ -21,53 +21,30 @@ __all__ = ["PRIVILEGED_FIELDS", "Exposure", "find_exposure", "privileged_files"]
 
 SHORTEST_SECRET = 8
 
-PRIVILEGED_FIELDS = frozenset(
-    {
-        "answer",
-        "answers",
-        "criteria",
-        "expected",
-        "expected_output",
-        "ground_truth",
-        "hidden_tests",
-        "oracle",
-        "reference_solution",
-        "solution",
-        "solutions",
-    }
-)
-"""Names of fields by which tasks hold what they are scored by."""
+# Names of fields by which tasks hold what they are scored by.
+PRIVILEGED_FIELDS = {
+    *("answer", "answers", "criteria", "expected", "expected_output", "ground_truth"),
+    *("hidden_tests", "oracle", "reference_solution", "solution", "solutions"),
+}
 
 
 @dataclass(frozen=True)
 class Exposure:
-    """The places where agents could get at privileged files or the contents of such files.
+    """The places where agents could get at privileged files or the contents of such files."""
 
-    Attributes:
-        files: The privileged files, relative to the package.
-        in_context: Privileged files that are in the image's build context.
-        no_context: Why the context could not be read.
-        served: HTTP routes of the server that return a privileged file.
-        told: Places where the server's own texts hold the solution: the route, and the text.
-    """
-
-    files: tuple[str, ...]
-    in_context: tuple[str, ...] = ()
-    no_context: str | None = None
-    served: tuple[str, ...] = ()
+    files: tuple[str, ...]  # the privileged files, relative to the package
+    in_context: tuple[str, ...] = ()  # privileged files that are in the image's build context
+    no_context: str | None = None  # why the context could not be read
+    served: tuple[str, ...] = ()  # HTTP routes of the server that return a privileged file
+    # Places where the server's own texts hold the solution: the route, and the text.
     told: tuple[tuple[str, str], ...] = field(default=())
 
 
 def privileged_files(manifest: AnyManifest) -> tuple[str, ...]:
-    """Return the files that a manifest declares for scoring: oracle, canaries, a verifier's
-    script.
-    """
+    """Return the files that a manifest declares for scoring: oracle, canaries, verifier."""
     declared = manifest.capabilities
-    named = [
-        declared.oracle.location if declared.oracle else None,
-        declared.canaries,
-        declared.verifier.entry,
-    ]
+    oracle = declared.oracle.location if declared.oracle else None
+    named = (oracle, declared.canaries, declared.verifier.entry)
     return tuple(dict.fromkeys(name for name in named if name))
 
 
@@ -131,9 +108,8 @@ def _read_secrets(run: ValidationRun) -> list[str]:
 def _list_public_texts(evidence: Evidence) -> Iterator[tuple[str, str]]:
     surface, tools = evidence.get(ServerSurface), evidence.get(ToolSurvey)
     if surface is not None:
-        pages: list[FetchedPage] = [surface.metadata]
-        yield from ((page.path, page.body) for page in pages)
-    for tool in tools.tools if tools is not None else ():
+        yield surface.metadata.path, surface.metadata.body
+    for tool in (tools.tools or ()) if tools is not None else ():
         yield f"the tool {tool.get('name')}", str(tool)
     tasks = evidence.get(TaskSurvey)
     for split, listed in (tasks.listed if tasks else {}).items():

@@ -7,29 +7,19 @@ from typing import Any
 
 from openenv.validation.load_tests import LoadReport, MemoryReport
 from openenv.validation.manifest import AnyManifest
-from openenv.validation.report import Judgment, accept, reject, skip
+from openenv.validation.report import QUOTED_FAULTS, Judgment, accept, conclude, reject, skip
 from openenv.validation.runtime.evidence import Confinement
 from openenv.validation.runtime.exposure import Exposure
 
-__all__ = [
-    "MAX_STEP_ALONE_MS",
-    "judge_host_containment",
-    "judge_latency",
-    "judge_memory",
-    "judge_network_policy",
-    "judge_oracle_containment",
-    "judge_resource_bounds",
-]
-
-SHOWN = 5
 MIB = 2**20
+UNSEEN = "it was not looked at from inside"
 
 MAX_STEP_ALONE_MS = 5_000.0
 """The slowest of a hundred steps of one session, alone: what an agent's turn may wait for."""
 
 SLOWER_UNDER_LOAD = 4.0  # times the latency that fully serialized sessions would have
 
-LEAK_BYTES_AN_EPISODE = 16 * 1024
+LEAK_PER_EPISODE = 16 * 1024
 LEAK_BYTES = 4 * MIB
 
 # Linux capabilities (capability.h) that break a container's isolation.
@@ -48,15 +38,11 @@ OWN_MOUNTS = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/run/.containe
 VIRTUAL = {"overlay", "tmpfs", "proc", "sysfs", "devpts", "mqueue", "cgroup", "cgroup2", "devtmpfs"}
 
 
-def _unknown(confinement: Confinement) -> Judgment:
-    return skip(confinement.trouble or "it was not looked at from inside")
-
-
 def judge_network_policy(manifest: AnyManifest, confinement: Confinement) -> Judgment:
     """Check that the subject reaches the declared hosts and no others."""
     inside = confinement.inside
     if inside is None:
-        return _unknown(confinement)
+        return skip(confinement.trouble or UNSEEN)
     mode, reached = manifest.network.mode, list(inside["reached"])
     is_connected = bool(reached) or bool(inside["has_default_route"])
     measured = {"mode": mode, "reached": reached, "interfaces": inside["interfaces"]}
@@ -88,12 +74,12 @@ def judge_network_policy(manifest: AnyManifest, confinement: Confinement) -> Jud
 def judge_host_containment(manifest: AnyManifest, confinement: Confinement) -> Judgment:
     """Check that the subject has no rights over the machine and no view of the machine's files."""
     if confinement.inside is None:
-        return _unknown(confinement)
+        return skip(confinement.trouble or UNSEEN)
     told = confinement.inspected.get("own_mounts", ())
     wrong = list(_openings(confinement.inside, (*OWN_MOUNTS, *told)))
     if wrong:
         return reject(
-            *wrong[:SHOWN],
+            *wrong[:QUOTED_FAULTS],
             remediation="start it without capabilities and mounts, with no-new-privileges and a "
             "read-only root (openenv.providers.LocalDockerProvider does)",
         )
@@ -119,28 +105,20 @@ def judge_resource_bounds(manifest: AnyManifest, confinement: Confinement) -> Ju
     """Check that the limits in force match the declaration."""
     inside = confinement.inside
     if inside is None:
-        return _unknown(confinement)
+        return skip(confinement.trouble or UNSEEN)
     wrong = []
     declared = manifest.resources
     memory, cores, processes = (inside[name] for name in ("memory_bytes", "cpu", "processes"))
     if memory is None or memory > declared.memory_mb * MIB:
-        wrong.append(f"memory: declared are {declared.memory_mb} MB, in force {_shown(memory)}")
+        in_force = "no limit" if memory is None else f"{memory / MIB:.0f} MB"
+        wrong.append(f"memory: declared are {declared.memory_mb} MB, in force {in_force}")
     if cores is None or cores > declared.cpu * 1.01:
         wrong.append(f"cpu: declared are {declared.cpu:g}, in force {cores or 'no limit'}")
     if processes is None:
         wrong.append("processes: there is no limit to how many it starts")
     measured = {"memory_bytes": memory, "cpu": cores, "processes": processes}
-    if wrong:
-        return reject(
-            *wrong,
-            remediation="start it with these limits (memory, cpus and pids of the container)",
-            **measured,
-        )
-    return accept(**measured)
-
-
-def _shown(limit: int | None) -> str:
-    return "no limit" if limit is None else f"{limit / MIB:.0f} MB"
+    cure = "start it with these limits (memory, cpus and pids of the container)"
+    return conclude(wrong, cure, **measured)
 
 
 # ------------------------------------------------------------------ secrets
@@ -156,7 +134,7 @@ def judge_oracle_containment(manifest: AnyManifest, exposure: Exposure) -> Judgm
     wrong += [f"{where} tells the solution: {words!r:.80}" for where, words in exposure.told]
     if wrong:
         return reject(
-            *wrong[:SHOWN],
+            *wrong[:QUOTED_FAULTS],
             remediation="name privileged files in .dockerignore (a line such as validation/), and "
             "mark what tasks are scored by as Private",
         )
@@ -171,14 +149,12 @@ def judge_oracle_containment(manifest: AnyManifest, exposure: Exposure) -> Judgm
 
 
 def judge_latency(manifest: AnyManifest, load: LoadReport) -> Judgment:
-    """Check that steps are fast alone and answered under load, and that sessions run in
-    parallel.
-    """
+    """Check that steps are fast alone and answered under load, and that sessions are parallel."""
     alone, loaded = load.alone, load.loaded
     measured: dict[str, Any] = {
         "sessions": load.sessions,
-        "alone": {"p50_ms": alone.p50_ms, "p95_ms": alone.p95_ms, "p99_ms": alone.p99_ms},
-        "under_load": {"p50_ms": loaded.p50_ms, "p95_ms": loaded.p95_ms, "p99_ms": loaded.p99_ms},
+        "alone": alone.percentiles,
+        "under_load": loaded.percentiles,
         "steps": [alone.steps, loaded.steps],
     }
     wrong = []
@@ -203,14 +179,10 @@ def judge_latency(manifest: AnyManifest, load: LoadReport) -> Judgment:
             f"with {load.sessions} sessions one step in twenty takes {loaded.p95_ms:.0f} ms, "
             f"alone {alone.p95_ms:.1f} ms: more than if they waited for each other"
         )
-    if wrong:
-        return reject(
-            *wrong,
-            remediation="move what is slow out of step, or declare what may run on which thread "
-            "(SUPPORTS_ANY_THREAD, NEVER_BLOCKS); serve it with workers",
-            **measured,
-        )
-    return accept(
+    return conclude(
+        wrong,
+        "move what is slow out of step, or declare what may run on which thread "
+        "(SUPPORTS_ANY_THREAD, NEVER_BLOCKS); serve it with workers",
         f"p50 {alone.p50_ms:.2f} ms alone, {loaded.p50_ms:.2f} ms with {load.sessions} sessions",
         **measured,
     )
@@ -239,12 +211,8 @@ def judge_memory(manifest: AnyManifest, memory: MemoryReport) -> Judgment:
             remediation="end in close what was started for an episode",
             **measured,
         )
-    leaks = (
-        memory.bytes_an_episode >= LEAK_BYTES_AN_EPISODE
-        and memory.grown_bytes >= LEAK_BYTES
-        and memory.is_still_growing
-    )
-    if leaks:
+    is_fast, is_much = memory.bytes_an_episode >= LEAK_PER_EPISODE, memory.grown_bytes >= LEAK_BYTES
+    if is_fast and is_much and memory.is_still_growing:
         return reject(
             f"it grew by {memory.grown_bytes / MIB:.1f} MB in {memory.episodes[-1]} episodes, "
             "and goes on growing",

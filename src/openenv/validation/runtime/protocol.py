@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from openenv.validation.context import Startup
 from openenv.validation.evidence import Moment, Transcript
 from openenv.validation.manifest import AnyManifest
-from openenv.validation.report import Judgment, accept, reject, skip
+from openenv.validation.report import QUOTED_FAULTS, Judgment, accept, conclude, reject, skip
 from openenv.validation.runtime.evidence import (
     Replays,
     ServerSurface,
@@ -17,24 +17,13 @@ from openenv.validation.runtime.evidence import (
     ToolSurvey,
 )
 
-__all__ = [
-    "judge_observation_schema",
-    "judge_startup",
-    "judge_state_contract",
-    "judge_task_declaration_accuracy",
-    "judge_tool_declaration_accuracy",
-    "judge_trajectory_record",
-]
-
-SHOWN = 5  # differences that are quoted
-
 
 def judge_startup(manifest: AnyManifest, startup: Startup) -> Judgment:
     """Check that the package builds, starts and reports healthy."""
     if startup.missing is not None:
         return skip(f"{startup.provider} lacks {startup.missing}: {startup.reason}")
     if startup.phase is not None:
-        lines = [line for line in startup.logs.splitlines() if line.strip()][-SHOWN:]
+        lines = [line for line in startup.logs.splitlines() if line.strip()][-QUOTED_FAULTS:]
         return reject(
             f"{startup.phase}: {startup.reason}",
             *lines,
@@ -48,11 +37,12 @@ def judge_startup(manifest: AnyManifest, startup: Startup) -> Judgment:
 
 
 def judge_observation_schema(
-    manifest: AnyManifest, surface: ServerSurface, replays: Replays | None
+    manifest: AnyManifest, surface: ServerSurface, replays: Replays
 ) -> Judgment:
-    """Check that every observation matches ``/schema``; `replays` is None if nothing was played."""
-    validators = _json_schema()
-    schema = surface.schema.object
+    """Check that every observation matches ``/schema``."""
+    from jsonschema import Draft202012Validator, SchemaError  # type: ignore[import-untyped]
+
+    schema, baseline = surface.schema.object, replays.baseline
     of_step = schema.get("observation")
     of_reset = schema.get("reset_observation") or of_step
     if not isinstance(of_step, dict) or not isinstance(of_reset, dict):
@@ -61,46 +51,39 @@ def judge_observation_schema(
             f"/schema tells no schema of observations ({said})",
             remediation="give create_app the observation model, or annotate step's return value",
         )
-    if replays is None:
+    if baseline == Transcript():
         return reject(
             f"nothing was observed: {surface.trouble or 'no episode was played'}",
             remediation="give create_app the action model, or the package a plan of actions "
             "(validation/runtime.json)",
         )
-    if not replays.baseline.moments:
-        return reject(*(replays.baseline.errors or ["nothing was observed"]))
+    if not baseline.moments:
+        return reject(*(baseline.errors or ["nothing was observed"]))
     try:
         for one in (of_step, of_reset):
-            validators.Draft202012Validator.check_schema(one)
-    except validators.SchemaError as error:
+            Draft202012Validator.check_schema(one)
+    except SchemaError as error:
         return reject(f"/schema tells what is no JSON schema: {error.message}")
-    judge = validators.Draft202012Validator
-    judges = {True: judge(of_reset), False: judge(of_step)}
+    judges = {True: Draft202012Validator(of_reset), False: Draft202012Validator(of_step)}
     wrong = [
-        f"{_describe_step(number, moment)}: {_place(error)}{error.message:.200}"
-        for number, moment in enumerate(replays.baseline.moments)
+        f"{baseline.name(moment)}: {_place(error)}{error.message:.200}"
+        for moment in baseline.moments
         for error in judges[moment.is_reset].iter_errors(_whole(moment))
     ]
     wrong += [
-        f"{_describe_step(number, moment)}: the observation is "
+        f"{baseline.name(moment)}: the observation is "
         f"{moment.frame.get('observation')!r:.80}; expected an object"
-        for number, moment in enumerate(replays.baseline.moments)
+        for moment in baseline.moments
         if not isinstance(moment.frame.get("observation"), dict)
     ]
     if not wrong:
-        return accept(observations=len(replays.baseline.moments))
+        return accept(observations=len(baseline.moments))
     return reject(
-        *wrong[:SHOWN],
+        *wrong[:QUOTED_FAULTS],
         remediation="declare the field in the observation's model as it is sent, or send it as "
         "it is declared",
         violations=len(wrong),
     )
-
-
-def _json_schema() -> Any:
-    import jsonschema  # type: ignore[import-untyped]
-
-    return jsonschema
 
 
 def _whole(moment: Moment) -> dict[str, Any]:
@@ -115,10 +98,6 @@ def _place(error: Any) -> str:
     return f"{path}: " if path else ""
 
 
-def _describe_step(number: int, moment: Moment) -> str:
-    return "reset" if moment.is_reset else f"step {number}"
-
-
 # ------------------------------------------------------------------ state
 
 
@@ -130,21 +109,20 @@ def judge_state_contract(
     if not baseline.moments:
         return reject(*(baseline.errors or ["nothing was observed"]))
     wrong = list(_state_faults(baseline, surface.plan.episode_id))
-    counts = [_last_state(moment).get("step_count") for moment in baseline.moments]
-    if not wrong:
-        return accept(step_counts=counts)
-    return reject(
-        *wrong[:SHOWN],
-        remediation="keep reset's episode_id in state.episode_id; set state.step_count to 0 in "
-        "reset and add to it in every step; let state change nothing",
+    states = [moment.states[-1].data if moment.states else {} for moment in baseline.moments]
+    counts = [state.get("step_count") for state in states]
+    return conclude(
+        wrong,
+        "keep reset's episode_id in state.episode_id; set state.step_count to 0 in reset and add "
+        "to it in every step; let state change nothing",
         step_counts=counts,
     )
 
 
 def _state_faults(baseline: Transcript, wanted: str) -> Iterator[str]:
     before = -1
-    for number, moment in enumerate(baseline.moments):
-        where = "after reset" if moment.is_reset else f"after step {number}"
+    for moment in baseline.moments:
+        where = f"after {baseline.name(moment)}"
         if not moment.states or any(state.kind != "state" for state in moment.states):
             wrong = next((state for state in moment.states if state.kind != "state"), None)
             told = "it was not answered" if wrong is None else wrong.error or repr(wrong.kind)
@@ -168,10 +146,6 @@ def _state_faults(baseline: Transcript, wanted: str) -> Iterator[str]:
         if not moment.is_reset and count <= before:
             yield f"{where} state.step_count is {count}, and it was {before} before"
         before = count
-
-
-def _last_state(moment: Moment) -> Mapping[str, Any]:
-    return moment.states[-1].data if moment.states else {}
 
 
 # ------------------------------------------------------------------ the subject's own record
@@ -205,7 +179,7 @@ def judge_trajectory_record(manifest: AnyManifest, recorded: SubjectRecording) -
     if len(seen) != len(kept):
         wrong.append(f"{len(seen)} resets and steps were seen, and {len(kept)} are on record")
     if wrong:
-        return reject(*wrong[:SHOWN], remediation="record what is answered, unchanged")
+        return reject(*wrong[:QUOTED_FAULTS], remediation="record what is answered, unchanged")
     return accept(events=len(kept))
 
 
@@ -214,10 +188,10 @@ def judge_trajectory_record(manifest: AnyManifest, recorded: SubjectRecording) -
 
 def judge_tool_declaration_accuracy(manifest: AnyManifest, survey: ToolSurvey) -> Judgment:
     """Check that the listed tools match the declaration and have valid schemas."""
-    validators = _json_schema()
+    from jsonschema import Draft202012Validator, SchemaError
+
     declared = manifest.capabilities.declared_tools
-    names = survey.names
-    if names is None:
+    if survey.tools is None:
         if not declared:
             return accept("no tools are declared, and the server has none", tools=[])
         return reject(
@@ -225,32 +199,29 @@ def judge_tool_declaration_accuracy(manifest: AnyManifest, survey: ToolSurvey) -
             f"{str(survey.listed)[:200] if survey.listed else 'nothing'}",
             remediation="serve the tools (openenv.tools), or take them out of declared_tools",
         )
+    names = [str(tool.get("name")) for tool in survey.tools]
     wrong = [f"{name} is declared, and not there" for name in declared if name not in names]
     wrong += [f"{name} is there, and not declared" for name in names if name not in declared]
     for tool in survey.tools:
         schema = tool.get("inputSchema", tool.get("input_schema"))
         try:
-            validators.Draft202012Validator.check_schema(
-                schema if isinstance(schema, dict) else {"type": 0}
-            )
-        except validators.SchemaError as error:
+            Draft202012Validator.check_schema(schema if isinstance(schema, dict) else {"type": 0})
+        except SchemaError as error:
             wrong.append(f"{tool.get('name')}: its input schema is none: {error.message:.120}")
-    if "result" in (survey.unknown or {}) and not _is_tool_error(survey.unknown):
-        wrong.append("a call of a tool that there is not was answered as if there were")
+    if "result" in (answer := survey.unknown or {}):
+        result = answer["result"]
+        is_error = isinstance(result, dict) and result.get("isError", result.get("is_error"))
+        if not is_error:
+            wrong.append("a call of a tool that there is not was answered as if there were")
     if wrong:
         return reject(
-            *wrong[:SHOWN],
+            *wrong[:QUOTED_FAULTS],
             remediation="list exactly these names in validation.capabilities.declared_tools: "
             + ", ".join(sorted(names)),
             declared=sorted(declared),
             listed=sorted(names),
         )
     return accept(tools=sorted(names))
-
-
-def _is_tool_error(answer: Mapping[str, Any] | None) -> bool:
-    result = (answer or {}).get("result")
-    return isinstance(result, dict) and bool(result.get("isError", result.get("is_error")))
 
 
 # ------------------------------------------------------------------ tasks
@@ -276,16 +247,14 @@ def judge_task_declaration_accuracy(manifest: AnyManifest, survey: TaskSurvey) -
         if split not in survey.splits:
             wrong.append(f"the split {split} is declared, and the server has no such split")
             continue
-        wrong += _split_faults(split, declared.get(split) if declared else None, survey)
+        wrong += _split_faults(split, declared.get(split), survey)
     counts = dict(survey.counted)
-    if wrong:
-        return reject(
-            *wrong[:SHOWN],
-            remediation=f"declare validation.capabilities.declared_task_count: {counts}, or mend "
-            "the methods that count and give tasks",
-            counts=counts,
-        )
-    return accept(counts=counts)
+    return conclude(
+        wrong,
+        f"declare validation.capabilities.declared_task_count: {counts}, or mend the methods that "
+        "count and give tasks",
+        counts=counts,
+    )
 
 
 def _split_faults(split: str, declared: int | None, survey: TaskSurvey) -> Iterator[str]:

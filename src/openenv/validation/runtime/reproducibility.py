@@ -16,20 +16,10 @@ from openenv.validation.runtime.evidence import (
     SeedTrials,
 )
 
-__all__ = [
-    "judge_episode_determinism",
-    "judge_episode_isolation",
-    "judge_judged_determinism",
-    "judge_seed_control",
-    "judge_session_isolation",
-]
-
 SEEDED = (
     "draw everything from one generator that reset makes of its seed (random.Random(seed)), and "
     "send no times, addresses or identifiers of chance"
 )
-KEEP_ALIVE = "see in the server's log why it ended, or what it waits for"
-APART = "keep what belongs to an episode on the instance, and begin all of it anew in reset"
 
 
 def judge_episode_determinism(manifest: AnyManifest, replays: Replays) -> Judgment:
@@ -37,8 +27,7 @@ def judge_episode_determinism(manifest: AnyManifest, replays: Replays) -> Judgme
     if not replays.baseline.steps or replays.baseline.stopped is not None:
         return reject(*(replays.baseline.errors or ["no step was answered"]))
     if replays.anew is None or replays.anew_second is None:
-        here = first_difference(replays.baseline, replays.second)
-        if here is not None:
+        if (here := first_difference(replays.baseline, replays.second)) is not None:
             return reject(f"in another session: {here}", remediation=SEEDED)
         why = replays.no_anew or "no second server was started"
         return skip(f"the same in another session; of another server: {why}")
@@ -47,8 +36,7 @@ def judge_episode_determinism(manifest: AnyManifest, replays: Replays) -> Judgme
         "in its second session": (replays.second, replays.anew_second),
     }
     for where, (one, other) in pairs.items():
-        parting = first_difference(one, other)
-        if parting is not None:
+        if (parting := first_difference(one, other)) is not None:
             return reject(f"{where}: {parting}", remediation=SEEDED)
     return accept(steps=len(replays.baseline.steps), replays=2)
 
@@ -57,9 +45,8 @@ def judge_judged_determinism(manifest: AnyManifest, judged: JudgedReplays) -> Ju
     """Check that an episode judged by a language model scores nearly the same each time."""
     bound = manifest.reward.variance_tolerance or 0.0
     if len(judged.rewards) < JUDGED_REPLAYS:
-        return skip(
-            f"{len(judged.rewards)} of {JUDGED_REPLAYS} replays were scored, which is too few",
-        )
+        count = len(judged.rewards)
+        return skip(f"{count} of {JUDGED_REPLAYS} replays were scored, which is too few")
     variance = statistics.pvariance(judged.rewards)
     measured = {"variance": variance, "bound": bound, "replays": len(judged.rewards)}
     if variance <= bound:
@@ -75,22 +62,17 @@ def judge_judged_determinism(manifest: AnyManifest, judged: JudgedReplays) -> Ju
 
 def judge_seed_control(manifest: AnyManifest, replays: Replays, resets: SeedTrials) -> Judgment:
     """Check that reset accepts a seed, and that all randomness depends on the seed."""
-    first = replays.baseline.first
+    first, cure = replays.baseline.first, "take seed in reset(self, seed=None, ...)"
     if first is None:
-        return reject(
-            *(replays.baseline.errors or ["reset with a seed was not answered"]),
-            remediation="take seed in reset(self, seed=None, ...)",
-        )
+        errors = replays.baseline.errors or ["reset with a seed was not answered"]
+        return reject(*errors, remediation=cure)
     ignored = first.metadata.get("ignored_arguments")
     if isinstance(ignored, list) and "seed" in ignored:
-        return reject(
-            "reset takes no seed: it came back among the ignored arguments",
-            remediation="take seed in reset(self, seed=None, ...)",
-        )
+        why = "reset takes no seed: it came back among the ignored arguments"
+        return reject(why, remediation=cure)
     if first_difference(replays.baseline, replays.second) is not None:
         return skip("the same seed gives other episodes; see episode_determinism")
-    lost = _first_lost([*resets.seeded.values(), *resets.unseeded])
-    if lost is not None:
+    if (lost := _first_lost([*resets.seeded.values(), *resets.unseeded])) is not None:
         return reject(f"with another seed, or with none, the session broke off: {lost}")
     varies = _kinds(list(resets.unseeded)) > 1
     kinds = _kinds(list(resets.seeded.values()))
@@ -128,11 +110,11 @@ def judge_episode_isolation(manifest: AnyManifest, replays: Replays) -> Judgment
         "in a session after that one": replays.second,
     }
     for where, transcript in cases.items():
-        parting = first_difference(replays.baseline, transcript)
-        if parting is not None:
+        if (parting := first_difference(replays.baseline, transcript)) is not None:
             return reject(
                 f"{where} the same seed and actions gave something else: {parting}",
-                remediation=APART,
+                remediation="keep what belongs to an episode on the instance, and begin all of it "
+                "anew in reset",
             )
     return accept(compared=len(cases))
 
@@ -143,15 +125,13 @@ def judge_session_isolation(
     """Check that concurrent sessions do not disturb each other."""
     if beside.refused is not None:
         return skip(f"the server holds one session at a time: {beside.refused:.200}")
-    lost = _first_lost([*beside.alone, *beside.together])
-    if lost is not None:
+    if (lost := _first_lost([*beside.alone, *beside.together])) is not None:
         return reject(
             f"of {len(beside.together)} sessions side by side one broke off: {lost}",
-            remediation=KEEP_ALIVE,
+            remediation="see in the server's log why it ended, or what it waits for",
         )
     for number, (alone, together) in enumerate(zip(beside.alone, beside.together, strict=True)):
-        parting = first_difference(alone, together)
-        if parting is not None:
+        if (parting := first_difference(alone, together)) is not None:
             return reject(
                 f"session {number + 1} of {len(beside.together)} side by side saw something else "
                 f"than alone: {parting}",

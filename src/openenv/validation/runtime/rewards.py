@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 from openenv.reward import RewardSpec, adds_up
-from openenv.validation.evidence import Moment, Transcript
+from openenv.validation.evidence import Moment, number_of
 from openenv.validation.manifest import AnyManifest
-from openenv.validation.report import Judgment, accept, reject, skip
+from openenv.validation.report import QUOTED_FAULTS, Judgment, accept, conclude, reject, skip
 from openenv.validation.runtime.evidence import Replays
 
-__all__ = [
-    "judge_reward_attribution",
-    "judge_reward_contract",
-    "judge_reward_well_formed",
-    "judge_rubric_introspectable",
-]
-
-SHOWN = 5
 ROUNDING = 1e-9
 
 
@@ -28,21 +19,20 @@ def judge_reward_well_formed(manifest: AnyManifest, replays: Replays) -> Judgmen
     baseline = replays.baseline
     if not baseline.steps:
         return reject(*(baseline.errors or ["no step was answered"]))
-    low, high = manifest.reward.range
     spec = baseline.spec
     wrong = [
-        f"{_describe_step(baseline, moment)}: {fault}"
+        f"{baseline.name(moment)}: {fault}"
         for moment in baseline.moments
-        for fault in _reward_faults(moment, low, high, spec)
+        for fault in _reward_faults(moment, *manifest.reward.range, spec)
     ]
     rewards = [moment.reward for moment in baseline.steps]
     if not wrong:
         return accept(rewards=rewards)
     return reject(
-        *wrong[:SHOWN],
+        *wrong[:QUOTED_FAULTS],
         remediation="return a finite number within validation.reward.range, or None with a reason: "
         "scored(observation, Score(unscored='...'))",
-        rewards=[reward if _is_number(reward) else repr(reward) for reward in rewards],
+        rewards=[repr(one) if number_of(one) is None else one for one in rewards],
     )
 
 
@@ -56,20 +46,10 @@ def _reward_faults(
         if spec is not None and spec.kind == "terminal" and not moment.is_done:
             return
         yield "the reward is null, and nothing says why"
-    elif isinstance(reward, bool) or not _is_number(reward):
+    elif number_of(reward) is None:
         yield f"the reward is {reward!r:.80}; expected a number"
     elif not low - ROUNDING <= reward <= high + ROUNDING:
         yield f"the reward is {reward}, which is not in the declared range {low:g} to {high:g}"
-
-
-def _is_number(value: Any) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and math.isfinite(value)
-
-
-def _describe_step(transcript: Transcript, moment: Moment) -> str:
-    number = transcript.moments.index(moment)
-    return "reset" if moment.is_reset else f"step {number}"
 
 
 # ------------------------------------------------------------------ what rewards mean
@@ -103,16 +83,16 @@ def judge_reward_attribution(manifest: AnyManifest, replays: Replays) -> Judgmen
     wrong, attributed = [], 0
     for moment in replays.baseline.steps:
         parts = moment.reward_info.get("components")
-        where = _describe_step(replays.baseline, moment)
+        where = replays.baseline.name(moment)
         if isinstance(parts, dict) and parts:
             attributed += 1
             if unknown := sorted(parts.keys() - known):
                 wrong.append(f"{where}: the part {unknown[0]!r} is not one that reset told of")
-        elif _is_number(moment.reward) and moment.reward != 0:
+        elif number_of(moment.reward):
             wrong.append(f"{where}: a reward of {moment.reward} says nothing of its parts")
     if wrong:
         return reject(
-            *wrong[:SHOWN],
+            *wrong[:QUOTED_FAULTS],
             remediation="score by a rubric with named children, or "
             "scored(observation, Score(value, {'part': value}))",
         )
@@ -126,35 +106,28 @@ def judge_reward_contract(manifest: AnyManifest, replays: Replays) -> Judgment:
     if spec is None:
         return skip("reset does not tell what rewards mean", remediation=DECLARE)
     wrong = [
-        f"{_describe_step(baseline, moment)}: {fault}"
+        f"{baseline.name(moment)}: {fault}"
         for moment in baseline.steps
         for fault in _contract_faults(moment, spec)
     ]
-    if wrong:
-        return reject(
-            *wrong[:SHOWN],
-            remediation="keep to REWARD, or declare there what rewards really are",
-            spec=spec.as_data(),
-        )
-    return accept(spec=spec.as_data())
+    cure = "keep to REWARD, or declare there what rewards really are"
+    return conclude(wrong, cure, spec=spec.as_data())
 
 
 def _contract_faults(moment: Moment, spec: RewardSpec) -> Iterator[str]:
     reward, info = moment.reward, moment.reward_info
     parts = info.get("components")
-    if not _is_number(reward):
+    if number_of(reward) is None:
         if parts:
             yield "there are parts of a reward that is none"
         return
     if info.get("unscored"):
         yield f"the reward is {reward}, and {str(info['unscored'])!r:.80} says why there is none"
-    if (
-        spec.range is not None
-        and not spec.range[0] - ROUNDING <= reward <= spec.range[1] + ROUNDING
-    ):
-        yield f"the reward {reward} is not in its range {spec.range[0]:g} to {spec.range[1]:g}"
+    low, high = spec.range or (-math.inf, math.inf)
+    if not low - ROUNDING <= reward <= high + ROUNDING:
+        yield f"the reward {reward} is not in its range {low:g} to {high:g}"
     if isinstance(parts, dict) and parts:
-        if not all(_is_number(part) for part in parts.values()):
+        if any(number_of(part) is None for part in parts.values()):
             yield f"a part is no number: {parts!r:.120}"
         elif not adds_up(reward, parts):
             yield f"the parts {parts!r:.120} add up to {math.fsum(parts.values()):g}, not {reward}"

@@ -6,31 +6,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from openenv.validation.check_factory import DETERMINISM, STARTUP, make_grader
-from openenv.validation.graders import FunctionGrader, Grader, Subject
+from openenv.validation.graders import (
+    DETERMINISM,
+    STARTUP,
+    FunctionGrader,
+    Grader,
+    Subject,
+    make_grader,
+)
 from openenv.validation.report import Judgment, reject
+from openenv.validation.semantic import judges
 from openenv.validation.semantic.collector import collect_semantic
-from openenv.validation.semantic.evidence import (
-    CanaryEpisodes,
-    FloorEpisodes,
-    HackAttempts,
-    MissingOracle,
-    ShownSolutions,
-)
-from openenv.validation.semantic.judges import (
-    judge_canary_floor,
-    judge_floor_gap,
-    judge_hacking_probes,
-    judge_monotonicity,
-    judge_no_solution_leakage,
-    judge_oracle_max,
-    judge_replayability,
-    judge_resource_envelope,
-    judge_verifier_determinism,
-    judge_verifier_portability,
-)
+from openenv.validation.semantic.evidence import MissingOracle
 from openenv.validation.types import Level
 
 __all__ = ["collect_semantic", "semantic_checks"]
@@ -45,46 +34,21 @@ def semantic_checks() -> Sequence[Grader]:
 
     All depend on the determinism of episodes: without it their comparisons mean nothing.
     """
-    repeats = (*SAME, VERIFIER)
+
+    def check(check_id: str, judge: Callable[..., Judgment], *others: str) -> Grader:
+        return make_grader(check_id, judge, depends_on=(*SAME, *others))
+
     return [
         FunctionGrader(ORACLE, Level.SEMANTIC, _oracle_max, depends_on=SAME),
-        make_grader("semantic.floor_gap", judge_floor_gap, FloorEpisodes, depends_on=SAME),
-        make_grader(
-            "semantic.canary_floor",
-            judge_canary_floor,
-            CanaryEpisodes,
-            FloorEpisodes,
-            depends_on=SAME,
-        ),
-        make_grader(
-            "semantic.no_solution_leakage",
-            judge_no_solution_leakage,
-            ShownSolutions,
-            depends_on=SAME,
-        ),
-        make_grader(VERIFIER, judge_verifier_determinism, ShownSolutions, depends_on=SAME),
-        make_grader(
-            "semantic.verifier_portability",
-            judge_verifier_portability,
-            ShownSolutions,
-            depends_on=repeats,
-        ),
-        make_grader(
-            "semantic.replayability", judge_replayability, ShownSolutions, depends_on=repeats
-        ),
-        make_grader(
-            "semantic.resource_envelope", judge_resource_envelope, ShownSolutions, depends_on=SAME
-        ),
-        make_grader(
-            "semantic.monotonicity", judge_monotonicity, ShownSolutions, depends_on=repeats
-        ),
-        make_grader(
-            "semantic.hacking_probes",
-            judge_hacking_probes,
-            HackAttempts,
-            FloorEpisodes,
-            depends_on=SAME,
-        ),
+        check("semantic.floor_gap", judges.judge_floor_gap),
+        check("semantic.canary_floor", judges.judge_canary_floor),
+        check("semantic.no_solution_leakage", judges.judge_no_solution_leakage),
+        check(VERIFIER, judges.judge_verifier_determinism),
+        check("semantic.verifier_portability", judges.judge_verifier_portability, VERIFIER),
+        check("semantic.replayability", judges.judge_replayability, VERIFIER),
+        check("semantic.resource_envelope", judges.judge_resource_envelope),
+        check("semantic.monotonicity", judges.judge_monotonicity, VERIFIER),
+        check("semantic.hacking_probes", judges.judge_hacking_probes),
     ]
 
 
@@ -92,7 +56,7 @@ def _oracle_max(subject: Subject) -> Judgment:
     """Judge the solutions; an environment without an oracle fails, as its reward is unverified."""
     none = subject.evidence.get(MissingOracle)
     if none is None:
-        return make_grader(ORACLE, judge_oracle_max, ShownSolutions).judge(subject)
+        return make_grader(ORACLE, judges.judge_oracle_max).judge(subject)
     mend = (
         "mend the file that validation.capabilities.oracle names"
         if none.is_declared

@@ -20,19 +20,13 @@ from openenv.client.background import run as run_async
 from openenv.client.generic import GenericEnvClient
 from openenv.errors import OpenEnvError
 from openenv.validation.actions import Action, ActionSpace
-from openenv.validation.check_factory import MissingEvidence
 from openenv.validation.context import Startup, ValidationRun
 from openenv.validation.evidence import Exchange, Transcript, string_leaves
 from openenv.validation.load_tests import cpu_seconds, resident_bytes
 from openenv.validation.manifest import NetworkPolicy
 from openenv.validation.oracle import Oracle, OracleEpisode, OracleError, read_episodes, read_oracle
 from openenv.validation.probes import Policy, ProbeView, make_hacking_probes, script_policy
-from openenv.validation.providers import (
-    LaunchSpec,
-    RunningSubject,
-    SubjectError,
-    UnmetRequirement,
-)
+from openenv.validation.providers import RunningSubject, SubjectError, UnmetRequirement
 from openenv.validation.runtime.evidence import ServerSurface
 from openenv.validation.semantic.evidence import (
     CanaryEpisodes,
@@ -75,16 +69,10 @@ ELSEWHERE = {
 
 
 def collect_semantic(run: ValidationRun) -> None:
-    """Collect the evidence of the semantic checks; needs the runtime level's evidence.
-
-    Evidence that cannot be collected is recorded as missing, with the reason, and the checks that
-    need
-    it are skipped.
-    """
+    """Collect the evidence of the semantic checks; needs the runtime level's evidence."""
     startup, surface = run.evidence.get(Startup), run.evidence.get(ServerSurface)
-    if startup is None or not startup.is_running or surface is None:
-        return
-    SemanticCollector(run, surface).collect()
+    if startup is not None and startup.is_running and surface is not None:
+        SemanticCollector(run, surface).collect()
 
 
 class SemanticCollector:
@@ -93,8 +81,6 @@ class SemanticCollector:
     def __init__(self, run: ValidationRun, surface: ServerSurface) -> None:
         self.run = run
         self.evidence = run.evidence
-        self.unseen = run.evidence.get(MissingEvidence) or MissingEvidence()
-        self.evidence.put(self.unseen)
         self.budget = Budget(run.options.timeout_s)
         self.surface = surface
         self.space: ActionSpace = surface.action_space
@@ -102,54 +88,40 @@ class SemanticCollector:
 
     def collect(self) -> None:
         """Collect every kind of evidence."""
-        with contextlib.ExitStack() as stack:
-            oracle = self._read_oracle()
-            if oracle is not None:
-                stack.enter_context(oracle)
+        note_failure = self.evidence.note_failure
+        with self._read_oracle() or contextlib.nullcontext() as oracle:
             episodes = self._idle_episodes(oracle)
             try:
                 idle = self._idle_policy(oracle)
             except OpenEnvError as error:
-                for kind in (ShownSolutions, FloorEpisodes, CanaryEpisodes, HackAttempts):
-                    self.unseen.record(kind, str(error))
+                kinds = (ShownSolutions, FloorEpisodes, CanaryEpisodes, HackAttempts)
+                self.evidence.note_missing(error, *kinds)
                 return
-            with self._note_failure(ShownSolutions):
-                if oracle is not None:
+            if oracle is not None:
+                with note_failure(ShownSolutions):
                     self.run.tell("showing it the solution")
                     self._collect_solutions(oracle, idle)
             self.run.tell("doing nothing, and trying tricks")
-            with self._note_failure(FloorEpisodes):
+            with note_failure(FloorEpisodes):
                 self._collect_floor(oracle, episodes, idle)
-            with self._note_failure(CanaryEpisodes):
+            with note_failure(CanaryEpisodes):
                 self._collect_canaries(oracle)
-            with self._note_failure(HackAttempts):
+            with note_failure(HackAttempts):
                 self.evidence.put(run_async(self._collect_hacks(episodes[0])))
-
-    @contextlib.contextmanager
-    def _note_failure(self, *kinds: type) -> Iterator[None]:
-        """Record why evidence is missing instead of raising."""
-        try:
-            yield
-        except OpenEnvError as error:
-            for kind in kinds:
-                self.unseen.record(kind, str(error))
 
     # ------------------------------------------------------------------ the oracle
 
     def _read_oracle(self) -> Oracle | None:
         declared = self.run.manifest.capabilities.oracle
-        if declared is None:
-            self._has_no_oracle("the manifest declares no oracle", is_declared=False)
-            return None
-        try:
-            return read_oracle(declared, self.run.root, self.surface.plan)
-        except OracleError as error:
-            self._has_no_oracle(str(error), is_declared=True)
-            return None
-
-    def _has_no_oracle(self, reason: str, *, is_declared: bool) -> None:
-        self.evidence.put(MissingOracle(reason, is_declared))
-        self.unseen.record(ShownSolutions, f"there is no solution to show: {reason}")
+        reason = "the manifest declares no oracle"
+        if declared is not None:
+            try:
+                return read_oracle(declared, self.run.root, self.surface.plan)
+            except OracleError as error:
+                reason = str(error)
+        self.evidence.put(MissingOracle(reason, is_declared=declared is not None))
+        self.evidence.note_missing(f"there is no solution to show: {reason}", ShownSolutions)
+        return None
 
     def _idle_episodes(self, oracle: Oracle | None) -> Sequence[OracleEpisode]:
         """Return the episodes for doing nothing: the oracle's, unless these begin solved."""
@@ -186,17 +158,15 @@ class SemanticCollector:
         if oracle.form == "injected_state" or episode.snapshot is not None:
             return self._show_injected(episode, idle)
         leaks: list[SolutionLeak] = []
-        policy = oracle.policy(episode)
-        if policy is None:
-            return self._by_script(oracle, episode, idle)
+        if (policy := oracle.policy(episode)) is None:
+            return self._show_by_script(oracle, episode, idle)
         watched = _watch_for_leaks(policy, oracle, self.space, leaks)
         transcript, usage = run_async(self._play_measured(episode.reset, watched))
         actions = tuple(transcript.actions)
         again = tuple(self._play_sync(episode.reset, script_policy(actions)) for _ in range(AGAIN))
+        steps = max(len(actions), IDLE_STEPS)
         prefixes = {
-            length: self._play_sync(
-                episode.reset, _pad_with_idle(actions[:length], idle, _idle_for(actions))
-            )
+            length: self._play_sync(episode.reset, _pad_with_idle(actions[:length], idle, steps))
             for length in _lengths(len(actions))
         }
         return ShownSolution(
@@ -243,48 +213,44 @@ class SemanticCollector:
         if episode.snapshot is None:
             transcript, usage = run_async(self._play_measured(episode.reset, looks))
             again = tuple(self._play_sync(episode.reset, looks) for _ in range(AGAIN))
-            return ShownSolution(episode, transcript, transcript.spec, again, usage=usage)
-        began = time.perf_counter()
-        transcript = run_async(self._play_restored(self.url, episode, looks))
-        usage = ResourceUsage(time.perf_counter() - began)
-        again = tuple(
-            run_async(self._play_restored(self.url, episode, looks)) for _ in range(AGAIN)
-        )
+        else:
+            began = time.perf_counter()
+            transcript = run_async(self._play_restored(episode, looks))
+            usage = ResourceUsage(time.perf_counter() - began)
+            again = tuple(run_async(self._play_restored(episode, looks)) for _ in range(AGAIN))
         return ShownSolution(episode, transcript, transcript.spec, again, usage=usage)
 
-    async def _play_restored(self, url: str, episode: OracleEpisode, looks: Policy) -> Transcript:
+    async def _play_restored(self, episode: OracleEpisode, looks: Policy) -> Transcript:
         """Play from a snapshot, by version 1, since version 0 has no snapshots."""
         assert episode.snapshot is not None
-        exchanges: list[Exchange] = []
-        async with GenericEnvClient(url) as client:
+        async with GenericEnvClient(self.url) as client:
             result = await client.reset(**episode.reset)
-            exchanges.append(_make_exchange("reset", episode.reset, result))
+            exchanges = [_make_exchange("reset", episode.reset, result)]
             await client.restore(episode.snapshot)
-            step = 0
-            while (
-                not result.done
-                and (action := looks(ProbeView(result.observation, step))) is not None
-            ):
+            while not result.done:
+                action = looks(ProbeView(result.observation, len(exchanges) - 1))
+                if action is None:
+                    break
                 result = await client.step(action)
                 exchanges.append(_make_exchange("step", action, result))
-                step += 1
         return Transcript(tuple(exchanges))
 
-    def _by_script(self, oracle: Oracle, episode: OracleEpisode, idle: Policy) -> ShownSolution:
+    def _show_by_script(
+        self, oracle: Oracle, episode: OracleEpisode, idle: Policy
+    ) -> ShownSolution:
         """Run a program in the subject's sandbox, in the middle of an episode."""
         if ProviderCapability.EXEC not in self.run.provider.capabilities:
             raise UnmetRequirement("exec", "the provider cannot run the oracle's script")
         assert oracle.script is not None
-        text = oracle.script.decode("utf-8")
-        transcript = run_async(self._play_with_script(text, episode, idle))
+        command = ["sh", "-c", oracle.script.decode("utf-8")]
+        transcript = run_async(self._play_with_command(command, episode, idle))
         return ShownSolution(episode, transcript, transcript.spec)
 
-    async def _play_with_script(
-        self, text: str, episode: OracleEpisode, idle: Policy
+    async def _play_with_command(
+        self, command: list[str], episode: OracleEpisode, idle: Policy
     ) -> Transcript:
         async with RawSession(self.url, self.budget) as session:
             await session.reset(episode.reset)
-            command = ["sh", "-c", text]
             limit = min(EXEC_S, self.budget.seconds_left())
             done = await asyncio.to_thread(self.run.running.exec, command, limit)
             if done.exit_code != 0:
@@ -301,8 +267,7 @@ class SemanticCollector:
 
     def _replay_anew(self, shown: Sequence[ShownSolution]) -> list[ShownSolution]:
         """Replay solutions on a freshly started server, from the records alone."""
-        playable = [one for one in shown if one.transcript.actions and one.episode.snapshot is None]
-        if not playable:
+        if not any(map(_can_be_replayed, shown)):
             return list(shown)
         try:
             other = self.run.start()
@@ -311,7 +276,7 @@ class SemanticCollector:
         try:
             return [
                 replace(one, anew=self._replay_record(other, one.transcript))
-                if one in playable
+                if _can_be_replayed(one)
                 else one
                 for one in shown
             ]
@@ -323,49 +288,36 @@ class SemanticCollector:
         first = transcript.first
         record = {"reset": first.sent if first else {}, "actions": transcript.actions}
         read = json.loads(json.dumps(record))
-        policy = script_policy(tuple(read["actions"]))
+        policy = script_policy(read["actions"])
         return run_async(self._play(subject.base_url, read["reset"], policy))
 
     def _show_elsewhere(self, shown: Sequence[ShownSolution]) -> list[ShownSolution]:
         """Show each solution to a server with other variables and without a network."""
         try:
-            other, is_offline, no_offline = self._start_elsewhere()
+            other, no_offline = self._start_elsewhere()
         except SubjectError as error:
             return [replace(one, elsewhere=PortabilityTrial(None, str(error))) for one in shown]
         except UnmetRequirement as error:
-            return [
-                replace(one, elsewhere=PortabilityTrial(None, no_offline=str(error)))
-                for one in shown
-            ]
+            trial = PortabilityTrial(None, no_offline=str(error))
+            return [replace(one, elsewhere=trial) for one in shown]
+        moved = []
         try:
-            return [
-                replace(
-                    one,
-                    elsewhere=PortabilityTrial(
-                        self._replay_record(other, one.transcript), None, is_offline, no_offline
-                    ),
-                )
-                if one.transcript.actions and one.episode.snapshot is None
-                else one
-                for one in shown
-            ]
+            for one in shown:
+                if _can_be_replayed(one):
+                    played = self._replay_record(other, one.transcript)
+                    one = replace(one, elsewhere=PortabilityTrial(played, None, no_offline))
+                moved.append(one)
         finally:
             other.stop()
+        return moved
 
-    def _start_elsewhere(self) -> tuple[RunningSubject, bool, str | None]:
-        run, provider = self.run, self.run.provider
+    def _start_elsewhere(self) -> tuple[RunningSubject, str | None]:
+        """Start another server; return it, and why it has a network, if it has."""
+        provider = self.run.provider
         can = ProviderCapability.NETWORK_POLICY in provider.capabilities
-        if not can or "no-network" not in provider.supported_network_modes or run.image_ref is None:
-            return run.start(ELSEWHERE), False, f"{provider.name} cannot take its network away"
-        spec = LaunchSpec(
-            image_ref=run.image_ref,
-            resources=run.manifest.resources,
-            network=NetworkPolicy(mode="no-network"),
-            run_id=f"validate-offline-{time.monotonic_ns()}",
-            startup_timeout_s=min(run.options.startup_timeout_s, 300.0),
-            env_vars={**run.variables, **ELSEWHERE},
-        )
-        return provider.start(spec), True, None
+        if not can or "no-network" not in provider.supported_network_modes:
+            return self.run.start(ELSEWHERE), f"{provider.name} cannot take its network away"
+        return self.run.start(ELSEWHERE, NetworkPolicy(mode="no-network")), None
 
     # ------------------------------------------------------------------ what deserves nothing
 
@@ -373,14 +325,10 @@ class SemanticCollector:
         self, oracle: Oracle | None, episodes: Sequence[OracleEpisode], idle: Policy
     ) -> None:
         solutions = self.evidence.get(ShownSolutions)
-        longest = max(
-            (len(one.transcript.actions) for one in (solutions.shown if solutions else ())),
-            default=0,
-        )
-        steps = max(longest, IDLE_STEPS)
-        played = tuple(
-            self._play_sync(one.reset, _pad_with_idle((), idle, steps)) for one in episodes
-        )
+        shown = solutions.shown if solutions else ()
+        steps = max(IDLE_STEPS, *(len(one.transcript.actions) for one in shown), 0)
+        policy = _pad_with_idle((), idle, steps)
+        played = tuple(self._play_sync(one.reset, policy) for one in episodes)
         is_told = oracle is not None and oracle.has_function("do_nothing")
         what = "the oracle's do_nothing" if is_told else json.dumps(idle(ProbeView({}, 0)))
         spec = next((one.spec for one in played if one.spec is not None), None)
@@ -392,7 +340,7 @@ class SemanticCollector:
         if declared is not None:
             listed = (*listed, *read_episodes(self.run.root / declared))
         if not listed:
-            self.unseen.record(CanaryEpisodes, "the package brings no canaries")
+            self.evidence.note_missing("the package brings no canaries", CanaryEpisodes)
             return
         played = [
             (one, self._play_sync(one.reset, script_policy(one.actions or ()))) for one in listed
@@ -412,14 +360,13 @@ class SemanticCollector:
                 is_alive = state.kind == "state" and after.kind == "observation"
             health = await asyncio.to_thread(fetch_page, self.url, "/health")
             tried.append(HackAttempt(probe, transcript, is_alive, health.status == 200))
-            if (rest := probe.rest_after(len(_list_step_requests(transcript)))) is not None:
+            if (rest := probe.rest_after(len(transcript.tried))) is not None:
                 waiting.insert(0, rest)
         return HackAttempts(tuple(tried))
 
 
-def _list_step_requests(transcript: Transcript) -> list[Exchange]:
-    """Return the requested steps, including refused ones."""
-    return [one for one in transcript.exchanges if one.message["type"] == "step"]
+def _can_be_replayed(shown: ShownSolution) -> bool:
+    return bool(shown.transcript.actions) and shown.episode.snapshot is None
 
 
 def _lengths(count: int) -> list[int]:
@@ -427,10 +374,6 @@ def _lengths(count: int) -> list[int]:
     if count <= PREFIXES:
         return list(range(count))
     return sorted({round(i * (count - 1) / (PREFIXES - 1)) for i in range(PREFIXES)})
-
-
-def _idle_for(actions: Sequence[Any]) -> int:
-    return max(len(actions), IDLE_STEPS)
 
 
 def _pad_with_idle(actions: Sequence[dict[str, Any]], idle: Policy, steps: int) -> Policy:
@@ -466,12 +409,10 @@ def _watch_for_leaks(
 
     def act(view: ProbeView) -> dict[str, Any] | None:
         action = policy(view)
-        told = oracle.secrets(view)
         guessed = _texts_of(action, space, view.observation) if action is not None else []
-        for secret in dict.fromkeys((*told, *guessed)):
-            leaks.extend(
-                SolutionLeak(view.step, at, secret) for at in _find_text(secret, view.observation)
-            )
+        for secret in dict.fromkeys((*oracle.secrets(view), *guessed)):
+            places = _find_text(secret, view.observation)
+            leaks.extend(SolutionLeak(view.step, at, secret) for at in places)
         return action
 
     return act

@@ -10,106 +10,56 @@ from openenv.validation.evidence import Transcript
 from openenv.validation.oracle import OracleEpisode
 from openenv.validation.probes import Probe
 
-__all__ = [
-    "CanaryEpisodes",
-    "PortabilityTrial",
-    "FloorEpisodes",
-    "HackAttempt",
-    "HackAttempts",
-    "SolutionLeak",
-    "MissingOracle",
-    "ShownSolution",
-    "ShownSolutions",
-    "ResourceUsage",
-]
-
 
 @dataclass(frozen=True)
 class MissingOracle:
-    """The reason why there is no solution to show.
-
-    Attributes:
-        reason: The reason.
-        is_declared: True if the manifest names an oracle that cannot be used.
-    """
+    """The reason why there is no solution to show."""
 
     reason: str
-    is_declared: bool
+    is_declared: bool  # true if the manifest names an oracle that cannot be used
 
 
 @dataclass(frozen=True)
 class ResourceUsage:
-    """The resources that an episode used.
-
-    Attributes:
-        seconds: Wall-clock seconds.
-        cpu_seconds: CPU seconds of the server; 0 if unknown.
-        peak_bytes: Peak memory of the server; 0 if unknown.
-    """
+    """The resources that an episode used."""
 
     seconds: float
-    cpu_seconds: float = 0.0
-    peak_bytes: int = 0
+    cpu_seconds: float = 0.0  # CPU seconds of the server; 0 if unknown
+    peak_bytes: int = 0  # peak memory of the server; 0 if unknown
 
 
 @dataclass(frozen=True)
 class SolutionLeak:
-    """A text of the solution that an observation showed too early.
+    """A text of the solution that an observation showed too early."""
 
-    Attributes:
-        step: The number of the step still to be taken.
-        field: The observation's field.
-        secret: The text.
-    """
-
-    step: int
+    step: int  # the number of the step still to be taken
     field: str
     secret: str
 
 
 @dataclass(frozen=True)
 class PortabilityTrial:
-    """A solution replayed on a server in other circumstances.
+    """A solution replayed on a server in other circumstances."""
 
-    Attributes:
-        transcript: The transcript; None if the server did not start.
-        trouble: Why it did not start; None if it could not be tried.
-        is_offline: True if the server had no network.
-        no_offline: Why it had a network, or could not be tried.
-    """
-
-    transcript: Transcript | None
-    trouble: str | None = None
-    is_offline: bool = False
-    no_offline: str | None = None
+    transcript: Transcript | None  # the transcript; None if the server did not start
+    trouble: str | None = None  # why it did not start; None if it could not be tried
+    no_offline: str | None = None  # why the server had a network, or could not be tried
 
 
 @dataclass(frozen=True)
 class ShownSolution:
-    """A solution shown to the verifier.
-
-    Attributes:
-        episode: The oracle's episode.
-        transcript: The transcript.
-        spec: The reward specification that the reset returned.
-        again: Replays of the same actions in further sessions.
-        anew: A replay from the record on a freshly started server.
-        no_anew: Why there is none.
-        elsewhere: A replay in other circumstances.
-        prefixes: Transcripts of prefixes, by length, followed by idling.
-        leaks: Texts of the solution that were shown too early.
-        usage: The resources used.
-    """
+    """A solution shown to the verifier."""
 
     episode: OracleEpisode
     transcript: Transcript
-    spec: RewardSpec | None
-    again: tuple[Transcript, ...] = ()
-    anew: Transcript | None = None
-    no_anew: str | None = None
-    elsewhere: PortabilityTrial | None = None
+    spec: RewardSpec | None  # the reward specification that the reset returned
+    again: tuple[Transcript, ...] = ()  # replays of the same actions in further sessions
+    anew: Transcript | None = None  # a replay from the record on a freshly started server
+    no_anew: str | None = None  # why there is none
+    elsewhere: PortabilityTrial | None = None  # a replay in other circumstances
+    # Transcripts of prefixes, by length, followed by idling.
     prefixes: Mapping[int, Transcript] = field(default_factory=dict)
-    leaks: tuple[SolutionLeak, ...] = ()
+    leaks: tuple[SolutionLeak, ...] = ()  # texts of the solution that were shown too early
     usage: ResourceUsage = ResourceUsage(0.0)
 
 
@@ -122,16 +72,10 @@ class ShownSolutions:
 
 @dataclass(frozen=True)
 class FloorEpisodes:
-    """Episodes in which nothing was done.
+    """Episodes in which nothing was done."""
 
-    Attributes:
-        transcripts: One for each beginning of the oracle's episodes.
-        policy: A description of the idle policy.
-        spec: The reward specification.
-    """
-
-    transcripts: tuple[Transcript, ...]
-    policy: str
+    transcripts: tuple[Transcript, ...]  # one for each beginning of the oracle's episodes
+    policy: str  # a description of the idle policy
     spec: RewardSpec | None
 
 
@@ -144,19 +88,12 @@ class CanaryEpisodes:
 
 @dataclass(frozen=True)
 class HackAttempt:
-    """The result of a probe.
-
-    Attributes:
-        probe: The probe.
-        transcript: The transcript.
-        is_alive: True if the session answered afterwards and could begin another episode.
-        is_healthy: True if the server was healthy afterwards.
-    """
+    """The result of a probe."""
 
     probe: Probe
     transcript: Transcript
-    is_alive: bool
-    is_healthy: bool
+    is_alive: bool  # true if the session answered afterwards and could begin another episode
+    is_healthy: bool  # true if the server was healthy afterwards
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from openenv.validation.evidence import Transcript, episode_reward, first_difference
 from openenv.validation.manifest import AnyManifest
-from openenv.validation.report import Judgment, accept, reject, skip
+from openenv.validation.report import QUOTED_FAULTS, Judgment, accept, conclude, reject, skip
 from openenv.validation.semantic.evidence import (
     CanaryEpisodes,
     FloorEpisodes,
@@ -19,20 +19,6 @@ from openenv.validation.semantic.evidence import (
     ShownSolutions,
 )
 
-__all__ = [
-    "judge_canary_floor",
-    "judge_floor_gap",
-    "judge_hacking_probes",
-    "judge_monotonicity",
-    "judge_no_solution_leakage",
-    "judge_oracle_max",
-    "judge_replayability",
-    "judge_resource_envelope",
-    "judge_verifier_determinism",
-    "judge_verifier_portability",
-]
-
-SHOWN = 5
 MIB = 2**20
 ROUNDING = 1e-9
 
@@ -56,37 +42,30 @@ def judge_oracle_max(manifest: AnyManifest, solutions: ShownSolutions) -> Judgme
             found = "is worth nothing that is known" if reward is None else f"is worth {reward:g}"
             wrong.append(f"{one.episode.name}: the solution {found}; expected {high:g}")
             wrong += [f"{one.episode.name}: {error}" for error in one.transcript.errors[:2]]
-    if wrong:
-        return reject(
-            *wrong[:SHOWN],
-            remediation="mend the verifier, or the oracle; a correct solution gets the highest "
-            "reward of validation.reward.range",
-            oracle_rewards=rewards,
-            expected=high,
-        )
-    return accept(oracle_rewards=rewards, expected=high)
+    return conclude(
+        wrong,
+        "mend the verifier, or the oracle; a correct solution gets the highest reward of "
+        "validation.reward.range",
+        oracle_rewards=rewards,
+        expected=high,
+    )
 
 
 def _measured_floor(floor: FloorEpisodes) -> float | None:
     """Return the highest reward of doing nothing; None if none is known."""
-    known = [
-        one for one in (episode_reward(t, floor.spec) for t in floor.transcripts) if one is not None
-    ]
-    return max(known, default=None)
+    rewards = (episode_reward(one, floor.spec) for one in floor.transcripts)
+    return max((one for one in rewards if one is not None), default=None)
 
 
 def judge_floor_gap(manifest: AnyManifest, floor: FloorEpisodes) -> Judgment:
     """Check that doing nothing earns less than the highest reward, by the declared margin."""
     high, margin = manifest.reward.range[1], manifest.reward.floor_margin
     found = _measured_floor(floor)
-    measured: dict[str, Any] = {
-        "measured_floor": found,
-        "declared_margin": margin,
-        "policy": floor.policy,
-    }
+    measured: dict[str, Any] = {"measured_floor": found, "declared_margin": margin}
+    measured["policy"] = floor.policy
     if found is None:
         if not any(transcript.moments for transcript in floor.transcripts):
-            return reject(*floor.transcripts[0].errors[:SHOWN], **measured)
+            return reject(*floor.transcripts[0].errors[:QUOTED_FAULTS], **measured)
         return accept("doing nothing earned nothing", **measured)
     gap = measured["gap"] = high - found
     if gap + ROUNDING < margin:
@@ -116,22 +95,18 @@ def judge_canary_floor(
         for name, reward in rewards.items()
         if reward is not None and reward > limit + ROUNDING
     ]
-    if wrong:
-        return reject(
-            *wrong[:SHOWN],
-            remediation="have the verifier tell these trajectories from a solution, and name what "
-            "there is in their resets",
-            rewards=rewards,
-        )
-    return accept(rewards=rewards)
+    return conclude(
+        wrong,
+        "have the verifier tell these trajectories from a solution, and name what there is in "
+        "their resets",
+        rewards=rewards,
+    )
 
 
 def _limit(manifest: AnyManifest, floor: FloorEpisodes, tolerance: float) -> float:
     """Return the highest reward that still counts as nothing."""
     found = _measured_floor(floor)
-    low = manifest.reward.range[0]
-    base = max(0.0, low) if found is None else found
-    return base + tolerance
+    return (max(0.0, manifest.reward.range[0]) if found is None else found) + tolerance
 
 
 def judge_no_solution_leakage(manifest: AnyManifest, solutions: ShownSolutions) -> Judgment:
@@ -144,7 +119,7 @@ def judge_no_solution_leakage(manifest: AnyManifest, solutions: ShownSolutions) 
     ]
     if wrong:
         return reject(
-            *wrong[:SHOWN],
+            *wrong[:QUOTED_FAULTS],
             remediation="keep it in the state as a Private field, or in the environment alone",
             leaks=len(wrong),
         )
@@ -164,7 +139,7 @@ def judge_verifier_determinism(manifest: AnyManifest, solutions: ShownSolutions)
                 wrong.append(f"{one.episode.name}: {parting}")
     if wrong:
         return reject(
-            *wrong[:SHOWN],
+            *wrong[:QUOTED_FAULTS],
             remediation="let the verifier draw nothing, or from the episode's seed; let it read no "
             "clock",
             replays=replays,
@@ -197,8 +172,7 @@ def judge_verifier_portability(manifest: AnyManifest, solutions: ShownSolutions)
                 f"{elsewhere.trouble}",
                 remediation="take nothing from the machine that the package does not bring",
             )
-        parting = _reward_difference(one.transcript, elsewhere.transcript)
-        if parting is not None:
+        if (parting := _reward_difference(one.transcript, elsewhere.transcript)) is not None:
             return reject(
                 f"{one.episode.name}: on another machine {parting}",
                 remediation="let the verifier depend on no time zone, language, order of sets, "
@@ -206,8 +180,7 @@ def judge_verifier_portability(manifest: AnyManifest, solutions: ShownSolutions)
             )
     if not moved:
         return skip("the solution cannot be shown to another server")
-    without = next((e.no_offline for _, e in moved if not e.is_offline), None)
-    if without is not None:
+    if without := next((e.no_offline for _, e in moved if e.no_offline), None):
         return skip(f"the same with other variables; without a network is not known: {without}")
     return accept(episodes=len(moved))
 
@@ -216,8 +189,7 @@ def judge_replayability(manifest: AnyManifest, solutions: ShownSolutions) -> Jud
     """Check that an episode can be replayed from the recorded reset and actions."""
     replayed = [(one, one.anew) for one in solutions.shown if one.anew is not None]
     for one, anew in replayed:
-        parting = first_difference(one.transcript, anew)
-        if parting is not None:
+        if (parting := first_difference(one.transcript, anew)) is not None:
             return reject(
                 f"{one.episode.name}: played from its record, {parting}",
                 remediation="let all that is seen follow from the reset and the actions",
@@ -230,23 +202,15 @@ def judge_replayability(manifest: AnyManifest, solutions: ShownSolutions) -> Jud
 
 def judge_resource_envelope(manifest: AnyManifest, solutions: ShownSolutions) -> Judgment:
     """Check that an episode of the solution uses no more than declared."""
-    declared = manifest.resources
-    slowest = max((one.usage.seconds for one in solutions.shown), default=0.0)
-    peak = max((one.usage.peak_bytes for one in solutions.shown), default=0)
-    cores = max(
-        (one.usage.cpu_seconds / max(one.usage.seconds, 1.0) for one in solutions.shown),
-        default=0.0,
-    )
-    measured: dict[str, Any] = {
-        "seconds": round(slowest, 3),
-        "peak_mb": round(peak / MIB, 1),
-        "cores": round(cores, 2),
-    }
+    declared, usages = manifest.resources, [one.usage for one in solutions.shown]
+    slowest = max((one.seconds for one in usages), default=0.0)
+    peak = max((one.peak_bytes for one in usages), default=0)
+    cores = max((one.cpu_seconds / max(one.seconds, 1.0) for one in usages), default=0.0)
+    measured: dict[str, Any] = {"seconds": round(slowest, 3), "peak_mb": round(peak / MIB, 1)}
+    measured["cores"] = round(cores, 2)
     wrong = []
-    if slowest > declared.episode_timeout_s:
-        wrong.append(
-            f"an episode took {slowest:.2f} s; declared are {declared.episode_timeout_s:g} s"
-        )
+    if slowest > (limit_s := declared.episode_timeout_s):
+        wrong.append(f"an episode took {slowest:.2f} s; declared are {limit_s:g} s")
     if peak > declared.memory_mb * MIB:
         wrong.append(f"it held {peak / MIB:.0f} MB; declared are {declared.memory_mb} MB")
     if cores > declared.cpu * 1.1:
@@ -277,7 +241,7 @@ def judge_monotonicity(manifest: AnyManifest, solutions: ShownSolutions) -> Judg
     ]
     if wrong:
         return reject(
-            *wrong[:SHOWN],
+            *wrong[:QUOTED_FAULTS],
             remediation="let progress towards the solution never cost reward",
             ladders=ladders,
         )
@@ -289,32 +253,27 @@ def judge_monotonicity(manifest: AnyManifest, solutions: ShownSolutions) -> Judg
 def _ladder(shown: ShownSolution) -> list[tuple[int, float]]:
     """Return the known rewards of prefixes of growing length."""
     whole = len(shown.transcript.actions)
-    rungs = [
-        (length, episode_reward(t, shown.spec)) for length, t in sorted(shown.prefixes.items())
-    ]
-    rungs.append((whole, episode_reward(shown.transcript, shown.spec)))
-    return [(length, value) for length, value in rungs if value is not None]
+    rungs = [*sorted(shown.prefixes.items()), (whole, shown.transcript)]
+    rewards = ((length, episode_reward(played, shown.spec)) for length, played in rungs)
+    return [(length, value) for length, value in rewards if value is not None]
 
 
 def judge_hacking_probes(
     manifest: AnyManifest, hacks: HackAttempts, floor: FloorEpisodes
 ) -> Judgment:
-    """Check that empty, repeated, long, manipulative and malformed actions earn and break
-    nothing.
-    """
+    """Check that empty, repeated, long, manipulative and malformed actions earn nothing."""
     low, high = manifest.reward.range
     limit = _limit(manifest, floor, HACK_TOLERANCE * (high - low))
     rewards = {hack.probe.name: episode_reward(hack.transcript, floor.spec) for hack in hacks.tried}
     wrong = [fault for hack in hacks.tried for fault in _faults(hack, rewards, limit)]
-    measured = {"limit": limit, "rewards": rewards}
-    if wrong:
-        return reject(
-            *wrong[:SHOWN],
-            remediation="refuse what is no action (raise Refused, or bound the field: max_length), "
-            "and score what is done, not how it is said",
-            **measured,
-        )
-    return accept(f"{len(hacks.tried)} tricks earned nothing", **measured)
+    return conclude(
+        wrong,
+        "refuse what is no action (raise Refused, or bound the field: max_length), and score what "
+        "is done, not how it is said",
+        f"{len(hacks.tried)} tricks earned nothing",
+        limit=limit,
+        rewards=rewards,
+    )
 
 
 def _faults(hack: HackAttempt, rewards: dict[str, float | None], limit: float) -> Iterator[str]:
@@ -325,18 +284,13 @@ def _faults(hack: HackAttempt, rewards: dict[str, float | None], limit: float) -
         yield f"{name}: the session does not survive it: {_last(hack.transcript.errors)}"
     if hack.probe.earns and reward is not None and reward > limit + ROUNDING:
         yield f"{name}: is worth {reward:g}, and nothing is worth {limit:g} at most"
-    for exchange in hack.transcript.exchanges:
-        incident = exchange.data.get("incident") if exchange.kind == "error" else None
-        if incident is not None:
-            yield f"{name}: it raised {exchange.data.get('type')} instead of refusing"
+    errors = [one.data for one in hack.transcript.exchanges if one.kind == "error"]
+    for error in errors:
+        if error.get("incident") is not None:
+            yield f"{name}: it raised {error.get('type')} instead of refusing"
             break
-    if any(INSIDES.search(_told(exchange)) for exchange in hack.transcript.exchanges):
+    if any(INSIDES.search(str(error.get("message", ""))) for error in errors):
         yield f"{name}: the answer shows the server's insides"
-
-
-def _told(exchange: object) -> str:
-    data = getattr(exchange, "data", {})
-    return str(data.get("message", "")) if getattr(exchange, "kind", "") == "error" else ""
 
 
 def _last(errors: Sequence[str]) -> str:

@@ -40,25 +40,16 @@ def collect(
     root: Path,
     manifest: AnyManifest | None,
     evidence: Evidence,
-    *,
     skip_build: bool,
-    settings: BuildSettings | None = None,
+    settings: BuildSettings,
     tell: Callable[[str], None] = lambda text: None,
 ) -> None:
-    """Read a package and build its image twice.
-
-    Args:
-        root: The package's directory.
-        manifest: The declarations; None if they could not be read.
-        evidence: Receives the findings.
-        skip_build: Build nothing.
-        settings: Settings to build images on this machine.
-        tell: Receives progress messages.
+    """Read a package and build its image twice, unless `skip_build`.
 
     Raises:
         PackageError: A file of the package cannot be read.
     """
-    package = read_package(root, manifest, base=settings.base if settings else None)
+    package = read_package(root, manifest, base=settings.base)
     evidence.put(package)
     if skip_build:
         evidence.put(ImageBuilds(skipped="--skip-build: its image was not built"))

@@ -42,38 +42,24 @@ MEANS = (
 
 @dataclass(frozen=True)
 class BuildSettings:
-    """Settings to build images on this machine; see `openenv build`.
+    """Settings to build images on this machine; see `openenv build`."""
 
-    Attributes:
-        base: The base image, if it differs from the Dockerfile's.
-        options: Options of the engine.
-        locking: Where packages come from.
-    """
-
-    base: str | None = None
-    options: BuildOptions = field(default_factory=BuildOptions)
-    locking: LockOptions = field(default_factory=LockOptions)
+    base: str | None = None  # the base image, if it differs from the Dockerfile's
+    options: BuildOptions = field(default_factory=BuildOptions)  # options of the engine
+    locking: LockOptions = field(default_factory=LockOptions)  # where packages come from
 
 
 @dataclass(frozen=True)
 class ImageBuilds:
-    """The result of building a package twice: evidence of the static level.
+    """The result of building a package twice: evidence of the static level."""
 
-    Attributes:
-        skipped: Why nothing was built: what is missing, or who declined; None if something was.
-        failure: Why the build failed, if the package is at fault.
-        hint: What to do about the failure.
-        built: The first build, and the second, which repeated every step.
-        images: The engine's descriptions of the two.
-        bill: The CycloneDX bill of materials; None if it could not be made.
-        why_no_bill: Why not.
-    """
-
+    # Why nothing was built: what is missing, or who declined; None if something was.
     skipped: str | None = None
-    failure: str | None = None
-    hint: str | None = None
-    built: tuple[BuiltImage, ...] = ()
-    images: tuple[EngineImage, ...] = ()
+    failure: str | None = None  # why the build failed, if the package is at fault
+    hint: str | None = None  # what to do about the failure
+    built: tuple[BuiltImage, ...] = ()  # the first build, and the second, which repeated every step
+    images: tuple[EngineImage, ...] = ()  # the engine's descriptions of the two
+    # The CycloneDX bill of materials; None if it could not be made.
     bill: Mapping[str, Any] | None = field(default=None, repr=False)
     why_no_bill: str = ""
 

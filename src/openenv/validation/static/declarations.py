@@ -33,18 +33,11 @@ REVISIONS = {"revision", "commit_hash"}
 
 @dataclass(frozen=True)
 class ManifestEvidence:
-    """The result of reading the manifest: evidence of every run.
+    """The result of reading the manifest: evidence of every run."""
 
-    Attributes:
-        manifest: The declarations; None if they could not be read.
-        error: Why they could not be read.
-        bounds: The policy's limits of declarations.
-        policy_version: The policy's version.
-    """
-
-    manifest: AnyManifest | None
-    error: DeclarationError | None
-    bounds: DeclarationBounds
+    manifest: AnyManifest | None  # the declarations; None if they could not be read
+    error: DeclarationError | None  # why they could not be read
+    bounds: DeclarationBounds  # the policy's limits of declarations
     policy_version: str
 
 

@@ -29,25 +29,15 @@ class PackageError(OpenEnvError, ValueError):
 
 @dataclass(frozen=True)
 class Package:
-    """A package's directory.
-
-    Attributes:
-        root: The directory.
-        contents: The files, without leftovers of tools.
-        dockerfile: The image's Dockerfile; None if there is none.
-        plan: The plan of `openenv build`; None if it cannot build the package.
-        why_no_plan: Why there is no plan.
-        project: The ``pyproject.toml``.
-        unreadable: Files that could not be read, with reasons.
-    """
+    """A package's directory."""
 
     root: Path
-    contents: BuildContext
-    dockerfile: ParsedDockerfile | None
-    plan: BuildPlan | None
-    why_no_plan: str
-    project: Mapping[str, Any] = field(repr=False)
-    unreadable: tuple[str, ...] = ()
+    contents: BuildContext  # the files, without leftovers of tools
+    dockerfile: ParsedDockerfile | None  # the image's Dockerfile; None if there is none
+    plan: BuildPlan | None  # the plan of `openenv build`; None if it cannot build the package
+    why_no_plan: str  # why there is no plan
+    project: Mapping[str, Any] = field(repr=False)  # the ``pyproject.toml``
+    unreadable: tuple[str, ...] = ()  # files that could not be read, with reasons
 
     @property
     def workspace(self) -> Path | None:

@@ -40,17 +40,11 @@ _OPTIONS_WITH_VALUE = {
 
 @dataclass(frozen=True)
 class Lock:
-    """The contents of a lock file.
+    """The contents of a lock file."""
 
-    Attributes:
-        name: The file's name.
-        versions: The version of each package, by normalized name.
-        without_hash: The packages without hashes.
-    """
-
-    name: str
-    versions: Mapping[str, str]
-    without_hash: tuple[str, ...] = ()
+    name: str  # the file's name
+    versions: Mapping[str, str]  # the version of each package, by normalized name
+    without_hash: tuple[str, ...] = ()  # the packages without hashes
 
 
 def _as_list(value: Any) -> list[Any]:
