@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import inspect
 import math
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any, Union
@@ -26,19 +26,12 @@ from openenv._internal.logs import silence
 from openenv._internal.models import ACTION_TYPE, like_fields, named_kinds, reader_of
 from openenv.client.background import run
 from openenv.errors import NotSupported, Refused
+from openenv.execution.commands import GetState, Render, Reset, Restore, Step, TakeSnapshot
 from openenv.execution.manager import SessionManager
 from openenv.execution.process import Workers
-from openenv.execution.session import (
-    GetState,
-    Render,
-    Reset,
-    Restore,
-    Session,
-    Step,
-    TakeSnapshot,
-)
+from openenv.execution.session import Session
 from openenv.execution.spec import EnvironmentSpec
-from openenv.protocol.messages import RenderReply, Transition
+from openenv.protocol.messages import Transition
 from openenv.protocol.renderings import as_file
 from openenv.protocol.v0.codec import observation_payload
 from openenv.reward import RewardSpec, adds_up
@@ -82,27 +75,6 @@ COMPONENTS_ADD_UP = (
     "If a reward has components, they add up to it; if it is None, a given reason is text."
 )
 CLOSE_IS_QUIET = "close does not raise."
-
-PROMISES = (
-    RESET_BEGINS,
-    STEP_RETURNS,
-    STATE_BEFORE_RESET,
-    STEPS_ARE_COUNTED,
-    EPISODE_ID_IS_KEPT,
-    VALUES_ROUND_TRIP,
-    KINDS_ARE_TOLD_APART,
-    SEED_IS_HONOURED,
-    ARGUMENTS_ARE_TAKEN,
-    STEP_BEFORE_RESET,
-    STEP_AFTER_DONE,
-    RESET_ABANDONS,
-    INSTANCES_ARE_APART,
-    SNAPSHOT_RESTORES,
-    RENDER_ONLY_SHOWS,
-    COMPONENTS_ADD_UP,
-    REWARD_KEEPS_ITS_SPEC,
-    CLOSE_IS_QUIET,
-)
 
 Policy = Callable[[Any], Any]
 
@@ -163,12 +135,17 @@ class _EnvironmentSubject:
         given = cycle(self.actions or [minimal_action(self.spec.action_cls)])
         return lambda observation: next(given)
 
-    async def open(self) -> Session:
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator[Session]:
         if self.manager is not None:
-            return await self.manager.create()
-        session = Session(self.spec)
-        await session.open()
-        return session
+            session = await self.manager.create()
+        else:
+            session = Session(self.spec)
+            await session.open()
+        try:
+            yield session
+        finally:
+            await session.close()
 
     async def reset(self, session: Session, **arguments: Any) -> Transition:
         merged = {**self.reset_arguments, **arguments}
@@ -187,18 +164,15 @@ class _EnvironmentSubject:
         acts = [self.policy() for _ in sessions]
         first = await asyncio.gather(*(self.reset(session, **arguments) for session in sessions))
         episodes = [[transition] for transition in first]
-
-        def go_on() -> list[int]:
-            return [
-                i for i, e in enumerate(episodes) if not e[-1].done and len(e) <= self.max_steps
-            ]
-
-        while playing := go_on():
+        while playing := [i for i, episode in enumerate(episodes) if self.goes_on(episode)]:
             actions = [acts[i](episodes[i][-1].observation) for i in playing]
             steps = [sessions[i].handle(Step(a)) for i, a in zip(playing, actions, strict=True)]
             for i, transition in zip(playing, await asyncio.gather(*steps), strict=True):
                 episodes[i].append(transition)
         return episodes
+
+    def goes_on(self, episode: Sequence[Transition]) -> bool:
+        return not episode[-1].done and len(episode) <= self.max_steps
 
     async def step_count(self, session: Session) -> Any:
         return (await self.state(session)).get("step_count")
@@ -211,6 +185,11 @@ class _EnvironmentSubject:
     def takes(self, name: str) -> bool:
         plan = self.spec.plan
         return plan is not None and (plan.reset.takes_any or name in plan.reset.accepted)
+
+    @property
+    def seed(self) -> dict[str, int]:
+        """The arguments of a reset whose episodes are to be equal; none if reset takes no seed."""
+        return {"seed": 7} if self.takes("seed") else {}
 
 
 class PromiseSkipped(Exception):
@@ -240,8 +219,7 @@ def check_environment(
         max_steps: Maximum number of steps of an episode.
         skip: Promises (constants of this module) that are not checked.
         workers: Run the environment in this many worker processes, like ``openenv serve
-            --workers``,
-            instead of in this process; `factory` must then be importable there.
+            --workers``, instead of in this process; `factory` must then be importable there.
 
     Returns:
         A report of all findings.
@@ -272,8 +250,8 @@ async def _check_in_workers(
 
 
 async def _check(subject: _EnvironmentSubject, skip: frozenset[str]) -> CheckReport:
-    first = await subject.open()  # raises if the environment cannot be made at all
-    await first.close()
+    async with subject.open():  # raises if the environment cannot be made at all
+        pass
     for promise, check in _CHECKS.items():
         subject.findings.append(
             PromiseResult(promise, None, "left out by the caller")
@@ -289,52 +267,59 @@ async def _check(subject: _EnvironmentSubject, skip: frozenset[str]) -> CheckRep
 async def _check_promise(
     promise: str, check: _Check, subject: _EnvironmentSubject
 ) -> PromiseResult:
-    session = await subject.open()
-    try:
-        await check(subject, session)
-    except PromiseSkipped as reason:
-        return PromiseResult(promise, None, str(reason))
-    except Exception as error:  # any exception is the finding
-        return PromiseResult(promise, False, f"{type(error).__name__}: {error}")
-    finally:
-        await session.close()
+    async with subject.open() as session:
+        try:
+            await check(subject, session)
+        except PromiseSkipped as reason:
+            return PromiseResult(promise, None, str(reason))
+        except Exception as error:  # any exception is the finding
+            return PromiseResult(promise, False, f"{type(error).__name__}: {error}")
     return PromiseResult(promise, True)
 
 
 _Check = Callable[[_EnvironmentSubject, Session], Awaitable[None]]
+_CHECKS: dict[str, _Check] = {}
 
 
+def _checks(promise: str) -> Callable[[_Check], _Check]:
+    """Register a check of a promise."""
+    return lambda check: _CHECKS.setdefault(promise, check)
+
+
+@_checks(RESET_BEGINS)
 async def _reset_begins(subject: _EnvironmentSubject, session: Session) -> None:
     first = await subject.reset(session)
     _expect(not first.done, "reset returned done=True")
     _expect_reward(first)
 
 
+@_checks(STEP_RETURNS)
 async def _step_returns(subject: _EnvironmentSubject, session: Session) -> None:
     for transition in (await subject.play(session))[1:]:
         _expect_reward(transition)
 
 
+@_checks(STATE_BEFORE_RESET)
 async def _state_before_reset(subject: _EnvironmentSubject, session: Session) -> None:
     before = await subject.state(session)
     after = await subject.state(session)
     _expect(before == after, f"two readings differ: {before} and {after}")
 
 
+@_checks(STEPS_ARE_COUNTED)
 async def _steps_are_counted(subject: _EnvironmentSubject, session: Session) -> None:
     act = subject.policy()
     transition = await subject.reset(session)
-    count = await subject.step_count(session)
-    _expect(count == 0, f"step_count is {count} after reset")
+    count = await _expect_no_steps(subject, session)
     for _ in range(min(subject.max_steps, 5)):
         if transition.done:
             break
         transition = await session.handle(Step(act(transition.observation)))
-        now = await subject.step_count(session)
-        _expect(now is not None and now > count, f"step_count went from {count} to {now}")
-        count = now
+        before, count = count, await subject.step_count(session)
+        _expect(count is not None and count > before, f"step_count went from {before} to {count}")
 
 
+@_checks(EPISODE_ID_IS_KEPT)
 async def _episode_id_is_kept(subject: _EnvironmentSubject, session: Session) -> None:
     if not subject.takes("episode_id"):
         raise PromiseSkipped("reset takes no episode_id")
@@ -343,6 +328,7 @@ async def _episode_id_is_kept(subject: _EnvironmentSubject, session: Session) ->
     _expect(kept == "episode-of-the-check", f"state.episode_id is {kept!r}")
 
 
+@_checks(VALUES_ROUND_TRIP)
 async def _values_round_trip(subject: _EnvironmentSubject, session: Session) -> None:
     episode = await subject.play(session)
     for transition in episode:
@@ -364,6 +350,7 @@ async def _values_round_trip(subject: _EnvironmentSubject, session: Session) -> 
     _expect_same(state, {**state, **from_json(to_json(again))}, "state")
 
 
+@_checks(KINDS_ARE_TOLD_APART)
 async def _kinds_are_told_apart(subject: _EnvironmentSubject, session: Session) -> None:
     spec = subject.spec
     shown = type((await subject.reset(session)).observation)
@@ -380,11 +367,11 @@ async def _kinds_are_told_apart(subject: _EnvironmentSubject, session: Session) 
         )
 
 
+@_checks(SEED_IS_HONOURED)
 async def _seed_is_honoured(subject: _EnvironmentSubject, session: Session) -> None:
     if not subject.takes("seed"):
         raise PromiseSkipped("reset takes no seed")
-    other = await subject.open()
-    try:
+    async with subject.open() as other:
         for seed in (0, 1, 2**31 - 1):
             reference = _trace(await subject.play(session, seed=seed))
             for again in (session, other, session):
@@ -394,10 +381,9 @@ async def _seed_is_honoured(subject: _EnvironmentSubject, session: Session) -> N
                     f"seed {seed} gave two different episodes: "
                     f"{_describe_difference(reference, episode)}",
                 )
-    finally:
-        await other.close()
 
 
+@_checks(ARGUMENTS_ARE_TAKEN)
 async def _arguments_are_taken(subject: _EnvironmentSubject, session: Session) -> None:
     assert subject.spec.environment_class is not None and subject.spec.plan is not None
     method = subject.spec.plan.reset
@@ -408,62 +394,60 @@ async def _arguments_are_taken(subject: _EnvironmentSubject, session: Session) -
             await subject.reset(session, **{name: from_json(to_json(default))})
 
 
+@_checks(STEP_BEFORE_RESET)
 async def _step_before_reset(subject: _EnvironmentSubject, session: Session) -> None:
     # Before there is an observation, take the first action of an episode.
-    helper = await subject.open()
-    try:
+    async with subject.open() as helper:
         action = subject.policy()((await subject.reset(helper)).observation)
-    finally:
-        await helper.close()
     with contextlib.suppress(Exception):  # it may raise
         await session.handle(Step(action))
     first = await subject.reset(session)
     _expect(not first.done, "reset after a step before reset returned done=True")
-    count = await subject.step_count(session)
-    _expect(count == 0, f"step_count is {count} after reset")
+    await _expect_no_steps(subject, session)
 
 
+@_checks(STEP_AFTER_DONE)
 async def _step_after_done(subject: _EnvironmentSubject, session: Session) -> None:
     episode = await subject.play(session)
     if not episode[-1].done:
         raise PromiseSkipped(f"no episode ended within {subject.max_steps} steps")
     action = subject.policy()(episode[-2].observation)
-    with contextlib.suppress(_CallFailed):
-        transition = await _call_that_may_fail(session.handle(Step(action)))
-        _expect(transition.done, "a step after done returned done=False")
+    transition = None
+    with contextlib.suppress(Exception):  # it may raise
+        transition = await session.handle(Step(action))
+    _expect(transition is None or transition.done, "a step after done returned done=False")
     await _reset_begins(subject, session)
 
 
+@_checks(RESET_ABANDONS)
 async def _reset_abandons(subject: _EnvironmentSubject, session: Session) -> None:
     first = await subject.reset(session)
     await session.handle(Step(subject.policy()(first.observation)))
     await _reset_begins(subject, session)
-    count = await subject.step_count(session)
-    _expect(count == 0, f"step_count is {count} after the second reset")
+    await _expect_no_steps(subject, session, "the second reset")
 
 
+@_checks(INSTANCES_ARE_APART)
 async def _instances_are_apart(subject: _EnvironmentSubject, session: Session) -> None:
     if not subject.spec.supports_concurrency:
         raise PromiseSkipped("the class does not declare SUPPORTS_CONCURRENT_SESSIONS")
-    seed = {"seed": 7} if subject.takes("seed") else {}
+    seed = subject.seed
     alone = _trace(await subject.play(session, **seed))
-    others = [await subject.open() for _ in range(3)]
-    try:
+    async with contextlib.AsyncExitStack() as stack:
+        others = [await stack.enter_async_context(subject.open()) for _ in range(3)]
         together = await subject.play_together(others, **seed)
-    finally:
-        for other in others:
-            await other.close()
     if not seed:
         return  # without a seed episodes may differ; it is enough that all were played
     for episode in together:
         _expect(_trace(episode) == alone, "an episode differs from the same one played alone")
 
 
+@_checks(SNAPSHOT_RESTORES)
 async def _snapshot_restores(subject: _EnvironmentSubject, session: Session) -> None:
     cls = subject.spec.environment_class
     if not all(callable(getattr(cls, name, None)) for name in ("snapshot", "restore")):
         raise PromiseSkipped("there is no snapshot, or no restore")
-    seed = {"seed": 7} if subject.takes("seed") else {}
+    seed = subject.seed
     start = await subject.reset(session, **seed)
     act = subject.policy()
     begun = start if start.done else await session.handle(Step(act(start.observation)))
@@ -474,8 +458,7 @@ async def _snapshot_restores(subject: _EnvironmentSubject, session: Session) -> 
         raise PromiseSkipped(str(reason)) from None
     _expect_same(before, await subject.state(session), "state")
     here = await _play_on(subject, session, begun, act)
-    other = await subject.open()
-    try:
+    async with subject.open() as other:
         for again in (session, other):
             # Restart the policy, so that a cycle continues with the same actions as before.
             act = subject.policy()
@@ -484,8 +467,6 @@ async def _snapshot_restores(subject: _EnvironmentSubject, session: Session) -> 
             _expect_same(before, from_json(to_json(reply.state)), "state")
             there = await _play_on(subject, again, begun, act)
             _expect(here == there, f"restore led elsewhere: {_describe_difference(here, there)}")
-    finally:
-        await other.close()
 
 
 async def _play_on(
@@ -493,7 +474,7 @@ async def _play_on(
 ) -> list[Any]:
     """Continue an episode to the end, or for `max_steps` steps."""
     episode = [begun]
-    while not episode[-1].done and len(episode) <= subject.max_steps:
+    while subject.goes_on(episode):
         episode.append(await session.handle(Step(act(episode[-1].observation))))
     return _trace(episode)
 
@@ -501,15 +482,16 @@ async def _play_on(
 RENDERED_STEPS = 5  # besides the last one: rendering in a browser may take a second each
 
 
+@_checks(RENDER_ONLY_SHOWS)
 async def _render_only_shows(subject: _EnvironmentSubject, session: Session) -> None:
     if not callable(getattr(subject.spec.environment_class, "render", None)):
         raise PromiseSkipped("there is no render")
     await _render_unchanged(subject, session)  # before the first reset
-    seed = {"seed": 7} if subject.takes("seed") else {}
+    seed = subject.seed
     act = subject.policy()
     episode = [await subject.reset(session, **seed)]
     drawn = [await _render_unchanged(subject, session)]
-    while not episode[-1].done and len(episode) <= subject.max_steps:
+    while subject.goes_on(episode):
         episode.append(await session.handle(Step(act(episode[-1].observation))))
         if len(drawn) <= RENDERED_STEPS or episode[-1].done:
             drawn.append(await _render_unchanged(subject, session))
@@ -517,34 +499,24 @@ async def _render_only_shows(subject: _EnvironmentSubject, session: Session) -> 
         raise PromiseSkipped("there was nothing to show")
     if not seed:
         return  # episodes may differ; it is enough that the state did not change
-    other = await subject.open()
-    try:
+    async with subject.open() as other:
         shown, unseen = _trace(episode), _trace(await subject.play(other, **seed))
-    finally:
-        await other.close()
     _expect(
         shown == unseen, f"to draw an episode changed it: {_describe_difference(unseen, shown)}"
     )
 
 
 async def _render_unchanged(subject: _EnvironmentSubject, session: Session) -> bool:
-    """Render the environment and check that the state is unchanged; return False if nothing is
-    shown.
-    """
-    before = await subject.state(session)
-    try:
-        await session.handle(Render(), encode=_file)
+    """Render the environment and check that the state is unchanged; return if anything is shown."""
+    before, is_drawn = await subject.state(session), False
+    with contextlib.suppress(Refused, NotSupported):
+        await session.handle(Render(), encode=lambda reply: as_file(reply.rendering))
         is_drawn = True
-    except (Refused, NotSupported):
-        is_drawn = False
     _expect_same(before, await subject.state(session), "state")
     return is_drawn
 
 
-def _file(reply: RenderReply) -> tuple[str, bytes]:
-    return as_file(reply.rendering)
-
-
+@_checks(COMPONENTS_ADD_UP)
 async def _components_add_up(subject: _EnvironmentSubject, session: Session) -> None:
     told = False
     for transition in (await subject.play(session))[1:]:
@@ -570,6 +542,7 @@ def _expect_explained(reward: float | None, info: dict[str, Any]) -> None:
         )
 
 
+@_checks(REWARD_KEEPS_ITS_SPEC)
 async def _reward_keeps_its_spec(subject: _EnvironmentSubject, session: Session) -> None:
     episode = await subject.play(session)
     told = (episode[0].reward_info or {}).get("spec")
@@ -589,6 +562,7 @@ async def _reward_keeps_its_spec(subject: _EnvironmentSubject, session: Session)
             _expect(reward == 0, f"reward {reward} before the end, of kind terminal")
 
 
+@_checks(CLOSE_IS_QUIET)
 async def _close_is_quiet(subject: _EnvironmentSubject, session: Session) -> None:
     await subject.reset(session)
     await session.close()
@@ -596,37 +570,7 @@ async def _close_is_quiet(subject: _EnvironmentSubject, session: Session) -> Non
         raise session.close_error
 
 
-_CHECKS: dict[str, _Check] = {
-    RESET_BEGINS: _reset_begins,
-    STEP_RETURNS: _step_returns,
-    STATE_BEFORE_RESET: _state_before_reset,
-    STEPS_ARE_COUNTED: _steps_are_counted,
-    EPISODE_ID_IS_KEPT: _episode_id_is_kept,
-    VALUES_ROUND_TRIP: _values_round_trip,
-    KINDS_ARE_TOLD_APART: _kinds_are_told_apart,
-    SEED_IS_HONOURED: _seed_is_honoured,
-    ARGUMENTS_ARE_TAKEN: _arguments_are_taken,
-    STEP_BEFORE_RESET: _step_before_reset,
-    STEP_AFTER_DONE: _step_after_done,
-    RESET_ABANDONS: _reset_abandons,
-    INSTANCES_ARE_APART: _instances_are_apart,
-    SNAPSHOT_RESTORES: _snapshot_restores,
-    RENDER_ONLY_SHOWS: _render_only_shows,
-    COMPONENTS_ADD_UP: _components_add_up,
-    REWARD_KEEPS_ITS_SPEC: _reward_keeps_its_spec,
-    CLOSE_IS_QUIET: _close_is_quiet,
-}
-
-
-class _CallFailed(Exception):
-    """The environment raised, as the contract allows."""
-
-
-async def _call_that_may_fail(call: Awaitable[Transition]) -> Transition:
-    try:
-        return await call
-    except Exception as error:
-        raise _CallFailed from error
+PROMISES = tuple(_CHECKS)
 
 
 def _trace(episode: list[Transition]) -> list[Any]:
@@ -651,6 +595,14 @@ def _describe_difference(one: list[Any], other: list[Any]) -> str:
 def _expect(condition: bool, otherwise: str) -> None:
     if not condition:
         raise AssertionError(otherwise)
+
+
+async def _expect_no_steps(
+    subject: _EnvironmentSubject, session: Session, after: str = "reset"
+) -> int:
+    count = await subject.step_count(session)
+    _expect(count == 0, f"step_count is {count} after {after}")
+    return 0
 
 
 def _expect_same(sent: Any, received: Any, what: str) -> None:

@@ -1,12 +1,9 @@
 """`check_sandbox`: check that a sandbox contains untrusted code.
 
 Each of `ESCAPES` is an escape that was attempted on real sandboxes, as a piece of Python. Its
-effects
-are observed from outside: a secret that it must not read, a file that it must not change, a port
-that
-it must not reach, a process that it must not end, and the memory, processes and disk that it must
-not
-exceed.
+effects are observed from outside: a secret that it must not read, a file that it must not change, a
+port that it must not reach, a process that it must not end, and the memory, processes and disk that
+it must not exceed.
 
 Each attempt gets a fresh sandbox and fresh canaries. A thread samples the sandbox's memory and
 processes every 50 ms while the attempt runs on the calling thread.
@@ -73,8 +70,8 @@ class Escape:
         name: A short sentence of what the code tries.
         kind: The target: files, processes, network, kernel, memory, disk, output, IPC, sockets,
             metadata, kernel memory, accounts (of the disk), the watch, Python.
-        code: Python, after the variables of the machine (see `MachineCanaries.names`). It prints
-            ESCAPED if it can tell that it got out.
+        code: Python, after `MachineCanaries.names`. It prints ESCAPED if it can tell that it got
+            out.
     """
 
     name: str
@@ -120,8 +117,8 @@ class MachineCanaries:
     """Resources of the machine, outside of the sandbox, that show whether they were touched.
 
     They are a secret file, a file to change, a listening port, an abstract socket and one with a
-    file,
-    System V and POSIX IPC, and a process. All belong to this user; files are open to every user.
+    file, System V and POSIX IPC, and a process. All belong to this user; files are open to every
+    user.
     """
 
     def __init__(self) -> None:
@@ -157,9 +154,10 @@ class MachineCanaries:
                 self.visitors += 1
 
     def names(self) -> str:
-        """Return the first lines of an escape's code, which name the resources."""
+        """Return the first lines of an escape's code: imports, and the names of the resources."""
         port, name = self.listener.getsockname()[1], f"openenv-{self.token[:12]}"
         return (
+            f"{_IMPORTS}"
             f"SECRET, CANARY, PORT, PID, SOCKET = {str(self.secret)!r}, {str(self.canary)!r}, "
             f"{port}, {self.process.pid}, {name!r}\n"
             f"PATH, SHM, QUEUE, SEMAPHORE, MQ = {str(self.path)!r}, {self.shared.memory}, "
@@ -277,11 +275,9 @@ def _attempt(escape: Escape, sandbox: Sandbox, outside: MachineCanaries) -> Atte
         breaches.append(f"it has taken {seen.memory >> 20} MiB of memory")
     if seen.kernel > KERNEL_BYTES:
         breaches.append(f"it has taken {seen.kernel >> 20} MiB of the kernel's memory")
-    seconds = time.monotonic() - began
-    if seconds > ENOUGH_S:
+    if (seconds := time.monotonic() - began) > ENOUGH_S:
         breaches.append(f"it has held its holder for {seconds:.0f} s")
-    most = 4 * POLICY.output_bytes
-    if len(output) > most:
+    if len(output) > 4 * POLICY.output_bytes:
         breaches.append(f"it has printed {len(output)} bytes")
     sandbox.close()
     breaches += _list_leftovers(seen)
@@ -319,16 +315,11 @@ def _check_still_serving(sandbox: Sandbox) -> list[str]:
 
 @dataclass
 class _SandboxWatch:
-    """Measurements of a sandbox from outside.
+    """Measurements of a sandbox from outside."""
 
-    Attributes:
-        memory: Peak memory in bytes.
-        kernel: Growth of the kernel's own memory in bytes.
-        processes: All processes seen, by pid, with start times.
-    """
-
-    memory: int = 0
-    kernel: int = 0
+    memory: int = 0  # peak memory in bytes
+    kernel: int = 0  # growth of the kernel's own memory in bytes
+    # All processes seen, by pid, with start times.
     processes: dict[int, bytes] = field(default_factory=dict)
     at_first: int = field(default_factory=lambda: _kernel_bytes())
 
@@ -390,97 +381,79 @@ def _list_leftovers(seen: _SandboxWatch) -> list[str]:
     return [] if not left else [f"it has left processes behind: {left}"]
 
 
-def _escapes() -> Iterator[Escape]:
-    for kind, ways in _WAYS.items():
-        for name, code in ways.items():
-            yield Escape(name, kind, textwrap.dedent(code))
-
+# Where there is no ctypes, only the escapes that call the kernel through it fail.
+_IMPORTS = """\
+import os, signal, socket, struct, subprocess, sys, time
+try:
+    import ctypes
+    libc = ctypes.CDLL(None, use_errno=True); libc.shmat.restype = ctypes.c_void_p
+except (ImportError, OSError): pass
+"""
 
 _WAYS: dict[str, dict[str, str]] = {
     "files": {
         "read a file of the machine": "print(open(SECRET).read())",
         "list the machine's directory for temporary files": """
-            import os
             if os.path.basename(os.path.dirname(SECRET)) in os.listdir("/tmp"): print("ESCAPED")
         """,
         "write a file of the machine": "open(CANARY, 'w').write('touched')",
-        "read it by a symbolic link": """
-            import os
-            os.symlink(SECRET, 'link'); print(open('link').read())
-        """,
-        "read it by a hard link": """
-            import os
-            os.link(SECRET, 'hard'); print(open('hard').read())
-        """,
+        "read it by a symbolic link": "os.symlink(SECRET, 'link'); print(open('link').read())",
+        "read it by a hard link": "os.link(SECRET, 'hard'); print(open('hard').read())",
         "read it by many parents": "print(open('../' * 40 + SECRET.lstrip('/')).read())",
         "read it by the root of process 1": "print(open('/proc/1/root' + SECRET).read())",
         "read it by the directory of process 1": "print(open('/proc/1/cwd/' + SECRET).read())",
         "read it by the root of its own process": "print(open('/proc/self/root' + SECRET).read())",
         "read it by an open file of process 1": """
-            import os
             for fd in os.listdir('/proc/1/fd'):
                 try: print(open(f'/proc/1/fd/{fd}/../..' + SECRET).read())
                 except OSError: pass
         """,
         "read it by an inherited open directory": """
-            import os
             for fd in range(3, 256):
                 try: print(os.read(os.open('../' * 40 + SECRET[1:], os.O_RDONLY, dir_fd=fd), 99))
                 except OSError: pass
         """,
         "read it by a handle of the file system": """
-            import ctypes, os, struct
-            libc = ctypes.CDLL(None, use_errno=True)
             handle = struct.pack('II', 8, 1) + struct.pack('II', 2, 0)
             for fd in (os.open('/', os.O_RDONLY), os.open('/usr', os.O_RDONLY)):
                 got = libc.open_by_handle_at(fd, handle, os.O_RDONLY)
                 if got >= 0: print('ESCAPED', os.listdir(got))
         """,
         "write where the machine's programs are": """
-            import os
             for path in ('/usr/bin/x', '/bin/x', '/etc/x', '/lib/x', '/x', '/root/x', '/dev/x'):
                 try: open(path, 'w').write('x'); print('ESCAPED', path)
                 except OSError: pass
         """,
         "write where Python is": """
-            import os, sys
             path = os.path.join(os.path.dirname(os.__file__), 'x.py')
             try: open(path, 'w').write('x'); print('ESCAPED', path)
             except OSError: pass
         """,
         "write over the sandbox's own program": """
-            import os, sys
             own = open('/proc/self/cmdline').read().split(chr(0)) if os.path.exists('/proc/self/cmdline') else []
             for path in [one for one in own if one.endswith('.py')]:
                 try: open(path, 'a').write('print(1)'); print('ESCAPED', path)
                 except OSError: pass
         """,
         "mount the machine's disk": """
-            import ctypes, os
-            libc = ctypes.CDLL(None, use_errno=True)
             os.makedirs('m', exist_ok=True)
             for kind in (b'ext4', b'proc', b'sysfs', b'tmpfs', b'overlay'):
                 if libc.mount(b'/dev/vda', b'm', kind, 0, None) == 0: print('ESCAPED', kind)
         """,
         "unmount what hides the machine": """
-            import ctypes
-            libc = ctypes.CDLL(None, use_errno=True)
             for path in (b'/', b'/proc', b'/tmp', b'/dev', b'/home/agent'):
                 if libc.umount2(path, 2) == 0: print('ESCAPED', path)
         """,
         "mount anew what is read-only": """
-            import ctypes
-            libc = ctypes.CDLL(None, use_errno=True)
             for path in (b'/', b'/usr'):
                 if libc.mount(None, path, None, 32 | 4096, None) == 0: print('ESCAPED', path)
         """,
         "change the root": """
-            import os
             os.makedirs('r', exist_ok=True)
             os.chroot('r'); os.chdir('../' * 40); os.chroot('.'); print(open(SECRET).read())
         """,
         "make a device of the disk": """
-            import os, stat
+            import stat
             os.mknod('disk', 0o600 | stat.S_IFBLK, os.makedev(254, 0)); open('disk', 'rb').read(1); print('ESCAPED')
         """,
         "read the machine's memory": """
@@ -490,30 +463,23 @@ _WAYS: dict[str, dict[str, str]] = {
         """,
         "read the machine's passwords": "open('/etc/shadow').read(); print('ESCAPED')",
         "read the holder's secrets from its variables": """
-            import os
             if any('OPENENV' in name or 'TOKEN' in name or 'KEY' in name for name in os.environ): print('ESCAPED')
         """,
     },
     "processes": {
         "end a process of the machine": "import os; os.kill(PID, 9)",
         "end everything": """
-            import os
             if os.fork() == 0:
                 os.kill(-1, 9)
         """,
-        "end the holder by the parent's number": """
-            import os
-            for pid in {os.getppid(), 1, 2}: os.kill(pid, 9)
-        """,
+        "end the holder by the parent's number": "for pid in {os.getppid(), 1, 2}: os.kill(pid, 9)",
         "end all whose number it can guess": """
-            import os
             for pid in range(1, 100000):
                 if pid != os.getpid():
                     try: os.kill(pid, 9)
                     except OSError: pass
         """,
         "ignore every signal and go on": """
-            import signal
             for number in range(1, 65):
                 try: signal.signal(number, signal.SIG_IGN)
                 except (OSError, ValueError): pass
@@ -526,7 +492,6 @@ _WAYS: dict[str, dict[str, str]] = {
                 except BaseException: pass
         """,
         "live on as a daemon": """
-            import os, time
             if os.fork() == 0:
                 os.setsid()
                 if os.fork() == 0:
@@ -534,7 +499,6 @@ _WAYS: dict[str, dict[str, str]] = {
                 os._exit(0)
         """,
         "live on as a thousand daemons": """
-            import os, time
             for _ in range(1000):
                 try:
                     if os.fork() == 0:
@@ -542,24 +506,21 @@ _WAYS: dict[str, dict[str, str]] = {
                 except OSError: break
         """,
         "fork without end": """
-            import os
             while True:
                 try: os.fork()
                 except OSError: pass
         """,
         "fork without end, in a shell": """
-            import subprocess
             subprocess.run(['/bin/bash', '-c', 'b() { b | b & }; b; wait'])
         """,
         "leave zombies": """
-            import os
             for _ in range(10000):
                 try:
                     if os.fork() == 0: os._exit(0)
                 except OSError: break
         """,
         "start threads without end": """
-            import threading, time
+            import threading
             while True:
                 try: threading.Thread(target=time.sleep, args=(600,)).start()
                 except RuntimeError: time.sleep(0.01)
@@ -568,20 +529,15 @@ _WAYS: dict[str, dict[str, str]] = {
         "crash the interpreter": "import ctypes; ctypes.string_at(0)",
         "end the interpreter": "import os; os._exit(0)",
         "trace the first process": """
-            import ctypes, os
-            libc = ctypes.CDLL(None, use_errno=True)
             for pid in (1, 2, os.getppid(), PID):
                 if libc.ptrace(16, pid, 0, 0) == 0: print('ESCAPED', pid)
         """,
         "write into the memory of the first process": """
-            import os
             for pid in {1, os.getppid(), PID} - {os.getpid()}:
                 try: open(f'/proc/{pid}/mem', 'r+b'); print('ESCAPED', pid)
                 except OSError: pass
         """,
         "read the memory of another process": """
-            import ctypes, os
-            libc = ctypes.CDLL(None, use_errno=True)
             here, there = (ctypes.c_size_t * 2)(), (ctypes.c_size_t * 2)(4194304, 16)
             buffer = ctypes.create_string_buffer(16)
             here[0], here[1] = ctypes.addressof(buffer), 16
@@ -589,25 +545,20 @@ _WAYS: dict[str, dict[str, str]] = {
                 if libc.process_vm_readv(pid, here, 1, there, 1, 0) > 0: print('ESCAPED', pid)
         """,
         "take a file of another process": """
-            import ctypes, os
-            libc = ctypes.CDLL(None, use_errno=True)
             for pid in {1, os.getppid(), PID} - {os.getpid()}:
                 handle = libc.syscall(434, pid, 0)
                 for fd in range(16):
                     if handle >= 0 and libc.syscall(438, handle, fd, 0) >= 0: print('ESCAPED', pid, fd)
         """,
         "see the machine's processes": """
-            import os
             if os.path.isdir(f'/proc/{PID}') and b'time.sleep(3600)' in open(f'/proc/{PID}/cmdline', 'rb').read(): print('ESCAPED')
         """,
         "become root": """
-            import os
             for become in (os.setuid, os.seteuid, os.setgid):
                 try: become(0); print('ESCAPED', become.__name__)
                 except OSError: pass
         """,
         "become root by a program that makes it so": """
-            import subprocess
             for command in (['su', '-c', 'id -u'], ['sudo', '-n', 'id', '-u'], ['pkexec', 'id', '-u'], ['newgrp']):
                 try: done = subprocess.run(command, capture_output=True, text=True, timeout=1, stdin=subprocess.DEVNULL)
                 except (OSError, subprocess.TimeoutExpired): continue
@@ -621,7 +572,6 @@ _WAYS: dict[str, dict[str, str]] = {
                 except (OSError, ValueError): pass
         """,
         "take the processor from everybody": """
-            import os
             for nice in (-20, -1):
                 try: os.nice(nice); print('ESCAPED', os.nice(0))
                 except OSError: pass
@@ -630,35 +580,27 @@ _WAYS: dict[str, dict[str, str]] = {
         """,
     },
     "network": {
-        "reach a port of the machine": """
-            import socket
-            socket.create_connection(('127.0.0.1', PORT), 1)
-        """,
+        "reach a port of the machine": "socket.create_connection(('127.0.0.1', PORT), 1)",
         "reach a port of the machine by its other names": """
-            import socket
             for name in ('localhost', '0.0.0.0', '::1', '::ffff:127.0.0.1', '127.0.0.2', '10.0.2.2', '172.17.0.1'):
                 try: socket.create_connection((name, PORT), 0.3)
                 except OSError: pass
         """,
         "reach an abstract socket of the machine": """
-            import socket
             socket.socket(socket.AF_UNIX).connect(chr(0) + SOCKET)
         """,
         "ask a name server": """
-            import socket
             try:
                 one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); one.settimeout(0.5)
                 one.sendto(b'x', ('8.8.8.8', 53)); one.recv(1); print('ESCAPED')
             except OSError: pass
         """,
         "see or send raw packets": """
-            import socket
             for family, kind in ((socket.AF_PACKET, socket.SOCK_RAW), (socket.AF_INET, socket.SOCK_RAW), (socket.AF_NETLINK, socket.SOCK_RAW)):
                 try: socket.socket(family, kind, socket.ntohs(3) if family == socket.AF_PACKET else 1 if family == socket.AF_INET else 0); print('ESCAPED', family)
                 except OSError: pass
         """,
         "find the machine's network cards": """
-            import os
             if os.path.isdir('/sys/class/net') and set(os.listdir('/sys/class/net')) - {'lo'}: print('ESCAPED')
             names = [line.split(':')[0].strip() for line in open('/proc/net/dev').read().splitlines()[2:]] if os.path.exists('/proc/net/dev') else []
             if any(name.startswith(('eth', 'en', 'wl')) for name in names): print('ESCAPED', names)
@@ -668,7 +610,6 @@ _WAYS: dict[str, dict[str, str]] = {
             request.urlopen('http://169.254.169.254/latest/meta-data/', timeout=0.5); print('ESCAPED')
         """,
         "use the container engine's socket": """
-            import os, socket
             for path in ('/var/run/docker.sock', '/run/docker.sock', '/run/podman/podman.sock', '/run/containerd/containerd.sock'):
                 try: socket.socket(socket.AF_UNIX).connect(path); print('ESCAPED', path)
                 except OSError: pass
@@ -676,61 +617,43 @@ _WAYS: dict[str, dict[str, str]] = {
     },
     "kernel": {
         "make namespaces": """
-            import ctypes
-            libc = ctypes.CDLL(None, use_errno=True)
             for flag in (0x10000000, 0x00020000, 0x20000000, 0x40000000):
                 if libc.unshare(flag) == 0: print('ESCAPED', hex(flag))
         """,
         "make a child in namespaces": """
-            import ctypes, os
-            libc = ctypes.CDLL(None, use_errno=True)
             pid = libc.syscall(56, 0x10000000 | 17, 0, 0, 0, 0)
             if pid == 0: os._exit(0)
             if pid > 0: print('ESCAPED')
         """,
         "enter the namespaces of process 1": """
-            import ctypes, os
-            libc = ctypes.CDLL(None, use_errno=True)
             for name in ('user', 'mnt', 'pid', 'net'):
                 try: fd = os.open(f'/proc/{PID}/ns/{name}', os.O_RDONLY)
                 except OSError: continue
                 if libc.setns(fd, 0) == 0: print('ESCAPED', name)
         """,
         "load a program into the kernel": """
-            import ctypes
-            libc = ctypes.CDLL(None, use_errno=True)
             for number in (321, 298, 323, 425): # bpf, perf_event_open, userfaultfd, io_uring_setup
                 if libc.syscall(number, 1, ctypes.create_string_buffer(256), 128, 0, 0) >= 0: print('ESCAPED', number)
         """,
         "load a module": """
-            import ctypes
-            libc = ctypes.CDLL(None, use_errno=True)
             if libc.syscall(175, b'', 0, b'') == 0 or libc.syscall(246, 0, 0, 0, 0, 0) == 0: print('ESCAPED')
         """,
         "use the keys of the kernel": """
-            import ctypes
-            libc = ctypes.CDLL(None, use_errno=True)
             if libc.syscall(248, b'user', b'a', b'b', 1, -3) > 0: print('ESCAPED')
         """,
         "change the kernel's settings": """
-            import os
             for path in ('/proc/sys/kernel/hostname', '/proc/sys/kernel/core_pattern', '/proc/sysrq-trigger', '/proc/sys/vm/overcommit_memory'):
                 try: open(path, 'w').write('x'); print('ESCAPED', path)
                 except OSError: pass
         """,
         "change the clock, or the machine's name": """
-            import socket, time
             for change in (lambda: time.clock_settime(0, 0), lambda: socket.sethostname('x')):
                 try: change(); print('ESCAPED')
                 except OSError: pass
         """,
-        "restart the machine": """
-            import ctypes
-            libc = ctypes.CDLL(None, use_errno=True)
-            if libc.reboot(0x89abcdef) == 0: print('ESCAPED')
-        """,
+        "restart the machine": "if libc.reboot(0x89abcdef) == 0: print('ESCAPED')",
         "type into the holder's terminal": """
-            import fcntl, os
+            import fcntl
             for path in ('/dev/tty', '/dev/console', '/proc/self/fd/0'):
                 try: fcntl.ioctl(os.open(path, os.O_RDWR), 0x5412, b'x'); print('ESCAPED', path)
                 except OSError: pass
@@ -739,7 +662,6 @@ _WAYS: dict[str, dict[str, str]] = {
     "memory": {
         "take all of the memory": "held = [bytearray(b'x' * 2**24) for _ in range(4096)]",
         "take all of the memory, with others": """
-            import os, time
             for _ in range(12):
                 if os.fork() == 0:
                     held = []
@@ -749,20 +671,16 @@ _WAYS: dict[str, dict[str, str]] = {
             time.sleep(600)
         """,
         "take all of the memory by a file in memory": """
-            import os
             fd = os.memfd_create('x'); block = b'x' * 2**20
             for _ in range(2**14): os.write(fd, block)
         """,
         "take all of the memory by many files in memory": """
-            import os
             block, held = b'x' * 2**20, []
             for _ in range(200):
                 fd = os.memfd_create('x'); held.append(fd)
                 for _ in range(15): os.write(fd, block)
         """,
         "take all of the memory by segments that outlive it": """
-            import ctypes
-            libc = ctypes.CDLL(None, use_errno=True)
             for key in range(64):
                 id = libc.shmget(0, 2**24, 0o1777)
                 if id >= 0: print('ESCAPED', id)
@@ -774,7 +692,6 @@ _WAYS: dict[str, dict[str, str]] = {
                 one = mmap.mmap(-1, 2**24); one.write(b'x' * 2**24); held.append(one)
         """,
         "recur without end": """
-            import sys
             sys.setrecursionlimit(10**9)
             def f(): return f()
             f()
@@ -788,12 +705,10 @@ _WAYS: dict[str, dict[str, str]] = {
                 while True: file.write(b'x' * 2**20)
         """,
         "fill the disk with many files": """
-            import os
             for number in range(10**6):
                 with open(f'f{number}', 'wb') as file: file.write(b'x' * 2**20)
         """,
         "fill the other directories that can be written": """
-            import os
             for folder in ('/tmp', '/dev/shm', '/var/tmp', '/run', '/dev/mqueue'):
                 try:
                     for number in range(4096):
@@ -805,31 +720,26 @@ _WAYS: dict[str, dict[str, str]] = {
     "output": {
         "print without end": "while True: print('x' * 10000)",
         "print a single line of a gigabyte": """
-            import os
             block = b'x' * 2**20
             for _ in range(1024): os.write(1, block)
         """,
         "print from a child without end": "import subprocess; subprocess.run(['/usr/bin/yes'])",
         "print what is no text": r"""
-            import os
             os.write(1, bytes(range(256)) * 100); print('\ud800\udfff\x00\x1b[2J' + '\u202e' * 1000)
         """,
         "speak for the interpreter": """
-            import os, struct, json
+            import json
             head = json.dumps({'is': 'done', 'exit_code': 'ESCAPED'}).encode()
             os.write(4, struct.pack('>II', len(head), 0) + head)
             os.write(4, b'\\xff' * 10000)
         """,
         "say more to the holder than it can hold": """
-            import os
             while True: os.write(4, b'\\x00\\x00\\x00\\x02\\x00\\x00\\x00\\x00{}' * 10000)
         """,
         "tell the holder a number that never ends": """
-            import os, struct
             os.write(4, struct.pack('>II', 2**32 - 1, 2**32 - 1))
         """,
         "speak for the first process": """
-            import os
             for fd in range(5, 256):
                 try: os.write(fd, b'x' * 100)
                 except OSError: pass
@@ -845,128 +755,83 @@ _WAYS: dict[str, dict[str, str]] = {
     },
     "IPC": {
         "read the machine's shared memory": """
-            import ctypes
-            libc = ctypes.CDLL(None, use_errno=True); libc.shmat.restype = ctypes.c_void_p
             at = libc.shmat(SHM, None, 0)
             if at not in (None, 2**64 - 1): print(ctypes.string_at(at, 64).decode(errors='replace'))
         """,
         "write to the machine's shared memory": """
-            import ctypes
-            libc = ctypes.CDLL(None, use_errno=True); libc.shmat.restype = ctypes.c_void_p
             at = libc.shmat(SHM, None, 0)
             if at not in (None, 2**64 - 1): ctypes.memset(at, 0, 16)
         """,
-        "remove the machine's shared memory": """
-            import ctypes
-            libc = ctypes.CDLL(None, use_errno=True)
-            if libc.shmctl(SHM, 0, None) == 0: print('ESCAPED')
-        """,
+        "remove the machine's shared memory": "if libc.shmctl(SHM, 0, None) == 0: print('ESCAPED')",
         "find the machine's shared memory by its place in the list": """
-            import ctypes
-            libc = ctypes.CDLL(None, use_errno=True)
             space = ctypes.create_string_buffer(256)
             for index in range(64):
                 if libc.shmctl(index, 13, space) == SHM: print('ESCAPED', index)
         """,
         "take a message from the machine's queue": """
-            import ctypes
-            libc = ctypes.CDLL(None, use_errno=True)
             space = ctypes.create_string_buffer(256)
             if libc.msgrcv(QUEUE, space, 128, 0, 0o4000) > 0: print('ESCAPED')
         """,
         "put a message into the machine's queue": """
-            import ctypes, struct
-            libc = ctypes.CDLL(None, use_errno=True)
             if libc.msgsnd(QUEUE, struct.pack('l16s', 1, b'x' * 16), 16, 0o4000) == 0: print('ESCAPED')
         """,
-        "remove the machine's queue": """
-            import ctypes
-            libc = ctypes.CDLL(None, use_errno=True)
-            if libc.msgctl(QUEUE, 0, None) == 0: print('ESCAPED')
-        """,
+        "remove the machine's queue": "if libc.msgctl(QUEUE, 0, None) == 0: print('ESCAPED')",
         "raise the machine's semaphore": """
-            import ctypes, struct
-            libc = ctypes.CDLL(None, use_errno=True)
             if libc.semop(SEMAPHORE, struct.pack('HhH', 0, 1, 0o4000), 1) == 0: print('ESCAPED')
         """,
-        "set the machine's semaphore": """
-            import ctypes
-            libc = ctypes.CDLL(None, use_errno=True)
-            if libc.semctl(SEMAPHORE, 0, 16, 5) == 0: print('ESCAPED')
-        """,
+        "set the machine's semaphore": "if libc.semctl(SEMAPHORE, 0, 16, 5) == 0: print('ESCAPED')",
         "open a queue of POSIX": """
-            import ctypes, os
-            libc = ctypes.CDLL(None, use_errno=True)
             opened = libc.mq_open(MQ.encode(), os.O_RDWR | os.O_NONBLOCK)
             if opened >= 0: print('ESCAPED')
         """,
-        "remove a queue of POSIX": """
-            import ctypes
-            libc = ctypes.CDLL(None, use_errno=True)
-            if libc.mq_unlink(MQ.encode()) == 0: print('ESCAPED')
-        """,
+        "remove a queue of POSIX": "if libc.mq_unlink(MQ.encode()) == 0: print('ESCAPED')",
     },
     "sockets": {
         "connect to a socket of the machine by its file": """
-            import socket
             one = socket.socket(socket.AF_UNIX); one.settimeout(1); one.connect(PATH)
         """,
         "send to a socket of the machine from a pair": """
-            import socket
             socket.socketpair(type=socket.SOCK_DGRAM)[0].sendto(b'x', PATH); print('ESCAPED')
         """,
         "turn the end of a pair to a socket of the machine": """
-            import socket
             for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET):
                 try: socket.socketpair(type=kind)[0].connect(PATH); print('ESCAPED', kind)
                 except OSError: pass
         """,
         "send a message to a socket of the machine": """
-            import socket
             for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
                 try: socket.socketpair(type=kind)[0].sendmsg([b'x'], [], 0, PATH); print('ESCAPED', kind)
                 except OSError: pass
         """,
         "reach a socket by the root of process 1": """
-            import socket
             one = socket.socket(socket.AF_UNIX); one.settimeout(1); one.connect('/proc/1/root' + PATH)
         """,
         "reach a socket by a link in the home directory": """
-            import os, socket
             os.symlink(PATH, 'link')
             one = socket.socket(socket.AF_UNIX); one.settimeout(1); one.connect('link')
         """,
         "speak to the machine that runs this one": """
-            import socket
             for cid in (0, 1, 2):
                 try: one = socket.socket(40, 1, 0); one.settimeout(0.5); one.connect((cid, 1024)); print('ESCAPED', cid)
                 except OSError: pass
         """,
         "speak to the kernel by netlink": """
-            import socket
             for protocol in (0, 4, 9, 15, 16):
                 try: socket.socket(16, socket.SOCK_RAW, protocol); print('ESCAPED', protocol)
                 except OSError: pass
         """,
         "use the kernel's ciphers": """
-            import socket
             socket.socket(38, socket.SOCK_SEQPACKET).bind(('hash', 'sha256')); print('ESCAPED')
         """,
     },
     "metadata": {
-        "change the mode of a file of the machine": """
-            import os
-            os.chmod(CANARY, 0o777)
-        """,
+        "change the mode of a file of the machine": "os.chmod(CANARY, 0o777)",
         "change it by an open file": """
-            import os
             for flags in (os.O_RDONLY, os.O_PATH):
                 try: os.fchmod(os.open(CANARY, flags), 0o777)
                 except OSError: pass
         """,
         "change it by newer system calls": """
-            import ctypes
-            libc = ctypes.CDLL(None, use_errno=True)
             for number in (452, 463, 469): # fchmodat2, setxattrat, file_setattr
                 if libc.syscall(number, -100, CANARY.encode(), 0o777, 0, 0, 0) == 0: print('ESCAPED', number)
         """,
@@ -974,27 +839,24 @@ _WAYS: dict[str, dict[str, str]] = {
         "change the owner of a file of the machine": "import os; os.chown(CANARY, os.getuid(), -1)",
         "mark a file of the machine": "import os; os.setxattr(CANARY, 'user.a', b'x')",
         "make a program run as another user": """
-            import os, shutil, subprocess
+            import shutil
             shutil.copy('/usr/bin/id', 'id'); os.chmod('id', 0o4755)
             said = subprocess.run(['./id', '-u'], capture_output=True, text=True).stdout.strip()
             if said and int(said) != os.getuid(): print('ESCAPED', said)
         """,
         "see what is mounted": """
-            import ctypes
-            libc = ctypes.CDLL(None, use_errno=True)
             for number in (457, 458, 467, 428): # statmount, listmount, open_tree_attr, open_tree
                 if libc.syscall(number, -100, b'/', 0, 0, 0, 0) >= 0: print('ESCAPED', number)
         """,
     },
     "kernel memory": {
         "take it by attributes of files": """
-            import os
             for number in range(2000):
                 open(f'/tmp/x{number}', 'w').close()
                 for name in range(16): os.setxattr(f'/tmp/x{number}', f'user.{name}', b'x' * 60000)
         """,
         "take it by page tables": """
-            import mmap, time
+            import mmap
             held = []
             for _ in range(400):
                 one = mmap.mmap(-1, 2**30, flags=mmap.MAP_PRIVATE | 0x4000 | 0x20, prot=mmap.PROT_READ)
@@ -1004,7 +866,6 @@ _WAYS: dict[str, dict[str, str]] = {
             time.sleep(3)
         """,
         "take it by sockets that nobody reads": """
-            import os, socket, time
             for _ in range(20):
                 if os.fork() == 0:
                     held = []
@@ -1020,7 +881,7 @@ _WAYS: dict[str, dict[str, str]] = {
             time.sleep(600)
         """,
         "take it by pipes that are made larger": """
-            import fcntl, os, time
+            import fcntl
             held = []
             for _ in range(120):
                 try:
@@ -1032,7 +893,6 @@ _WAYS: dict[str, dict[str, str]] = {
             time.sleep(2)
         """,
         "take it by files with nothing in them": """
-            import time
             for folder in ('/tmp', '/dev/shm', '.'):
                 try:
                     for number in range(10**6): open(f'{folder}/f{number}', 'w').close()
@@ -1040,7 +900,6 @@ _WAYS: dict[str, dict[str, str]] = {
             time.sleep(2)
         """,
         "take it by long names": """
-            import os
             for number in range(10**6): os.symlink('x' * 4000, '/tmp/' + f'{number}'.rjust(200, 'x'))
         """,
         "take it by the limits of others": """
@@ -1050,8 +909,6 @@ _WAYS: dict[str, dict[str, str]] = {
     },
     "accounts": {
         "set room aside": """
-            import ctypes, os, time
-            libc = ctypes.CDLL(None, use_errno=True)
             libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
             taken = 0
             for number in range(200):
@@ -1061,7 +918,6 @@ _WAYS: dict[str, dict[str, str]] = {
             if taken > 100: print('ESCAPED', taken)
         """,
         "write to files without a name": """
-            import os, time
             taken, held = 0, []
             for number in range(100):
                 held.append(os.open('gone', os.O_RDWR | os.O_CREAT)); os.unlink('gone')
@@ -1070,7 +926,7 @@ _WAYS: dict[str, dict[str, str]] = {
             if taken > 100 << 20: print('ESCAPED', taken)
         """,
         "write to mapped files without a name": """
-            import mmap, os, time
+            import mmap
             taken, held = 0, []
             for number in range(100):
                 fd = os.open('gone', os.O_RDWR | os.O_CREAT); os.unlink('gone')
@@ -1080,7 +936,7 @@ _WAYS: dict[str, dict[str, str]] = {
             if taken > 100 << 20: print('ESCAPED', taken)
         """,
         "send files without a name from socket to socket": """
-            import array, os, socket, time
+            import array
             taken, pairs = 0, []
             for number in range(60):
                 fd = os.open('gone', os.O_RDWR | os.O_CREAT); os.unlink('gone')
@@ -1092,12 +948,10 @@ _WAYS: dict[str, dict[str, str]] = {
             if taken > 100 << 20: print('ESCAPED', taken)
         """,
         "make directories without end": """
-            import os, time
             for number in range(200_000): os.mkdir('d' + f'{number}'.rjust(200, 'x'))
             time.sleep(3); print('ESCAPED')
         """,
         "write where paths are too long": """
-            import os, time
             for _ in range(40):
                 os.mkdir('d' * 200); os.chdir('d' * 200)
             for number in range(20):
@@ -1105,7 +959,6 @@ _WAYS: dict[str, dict[str, str]] = {
             time.sleep(3); print('ESCAPED')
         """,
         "write where nobody may look": """
-            import os, time
             os.mkdir('closed', 0o300)
             for number in range(20):
                 with open(f'closed/f{number}', 'wb') as file: file.write(b'x' * (15 << 20))
@@ -1114,7 +967,6 @@ _WAYS: dict[str, dict[str, str]] = {
     },
     "the watch": {
         "hide in directories in each other": """
-            import os, time
             for _ in range(3000):
                 os.mkdir('d'); os.chdir('d')
             time.sleep(2)
@@ -1122,8 +974,6 @@ _WAYS: dict[str, dict[str, str]] = {
             while True: held.append(b'x' * 2**20)
         """,
         "have a name that is no name": r"""
-            import ctypes, os, time
-            libc = ctypes.CDLL(None, use_errno=True)
             libc.prctl(15, b') Z 1 (\n\xff', 0, 0, 0)
             if os.fork() == 0:
                 libc.prctl(15, b'0) X 0 0', 0, 0, 0)
@@ -1133,7 +983,6 @@ _WAYS: dict[str, dict[str, str]] = {
             while True: held.append(b'x' * 2**20)
         """,
         "have files whose names are no text": r"""
-            import os
             for number in range(256):
                 if number not in (0, 47):
                     open(b'\xff' + bytes([number]) + b'\n', 'w').close()
@@ -1142,14 +991,12 @@ _WAYS: dict[str, dict[str, str]] = {
                 with open(f'f{number}', 'wb') as file: file.write(b'x' * (15 << 20))
         """,
         "change what is there while it is looked through": """
-            import os, time
             until = time.monotonic() + 3
             while time.monotonic() < until:
                 os.makedirs('a/b/c/d', exist_ok=True)
                 os.rename('a', 'x'); os.symlink('/', 'a'); os.unlink('a'); os.rename('x', 'a')
         """,
         "stop, and have others go on": """
-            import os, signal, time
             child = os.fork()
             if child == 0:
                 os.setsid()
@@ -1166,7 +1013,6 @@ _WAYS: dict[str, dict[str, str]] = {
                     cls.__init__.__globals__['system']('cat ' + SECRET)
         """,
         "take the interpreter's own frames": """
-            import sys
             frame, found = sys._getframe(), []
             while frame: found.append(frame.f_globals); frame = frame.f_back
             for names in found:
@@ -1174,7 +1020,7 @@ _WAYS: dict[str, dict[str, str]] = {
                 names.get('os', sys).__dict__.get('system', len)('cat ' + SECRET)
         """,
         "replace what the interpreter calls": """
-            import builtins, sys, traceback
+            import builtins, traceback
             builtins.compile = lambda *a, **k: exec('raise SystemExit(0)')
             traceback.TracebackException = None
             sys.stdout = sys.stderr = None
@@ -1191,7 +1037,6 @@ _WAYS: dict[str, dict[str, str]] = {
             pickle.loads(b"cos\\nsystem\\n(S'cat " + SECRET.encode() + b"'\\ntR.")
         """,
         "leave code for what runs next": """
-            import os
             for path in ('sitecustomize.py', 'frames.py', 'json.py', 'usercustomize.py'):
                 open(path, 'w').write("print('ESCAPED into', __file__)")
             os.environ['PYTHONSTARTUP'] = os.environ['PYTHONPATH'] = os.getcwd()
@@ -1200,5 +1045,9 @@ _WAYS: dict[str, dict[str, str]] = {
     },
 }
 
-ESCAPES: tuple[Escape, ...] = tuple(_escapes())
+ESCAPES = tuple(
+    Escape(name, kind, textwrap.dedent(code))
+    for kind, ways in _WAYS.items()
+    for name, code in ways.items()
+)
 """Every way out."""

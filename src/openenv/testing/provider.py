@@ -10,10 +10,10 @@ import asyncio
 import contextlib
 import os
 import socket
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -222,51 +222,47 @@ def check_provider(
 
 def _check_promise(
     promise: str,
-    check: Callable[[_ProviderSubject], None],
+    check: _Check,
     subject: _ProviderSubject,
     known: Mapping[str, str],
     skipped: Mapping[str, str],
 ) -> PromiseResult:
     if promise in skipped:
         return PromiseResult(promise, None, skipped[promise])
+    kept, why = True, known.get(promise)
     try:
         check(subject)
+        detail = f"it is kept, though it is known to be broken: {why}; take it from known_failures"
     except PromiseSkipped as reason:
         return PromiseResult(promise, None, str(reason))
     except Exception as error:
-        detail = (
-            str(error) if isinstance(error, PromiseBroken) else f"{type(error).__name__}: {error}"
-        )
-        if promise in known:
-            return PromiseResult(promise, None, f"known to be broken: {known[promise]} ({detail})")
+        kept, detail = False, str(error)
+        if not isinstance(error, PromiseBroken):
+            detail = f"{type(error).__name__}: {error}"
+    if why is None:
+        return PromiseResult(promise, kept, "" if kept else detail)
+    if kept:
         return PromiseResult(promise, False, detail)
-    if promise in known:
-        return PromiseResult(
-            promise,
-            False,
-            f"it is kept, though it is known to be broken: "
-            f"{known[promise]}; take it from known_failures",
-        )
-    return PromiseResult(promise, True)
+    return PromiseResult(promise, None, f"known to be broken: {why} ({detail})")
 
 
-_CHECKS: dict[str, Callable[[_ProviderSubject], None]] = {}
+_Check = Callable[[_ProviderSubject], None]
+_CHECKS: dict[str, _Check] = {}
 
 
-def _checks(
-    promise: str,
-) -> Callable[[Callable[[_ProviderSubject], None]], Callable[[_ProviderSubject], None]]:
-    def register(check: Callable[[_ProviderSubject], None]) -> Callable[[_ProviderSubject], None]:
-        _CHECKS[promise] = check
-        return check
-
-    return register
+def _checks(promise: str) -> Callable[[_Check], _Check]:
+    """Register a check of a promise."""
+    return lambda check: _CHECKS.setdefault(promise, check)
 
 
 def _needs(given: Any, name: str) -> Any:
-    if given is None:
-        raise PromiseSkipped(f"needs the argument {name}")
+    _require(given is not None, f"needs the argument {name}")
     return given
+
+
+def _require(is_so: object, reason: str) -> None:
+    if not is_so:
+        raise PromiseSkipped(reason)
 
 
 @contextlib.contextmanager
@@ -327,8 +323,7 @@ def _listed(subject: _ProviderSubject) -> None:
 
 @_checks(VARIABLES_ARRIVE)
 def _variables(subject: _ProviderSubject) -> None:
-    if not subject.can.can_execute:
-        raise PromiseSkipped("no command can be run beside a server")
+    _require(subject.can.can_execute, "no command can be run beside a server")
     ran = subject.shared_server().execute(["sh", "-c", f"echo $${VARIABLE}".replace("$$", "$")])
     _expect(ran.stdout.strip() == PLANTED, "it is not there")
 
@@ -378,8 +373,7 @@ def _port(subject: _ProviderSubject) -> None:
 
 
 def _keyed_server(subject: _ProviderSubject) -> Server:
-    if not subject.can.fresh_keys:
-        raise PromiseSkipped("its servers want no key")
+    _require(subject.can.fresh_keys, "its servers want no key")
     server = subject.shared_server()
     _expect(server.api_key, "there is no key")
     return server
@@ -409,22 +403,20 @@ def _fresh(subject: _ProviderSubject) -> None:
 @_checks(KEYS_ARE_NOT_SHOWN)
 def _key_hidden(subject: _ProviderSubject) -> None:
     server = _keyed_server(subject)
-    shown = [repr(server), server.name, server.url, repr(subject.provider), _logs(server)]
-    _expect(not any(str(server.api_key) in one for one in shown), "it is shown")
+    _expect_hidden(subject, str(server.api_key))
 
 
 @_checks(SECRETS_ARE_NOT_SHOWN)
 def _secret_hidden(subject: _ProviderSubject) -> None:
+    _expect_hidden(subject, PLANTED)
+
+
+def _expect_hidden(subject: _ProviderSubject, secret: str) -> None:
     server = subject.shared_server()
-    shown = [repr(server), server.name, server.url, repr(subject.provider), _logs(server)]
-    _expect(not any(PLANTED in one for one in shown), "it is shown")
-
-
-def _logs(server: Server) -> str:
-    try:
-        return server.logs()
-    except NotSupported:
-        return ""
+    shown = [repr(server), server.name, server.url, repr(subject.provider)]
+    with contextlib.suppress(NotSupported):
+        shown.append(server.logs())
+    _expect(not any(secret in one for one in shown), "it is shown")
 
 
 # ------------------------------------------------------------------ many
@@ -432,7 +424,7 @@ def _logs(server: Server) -> str:
 
 @_checks(SERVERS_ARE_TWO)
 def _two(subject: _ProviderSubject) -> None:
-    _require_many(subject)
+    _require(subject.can.many, "it holds one server at a time")
     server = subject.shared_server()
     with subject.launch() as other:
         _expect(server.url != other.url and server.name != other.name, (server, other))
@@ -440,7 +432,7 @@ def _two(subject: _ProviderSubject) -> None:
 
 @_checks(SERVERS_ARE_APART)
 def _apart(subject: _ProviderSubject) -> None:
-    _require_many(subject)
+    _require(subject.can.many, "it holds one server at a time")
     server = subject.shared_server()
     with GenericEnvClient(base_url=server.url).sync() as env:
         env.reset()
@@ -451,30 +443,20 @@ def _apart(subject: _ProviderSubject) -> None:
 
 @_checks(THREADS_LAUNCH_AT_ONCE)
 def _threads(subject: _ProviderSubject) -> None:
-    _require_many(subject)
+    _require(subject.can.many, "it holds one server at a time")
     servers: list[Server] = []
-    failures: list[BaseException] = []
-
-    def launch() -> None:
-        try:
-            servers.append(subject.launch_ready())
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=launch) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    failures = _in_threads(lambda: servers.append(subject.launch_ready()), 3)
     for server in servers:
         server.stop()
     _expect(not failures, failures)
     _expect(len({one.url for one in servers}) == 3, servers)
 
 
-def _require_many(subject: _ProviderSubject) -> None:
-    if not subject.can.many:
-        raise PromiseSkipped("it holds one server at a time")
+def _in_threads(call: Callable[[], object], count: int) -> list[BaseException]:
+    """Call in so many threads at once, and return what was raised."""
+    with ThreadPoolExecutor(count) as pool:
+        raised = [future.exception() for future in [pool.submit(call) for _ in range(count)]]
+    return [error for error in raised if error is not None]
 
 
 @_checks(LAUNCH_ASYNC_LETS_OTHERS_RUN)
@@ -537,8 +519,7 @@ def _noticed(subject: _ProviderSubject) -> None:
 
 @_checks(AN_END_HAS_ITS_LAST_WORDS)
 def _last_words(subject: _ProviderSubject) -> None:
-    if not subject.can.has_logs:
-        raise PromiseSkipped("it has no logs")
+    _require(subject.can.has_logs, "it has no logs")
     _expect(_wait_for_exit(subject).logs.strip(), "there are none")
 
 
@@ -548,8 +529,7 @@ def _exit_code(subject: _ProviderSubject) -> None:
 
 
 def _wait_for_exit(subject: _ProviderSubject) -> ProviderExited:
-    if not subject.can.detects_exit:
-        raise PromiseSkipped("it cannot know of an end")
+    _require(subject.can.detects_exit, "it cannot know of an end")
     dies = _needs(subject.dies, "dies")
     with (
         _raises(ProviderExited, by="wait_for_ready") as caught,
@@ -562,8 +542,7 @@ def _wait_for_exit(subject: _ProviderSubject) -> ProviderExited:
 
 @_checks(A_KILL_IS_NOTICED)
 def _kill_noticed(subject: _ProviderSubject) -> None:
-    if not subject.can.detects_exit:
-        raise PromiseSkipped("it cannot know of an end")
+    _require(subject.can.detects_exit, "it cannot know of an end")
     kill = _needs(subject.kill, "kill")
     with subject.launch_ready() as server:
         kill(server)
@@ -620,19 +599,7 @@ def _stop(subject: _ProviderSubject) -> None:
 @_checks(STOP_MAY_BE_REPEATED)
 def _stop_again(subject: _ProviderSubject) -> None:
     server = subject.launch()
-    failures: list[BaseException] = []
-
-    def stop() -> None:
-        try:
-            server.stop()
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=stop) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    failures = _in_threads(server.stop, 4)
     server.stop()
     _expect(not failures, failures)
 
@@ -648,8 +615,7 @@ def _stopped(subject: _ProviderSubject) -> None:
 
 @_checks(STOP_FORGETS_THE_KEY)
 def _key_forgotten(subject: _ProviderSubject) -> None:
-    if not subject.can.fresh_keys:
-        raise PromiseSkipped("its servers want no key")
+    _require(subject.can.fresh_keys, "its servers want no key")
     server = subject.launch()
     server.stop()
     _expect(key_for(server.url) != server.api_key, "it is noted still")
@@ -702,15 +668,13 @@ def _logs_read(subject: _ProviderSubject) -> None:
 
 @_checks(LAST_LINES_ARE_FEW)
 def _few_lines(subject: _ProviderSubject) -> None:
-    if not subject.can.has_logs:
-        raise PromiseSkipped("it has no logs")
+    _require(subject.can.has_logs, "it has no logs")
     _expect(len(subject.shared_server().logs(2).splitlines()) <= 2, "there are more")
 
 
 @_checks(LOGS_OUTLIVE_IT)
 def _logs_stay(subject: _ProviderSubject) -> None:
-    if not subject.can.has_logs:
-        raise PromiseSkipped("it has no logs")
+    _require(subject.can.has_logs, "it has no logs")
     server = subject.launch_ready()
     server.stop()
     _expect(server.logs().strip(), "there is nothing")
@@ -731,8 +695,7 @@ def _command(subject: _ProviderSubject) -> None:
 
 @_checks(COMMANDS_END_IN_TIME)
 def _slow_command(subject: _ProviderSubject) -> None:
-    if not subject.can.can_execute:
-        raise PromiseSkipped("it runs no commands")
+    _require(subject.can.can_execute, "it runs no commands")
     began = time.monotonic()
     with _raises(ProviderError, by="execute"):
         subject.shared_server().execute(["sleep", "30"], timeout_s=1.0)
@@ -741,8 +704,7 @@ def _slow_command(subject: _ProviderSubject) -> None:
 
 @_checks(NO_COMMAND_IS_SAID)
 def _no_command(subject: _ProviderSubject) -> None:
-    if not subject.can.can_execute:
-        raise PromiseSkipped("it runs no commands")
+    _require(subject.can.can_execute, "it runs no commands")
     try:
         ran = subject.shared_server().execute(["surely-no-such-program"])
     except ProviderError:
@@ -820,8 +782,7 @@ def _old_wait(subject: _ProviderSubject) -> None:
 
 @_checks(A_FORKED_CHILD_STOPS_NOTHING)
 def _forked(subject: _ProviderSubject) -> None:
-    if not hasattr(os, "fork"):
-        raise PromiseSkipped("this system does not fork")
+    _require(hasattr(os, "fork"), "this system does not fork")
     server = subject.shared_server()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about threads, which the child does not use

@@ -68,6 +68,7 @@ MAX_TURNS = 4
 ROOM = re.compile(r"MAX_CONCURRENT_ENVS|max_concurrent_envs|sessions?\b", re.IGNORECASE)
 UNEQUAL = re.compile("UnequalBeginnings|beg[ai]ns? (differently|with)", re.IGNORECASE)
 PICTURE = re.compile("picture|image", re.IGNORECASE)
+NAMED = {"room": ROOM, "unequal": UNEQUAL, "picture": PICTURE}  # by an error that ends a run
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
@@ -132,21 +133,18 @@ class ScriptedReply:
             as_code: Write a single, well-formed call as its bare code, for a trainer whose model
                 acts by text.
         """
-        said = "\n".join(self._written(with_calls, as_code))
+        written = [_written_call(one, 3 * (self.form == "malformed")) for one in self.codes]
+        if self.form == "fenced":
+            written = [f"```python\n{one}\n```" for one in self.codes]
+        elif as_code and self.form == "calls" and len(self.codes) == 1 and not self.is_open:
+            written = list(self.codes)
+        elif not with_calls and not self.is_open:
+            written = []
+        said = "\n".join(written)
         if self.thought is None:
             return said
         end = "\n" if self.is_open else "\n</think>\n\n"
         return f"<think>\n{self.thought}{end}{said}"
-
-    def _written(self, with_calls: bool, as_code: bool) -> list[str]:
-        if self.form == "fenced":
-            return [f"```python\n{one}\n```" for one in self.codes]
-        if as_code and self.form == "calls" and len(self.codes) == 1 and not self.is_open:
-            return list(self.codes)
-        if not with_calls and not self.is_open:
-            return []
-        lost = 3 if self.form == "malformed" else 0
-        return [_written_call(one, lost) for one in self.codes]
 
 
 def _written_call(code: str, lost: int = 0) -> str:
@@ -213,12 +211,11 @@ def _cases() -> Iterator[TrainerCase]:
     def case(
         name: str, *replies: ScriptedReply, expected: Kind = "right", cure: str, **more: Any
     ) -> TrainerCase:
+        replies = replies or (FIRST, SECOND)
         return TrainerCase(name, next(numbers), replies, expected, cure, **more)
 
     yield case(
         "fine",
-        FIRST,
-        SECOND,
         cure="carry out each call, and give the trainer the environment's reward of the episode",
     )
     yield case(
@@ -284,15 +281,11 @@ def _cases() -> Iterator[TrainerCase]:
     )
     yield case(
         "breaks",
-        FIRST,
-        SECOND,
         expected="left_out",
         cure="a step that raises makes its rollout one without a reward, not one worth 0",
     )
     yield case(
         "unscored",
-        FIRST,
-        SECOND,
         expected="left_out",
         cure="a reward of None is not 0: Seat.score says why it is missing; leave the rollout out",
     )
@@ -314,8 +307,6 @@ def _cases() -> Iterator[TrainerCase]:
     )
     yield case(
         "task_id",
-        FIRST,
-        SECOND,
         reset={"task_id": "blue"},
         shows="blue",
         cure="pass every column of the row that reset takes: else another task is played, and its "
@@ -323,8 +314,6 @@ def _cases() -> Iterator[TrainerCase]:
     )
     yield case(
         "no_room",
-        FIRST,
-        SECOND,
         expected="room",
         is_alone=True,
         rollouts=3,
@@ -333,8 +322,6 @@ def _cases() -> Iterator[TrainerCase]:
     )
     yield case(
         "unequal_beginnings",
-        FIRST,
-        SECOND,
         expected="unequal",
         is_alone=True,
         rollouts=2,
@@ -343,8 +330,6 @@ def _cases() -> Iterator[TrainerCase]:
     )
     yield case(
         "picture",
-        FIRST,
-        SECOND,
         expected="picture",
         is_alone=True,
         cure="give a model that sees the picture as content, and refuse it for one that does not: "
@@ -522,8 +507,7 @@ class TrainerRollout:
     Attributes:
         reward: The environment's reward, as the trainer received it; None if there is none.
         is_trained_on: True if the rollout counts in an update: its tokens are in the loss, or it
-            moves
-            the baseline of its group. False if it raised or was left out of its group.
+            moves the baseline of its group. False if it raised or was left out of its group.
         shown: All text that the model was shown; None if unknown.
         learnt: The text of the tokens in the loss; None if unknown.
         pictures: Number of pictures that the model received.
@@ -617,9 +601,7 @@ class IntegrationReport:
 
 
 class IntegrationFailed(AssertionError):
-    """An integration trains on a wrong signal, or stops without need; `report` has every
-    finding.
-    """
+    """An integration trains on a wrong signal, or stops without need; `report` has the findings."""
 
     def __init__(self, report: IntegrationReport) -> None:
         self.report = report
@@ -637,8 +619,7 @@ def check_integration(
     """Check that an integration of a trainer trains only on the right signal.
 
     The environment is served on a port of this machine. `play` is called once with all cases that
-    can
-    be played together, and once for each case that may end a run.
+    can be played together, and once for each case that may end a run.
 
     Args:
         play: Plays cases by the trainer itself; see `TrainerRun` and `TrainerResult`.
@@ -654,7 +635,13 @@ def check_integration(
         ValueError: `not_applicable` names an unknown case, or gives no reason.
     """
     left_out = dict(not_applicable or {})
-    _check_reasons(left_out)
+    for case_name, why in left_out.items():
+        if case_name not in _BY_NAME:
+            hint = did_you_mean(case_name, _BY_NAME) or f"; expected one of {', '.join(_BY_NAME)}"
+            raise ValueError(f"not_applicable names the unknown case {case_name!r}{hint}")
+        if not why.strip():
+            what = f"not_applicable[{case_name!r}]"
+            raise ValueError(f"{what} is empty; say why the case cannot happen")
     if max_turns < MAX_TURNS:
         raise ValueError(f"max_turns={max_turns}; expected at least {MAX_TURNS}")
     cases = [case for case in CASES if case.name not in left_out]
@@ -671,15 +658,6 @@ def check_integration(
     return report
 
 
-def _check_reasons(left_out: Mapping[str, str]) -> None:
-    for name, why in left_out.items():
-        if name not in _BY_NAME:
-            hint = did_you_mean(name, _BY_NAME) or f"; expected one of {', '.join(_BY_NAME)}"
-            raise ValueError(f"not_applicable names the unknown case {name!r}{hint}")
-        if not why.strip():
-            raise ValueError(f"not_applicable[{name!r}] is empty; say why the case cannot happen")
-
-
 def _play_cases(play: Play, cases: Sequence[TrainerCase], max_turns: int) -> Iterator[CaseFinding]:
     sessions = 1 if cases[0].expected == "room" else 64
     with silence("openenv.execution"), _serving(sessions) as (address, episodes):
@@ -691,11 +669,8 @@ def _play_cases(play: Play, cases: Sequence[TrainerCase], max_turns: int) -> Ite
         its = [one for one in episodes if one.seed == case.number]
         strays = [one for one in episodes if one.seed not in _BY_NUMBER]
         why = _find_fault(case, played, its, strays)
-        yield CaseFinding(case.name, why is None, "" if why is None else f"{why}. {_cure(case)}")
-
-
-def _cure(case: TrainerCase) -> str:
-    return case.cure[0].upper() + case.cure[1:] + "."
+        cure = f"{case.cure[0].upper()}{case.cure[1:]}."
+        yield CaseFinding(case.name, why is None, "" if why is None else f"{why}. {cure}")
 
 
 # ------------------------------------------------------------------ the judgment
@@ -711,12 +686,16 @@ def _find_fault(
     rollouts = played.rollouts.get(case.name, ())
     if played.error is not None:
         if case.is_alone:
-            return _wrong_end(case, played.error)
+            if NAMED[case.expected].search(played.error):
+                return None
+            return f"the trainer ended with {played.error[:500]}, which does not say why"
         if not rollouts:
             return f"the trainer ended with {played.error[:500]}; expected that the run goes on"
     if len(rollouts) < case.rollouts:
         return f"{len(rollouts)} rollouts were returned; expected {case.rollouts} or more"
-    if not episodes and not _is_refused(case, rollouts):
+    # A run may be refused before an episode began, as by a server without room.
+    is_refused = case.is_alone and all(one.error is not None for one in rollouts)
+    if not episodes and not is_refused:
         seen = f"{len(strays)} episodes began with other seeds" if strays else "no episode began"
         return f"no episode was begun with seed={case.number}, and {seen}: the row's seed is lost"
     if case.expected == "unequal":
@@ -726,19 +705,6 @@ def _find_fault(
     wrong = [_wrong_actions(case, one) for one in acted]
     wrong += [_wrong_rollout(case, one) for one in rollouts]
     return next((why for why in wrong if why is not None), None)
-
-
-def _wrong_end(case: TrainerCase, error: str) -> str | None:
-    """Describe what is wrong with the error that ended the run of a case, or return None."""
-    wanted = {"room": ROOM, "unequal": UNEQUAL, "picture": PICTURE}[case.expected]
-    if wanted.search(error):
-        return None
-    return f"the trainer ended with {error[:500]}, which does not say why"
-
-
-def _is_refused(case: TrainerCase, rollouts: Sequence[TrainerRollout]) -> bool:
-    """Return whether a run was refused before an episode began, as by a server without room."""
-    return case.is_alone and all(one.error is not None for one in rollouts)
 
 
 def _wrong_group(rollouts: Sequence[TrainerRollout]) -> str | None:
@@ -759,19 +725,14 @@ def _wrong_actions(case: TrainerCase, episode: _PlantedEpisode) -> str | None:
     if episode.task_id != task:
         return f"reset was called with task_id={episode.task_id!r}; expected {task!r}"
     codes = tuple(episode.codes)
-    wanted = _wanted(case, len(codes))
-    is_whole = case.expected == "right"
-    if codes == wanted[: None if is_whole else len(codes)]:
+    wanted: tuple[str, ...] = RIGHT
+    if case.repeats:
+        wanted = RIGHT[:1] * max(len(codes), 1)
+    elif case.name in ("reset_raises", "refused"):
+        wanted = () if case.name == "reset_raises" else (WRONG, *RIGHT)
+    if codes == wanted[: None if case.expected == "right" else len(codes)]:
         return None
     return f"the environment was given {list(codes)}; expected {list(wanted)}"
-
-
-def _wanted(case: TrainerCase, count: int) -> tuple[str, ...]:
-    if case.repeats:
-        return RIGHT[:1] * max(count, 1)
-    if case.name == "reset_raises":
-        return ()
-    return (WRONG, *RIGHT) if case.name == "refused" else RIGHT
 
 
 def _wrong_rollout(case: TrainerCase, rollout: TrainerRollout) -> str | None:
@@ -802,18 +763,13 @@ def _wrong_worth(case: TrainerCase, rollout: TrainerRollout) -> str | None:
             f"the reward {WON}, trained on; or an error that names the missing sessions",
         ),
         "picture": (
-            _gives_picture(rollout)
+            rollout.pictures > 0 and "iVBORw0KGgo" not in (rollout.shown or "")
             if rollout.is_trained_on
             else bool(PICTURE.search(rollout.error or "")),
             "that the model is given the picture, or an error that says that it is not",
         ),
     }[case.expected]  # `unequal` concerns several rollouts
     return None if accepted else f"the rollout {rollout}; expected {expected}"
-
-
-def _gives_picture(rollout: TrainerRollout) -> bool:
-    is_text = "iVBORw0KGgo" in (rollout.shown or "")
-    return rollout.pictures > 0 and not is_text
 
 
 def _wrong_tokens(learnt: str) -> str | None:
