@@ -17,8 +17,6 @@ from openenv.manifest.reading import ManifestDocument, parse, read_text
 
 __all__ = ["ManifestCheck", "check_manifest", "check_text"]
 
-NUMBERS = {"tag:yaml.org,2002:float", "tag:yaml.org,2002:int", "tag:yaml.org,2002:timestamp"}
-
 
 @dataclass(frozen=True)
 class ManifestCheck:
@@ -39,9 +37,6 @@ class ManifestCheck:
 
 def check_manifest(path: Path) -> ManifestCheck:
     """Check a manifest file.
-
-    Args:
-        path: The ``openenv.yaml``.
 
     Raises:
         ManifestError: The file does not exist or may not be read.
@@ -66,24 +61,16 @@ def check_text(text: str) -> ManifestCheck:
     try:
         manifest = Manifest.model_validate(document.content)
     except ValidationError as error:
-        errors += (_wrong(document, one) for one in error.errors())
-    warnings = (*_unknown(document), *_numbers(document))
-    return ManifestCheck(
-        manifest if not errors else None,
-        document.content,
-        tuple(sorted(errors, key=_place)),
-        tuple(sorted(warnings, key=_place)),
-    )
-
-
-def _place(problem: ManifestProblem) -> tuple[int, int]:
-    return problem.line, problem.column
-
-
-def _wrong(document: ManifestDocument, error: Any) -> ManifestProblem:
-    at_key = error["type"] in ("extra_forbidden", "missing")
-    whole = ".".join(str(part) for part in error["loc"])
-    return document.problem(error["loc"], describe_error(error, Manifest, whole), at_key=at_key)
+        for one in error.errors():
+            path = ".".join(str(part) for part in one["loc"])
+            at_key = one["type"] in ("extra_forbidden", "missing")
+            message = describe_error(one, Manifest, path)
+            errors.append(document.problem(one["loc"], message, at_key=at_key))
+    warnings = [*_unknown(document), *_numbers(document)]
+    for problems in (errors, warnings):
+        problems.sort(key=lambda one: (one.line, one.column))
+    whole = None if errors else manifest
+    return ManifestCheck(whole, document.content, tuple(errors), tuple(warnings))
 
 
 def _unknown(document: ManifestDocument) -> Iterator[ManifestProblem]:
@@ -97,9 +84,6 @@ def _unknown(document: ManifestDocument) -> Iterator[ManifestProblem]:
 
 
 def _numbers(document: ManifestDocument) -> Iterator[ManifestProblem]:
-    """Report values that YAML reads as numbers: 0.10 would become 0.1."""
-    for path, node in document.scalars():
-        if path[0] in ("version", "variables") and node.tag in NUMBERS:
-            name = ".".join(path)
-            message = f'{name}: {node.value} is a number to YAML; write "{node.value}"'
-            yield document.problem_at(node, name, message)
+    for path, node in document.numbers():
+        message = f'{path}: {node.value} is a number to YAML; write "{node.value}"'
+        yield document.problem_at(node, path, message)

@@ -9,22 +9,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, field_validator, model_validator
 from typing_extensions import Self
 
-__all__ = [
-    "CapabilitiesSpec",
-    "Declarations",
-    "ExecutionDeclaration",
-    "JudgePin",
-    "NetworkPolicy",
-    "OracleDeclaration",
-    "ResourceDeclaration",
-    "RewardDeclaration",
-    "ValidationSection",
-    "TaskDistributionPin",
-    "TypeSpec",
-    "VerifierBinding",
-    "is_portable",
-]
-
 
 def is_portable(path: str) -> bool:
     """Return whether a path is relative, in POSIX form, and stays within the package."""

@@ -34,12 +34,7 @@ from openenv._internal.imports import import_file
 from openenv._internal.shadowing import INSTALLED
 from openenv.manifest import MANIFEST, package_name, read_manifest
 
-__all__ = [
-    "absolute_target",
-    "EnvironmentDirectory",
-    "environment_modules",
-    "is_environment",
-]
+__all__ = ["EnvironmentDirectory", "absolute_target", "environment_modules", "is_environment"]
 
 IMPORT_FAILURES = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 TYPE_CHECKING = {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
@@ -53,18 +48,12 @@ _set_aside: dict[Path, dict[str, ModuleType]] = {}
 
 @dataclass
 class ImportNeeds:
-    """The conditions that the imports of some modules require.
+    """The conditions that the imports of some modules require."""
 
-    Attributes:
-        flat: The directory must be on the path.
-        package: The directory must be a package.
-        library: The modules import another package that has the directory's name.
-        name: The package name by which the directory's modules import each other, if they do.
-    """
-
-    flat: bool = False
-    package: bool = False
-    library: bool = False
+    flat: bool = False  # the directory must be on the path
+    package: bool = False  # the directory must be a package
+    library: bool = False  # the modules import another package that has the directory's name
+    # The package name by which the directory's modules import each other, if they do.
     name: str = ""
     seen: set[Path] = field(default_factory=set)
 
@@ -86,12 +75,10 @@ class EnvironmentDirectory:
         return self._file(module.split(".")) is not None
 
     def load(self, module: str, *, stays_in_front: bool = True) -> ModuleType:
-        """Import a module of the directory.
+        """Import a module of the directory, named relative to the directory: ``server.app``.
 
-        Args:
-            module: The module's name relative to the directory: ``server.app``.
-            stays_in_front: Leave a flat directory in front of `sys.path`, as a server needs. If
-                False, move it to the end, where it hides no module of the program.
+        A flat directory stays in front of `sys.path`, as a server needs; or it goes to the end,
+        where it hides no module of the program.
         """
         file = self._file(module.split("."))
         assert file is not None
@@ -102,17 +89,14 @@ class EnvironmentDirectory:
             of_init = self._needs(init)
             is_flat = of_init.flat or of_init.library
         if is_flat:
-            return self._load_flat(module, stays_in_front)
+            with self._on_path(stays_in_front):
+                return importlib.import_module(module)
         name = needs.name or (f"{self.name}_directory" if needs.library else self.name)
         with self._on_path(stays_in_front) if needs.flat else contextlib.nullcontext():
             self._import_package(name)
             return importlib.import_module(f"{name}.{module}")
 
     # -------------------------------------------------------------- the two ways
-
-    def _load_flat(self, module: str, stays_in_front: bool) -> ModuleType:
-        with self._on_path(stays_in_front):
-            return importlib.import_module(module)
 
     @contextlib.contextmanager
     def _on_path(self, stays_in_front: bool) -> Iterator[None]:
@@ -149,9 +133,9 @@ class EnvironmentDirectory:
     def _import_package(self, name: str) -> None:
         """Import the directory as the package `name`, unless that is done already."""
         loaded = sys.modules.get(name)
-        if loaded is not None and self._is_place_of(loaded):
-            return
         if loaded is not None:
+            if self.path in _places(loaded):
+                return
             where = getattr(loaded, "__file__", None) or "elsewhere"
             raise ImportError(
                 f"{self.path} is the package {name}, which is imported from {where} already; "
@@ -167,11 +151,8 @@ class EnvironmentDirectory:
 
     def _holds(self, module: ModuleType) -> bool:
         file = getattr(module, "__file__", None)
-        places = [file] if file else list(getattr(module, "__path__", []))
-        return any(Path(one).resolve().is_relative_to(self.path) for one in places)
-
-    def _is_place_of(self, package: ModuleType) -> bool:
-        return self.path in [Path(one).resolve() for one in getattr(package, "__path__", [])]
+        places = [Path(file).resolve()] if file else _places(module)
+        return any(place.is_relative_to(self.path) for place in places)
 
     # -------------------------------------------------------------- reading the source
 
@@ -192,21 +173,16 @@ class EnvironmentDirectory:
                 return file
         return place if place.is_dir() and any(place.glob("*.py")) else None
 
-    def _needs(self, *files: Path) -> ImportNeeds:
+    def _needs(self, file: Path) -> ImportNeeds:
         needs = ImportNeeds()
-        for file in files:
-            self._read(file, needs)
+        self._read(file, needs)
         return needs
 
     def _read(self, file: Path, needs: ImportNeeds) -> None:
         if file in needs.seen or file.is_dir():
             return
         needs.seen.add(file)
-        try:
-            tree = ast.parse(file.read_bytes())
-        except (OSError, SyntaxError, ValueError):
-            return  # importing it says what is wrong
-        for node, is_offer in _imports(tree, False):
+        for node, is_offer in _imports(_parse(file), False):
             for parts, level in _named(node):
                 self._note(file, parts, level, is_offer, needs)
 
@@ -241,6 +217,10 @@ class EnvironmentDirectory:
                 self._read(found, needs)
 
 
+def _places(package: ModuleType) -> list[Path]:
+    return [Path(one).resolve() for one in getattr(package, "__path__", [])]
+
+
 def _is_installed(module: ModuleType) -> bool:
     file = getattr(module, "__file__", None) or ""
     return any(part in INSTALLED for part in Path(file).parts)
@@ -257,6 +237,14 @@ def _is_elsewhere(name: str, directory: Path) -> bool:
         return False
     places = [Path(one).resolve() for one in spec.submodule_search_locations or ()]
     return directory not in places and (bool(places) or spec.origin is not None)
+
+
+def _parse(file: Path) -> ast.Module:
+    """Parse a file; an empty module if the file cannot be parsed: importing it says why."""
+    try:
+        return ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return ast.Module([], [])
 
 
 def _imports(node: ast.AST, is_offer: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
@@ -300,26 +288,22 @@ def _named(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[list[str], int]]
 
 
 def environment_modules(directory: Path) -> list[str]:
-    """Return the modules that define an environment class: those of ``server/``, or else the
-    directory's.
+    """Return the modules that define an environment class, those of ``server/`` if any do.
 
     The files are read and not imported: a class counts if a base's name ends in ``Environment``.
-
-    They are read and not imported: a class is one if a base of it is called ``...Environment``.
     """
     folders = [directory / "server"]
     if (directory / MANIFEST).is_file():  # otherwise it may be any directory with Python files
         folders.append(directory)
-    for folder in folders:
-        found = [
+    modules = (
+        [
             ".".join(file.relative_to(directory).with_suffix("").parts)
             for file in sorted(folder.glob("*.py"))
-            if not file.name.startswith(("test_", "conftest", "__"))
-            if _defines_environment(file)
+            if not file.name.startswith(("test_", "conftest", "__")) and _defines_environment(file)
         ]
-        if found:
-            return found
-    return []
+        for folder in folders
+    )
+    return next(filter(None, modules), [])
 
 
 def is_environment(directory: Path) -> bool:
@@ -331,13 +315,9 @@ def is_environment(directory: Path) -> bool:
 
 
 def _defines_environment(file: Path) -> bool:
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return False
     return any(
         ast.unparse(base).partition("[")[0].endswith("Environment")
-        for node in tree.body
+        for node in _parse(file).body
         if isinstance(node, ast.ClassDef)
         for base in node.bases
     )

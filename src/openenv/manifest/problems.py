@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,9 +10,10 @@ from pydantic import BaseModel
 from openenv._internal.quoting import closest
 from openenv.manifest import MANIFEST
 
-__all__ = ["ManifestProblem", "suggest_name", "describe_error"]
+__all__ = ["ManifestProblem", "describe_error"]
 
 SHOWN = 100
+_OURS = {"signature", "manifest_schema_version"}
 
 
 @dataclass(frozen=True)
@@ -64,57 +64,36 @@ def describe_error(error: Any, model: type[BaseModel], whole: str = MANIFEST) ->
     """
     path = ".".join(str(part) for part in error["loc"])
     kind, given = error["type"], error.get("input")
+    beside = _model_at(error["loc"][:-1], model)
+    fields = beside.model_fields if beside else {}
     if kind == "missing":
         return f"{path}: is missing"
     if kind == "extra_forbidden":
-        known = _names_beside(error["loc"], model)
-        return (
-            f"{path}: is not a field{suggest_name(str(error['loc'][-1]), known) if known else ''}"
-        )
+        known = [name for name in fields if name not in _OURS]
+        close = closest(str(error["loc"][-1]), known)
+        hint = f"; did you mean {close}?" if close else f"; there are {', '.join(known)}"
+        return f"{path}: is not a field{hint if known else ''}"
     if kind == "value_error":
         return f"{path or whole}: {error['ctx']['error']}"
-    if kind == "string_pattern_mismatch" and (wanted := _description(error["loc"], model)):
-        return f"{path}: {given!r:.100} does not fit; expected: {_lowered(wanted)}"
+    field = fields.get(str(error["loc"][-1])) if error["loc"] else None
+    if kind == "string_pattern_mismatch" and field is not None and field.description:
+        wanted = _lowered(field.description.rstrip("."))
+        return f"{path}: {given!r:.100} does not fit; expected: {wanted}"
     return f"{path}: {_lowered(error['msg'])}, not {given!r:.100}"
-
-
-def suggest_name(wrong: str, known: Iterable[str]) -> str:
-    """Return "; did you mean ...?" with the closest known name, or else list the known names."""
-    known = list(known)
-    close = closest(wrong, known)
-    return f"; did you mean {close}?" if close else f"; there are {', '.join(known)}"
 
 
 def _lowered(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _names_beside(path: tuple[Any, ...], model: type[BaseModel]) -> list[str]:
-    """Return the names of the sibling fields of a path's last field."""
-    beside = _model_at(path[:-1], model)
-    return [name for name in beside.model_fields if name not in _OURS] if beside else []
-
-
-def _description(path: tuple[Any, ...], model: type[BaseModel]) -> str | None:
-    """Return the description of the field that a path leads to."""
-    beside = _model_at(path[:-1], model)
-    field = beside.model_fields.get(str(path[-1])) if beside else None
-    return None if field is None or field.description is None else field.description.rstrip(".")
-
-
 def _model_at(path: tuple[Any, ...], model: type[BaseModel]) -> type[BaseModel] | None:
     for part in path:
         field = model.model_fields.get(str(part))
-        inner = [] if field is None else _models_in(field.annotation)
-        if not inner:
+        annotation = None if field is None else field.annotation
+        for one in (annotation, *getattr(annotation, "__args__", ())):
+            if isinstance(one, type) and issubclass(one, BaseModel):
+                model = one
+                break
+        else:
             return None
-        model = inner[0]
     return model
-
-
-_OURS = {"signature", "manifest_schema_version"}
-
-
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
-    candidates = [annotation, *getattr(annotation, "__args__", ())]
-    return [one for one in candidates if isinstance(one, type) and issubclass(one, BaseModel)]

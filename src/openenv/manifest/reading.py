@@ -20,36 +20,28 @@ __all__ = ["ManifestDocument", "read_document", "read_text"]
 
 MAX_BYTES = 128 * 1024
 MERGE = "<<"
+NUMBERS = {"tag:yaml.org,2002:float", "tag:yaml.org,2002:int", "tag:yaml.org,2002:timestamp"}
 
 
 @dataclass(frozen=True)
 class ManifestDocument:
-    """The text and the content of a manifest, with the places of the nodes.
-
-    Attributes:
-        text: The text of the file.
-        content: The mapping in the file.
-        root: The mapping as YAML nodes, which know their places.
-    """
+    """The text and the content of a manifest, with the places of the nodes."""
 
     text: str
-    content: dict[str, Any]
-    root: Any
+    content: dict[str, Any]  # the mapping in the file
+    root: Any  # the mapping as YAML nodes, which know their places
     _named: dict[int, dict[str, tuple[Any, Any]]] = field(default_factory=dict, repr=False)
 
     def problem(
         self, path: tuple[Any, ...], message: str, *, at_key: bool = False
     ) -> ManifestProblem:
-        """Return a problem at the field that a path leads to, or at the last existing field on the
-        way.
+        """Return a problem at the field that a path of keys and indices leads to, if it exists.
 
-        Args:
-            path: Keys and indices.
-            message: A description of the problem.
-            at_key: Mark the field's name instead of the value.
+        The value is marked, or the field's name if `at_key`.
         """
         key, value, is_there = self._find(path)
-        marked = key if at_key or not is_there or _spans_lines(value) else value
+        spans_lines = value.start_mark.line != value.end_mark.line
+        marked = key if at_key or not is_there or spans_lines else value
         return self.problem_at(marked, ".".join(str(part) for part in path), message)
 
     def problem_at(self, node: Any, path: str, message: str) -> ManifestProblem:
@@ -84,30 +76,26 @@ class ManifestDocument:
             self._named[id(node)] = found
         return self._named[id(node)]
 
-    def scalars(self) -> Iterator[tuple[tuple[str, ...], Any]]:
-        """Yield the scalars of the first two levels, each with a path."""
+    def numbers(self) -> Iterator[tuple[str, Any]]:
+        """Yield versions and variables that YAML reads as numbers: 0.10 would become 0.1."""
         for key, value in self.root.value:
-            if value.id == "scalar":
-                yield (key.value,), value
-            elif value.id == "mapping":
-                for inner, below in value.value:
-                    if below.id == "scalar":
-                        yield (key.value, inner.value), below
+            if key.value in ("version", "variables"):
+                inside = [(f"{key.value}.{name.value}", node) for name, node in pairs_of(value)]
+                for path, node in inside or [(key.value, value)]:
+                    if node.id == "scalar" and node.tag in NUMBERS:
+                        yield path, node
 
-    def duplicates(self) -> Iterator[ManifestProblem]:
-        """Yield a problem for each name that occurs twice in one mapping."""
-        yield from self._duplicates(self.root, ())
-
-    def _duplicates(self, node: Any, path: tuple[str, ...]) -> Iterator[ManifestProblem]:
+    def duplicates(self, node: Any = None, path: tuple[str, ...] = ()) -> Iterator[ManifestProblem]:
+        """Yield a problem for each name that occurs twice in one mapping, at a node and below."""
         lines: dict[str, int] = {}
-        for key, value in pairs_of(node):
+        for key, value in pairs_of(self.root if node is None else node):
             here = (*path, str(key.value))
             if here[-1] in lines and here[-1] != MERGE:
                 name = ".".join(here)
                 message = f"{name}: stands here and in line {lines[here[-1]]}; keep one of them"
                 yield self.problem_at(key, name, message)
             lines.setdefault(here[-1], key.start_mark.line + 1)
-            yield from self._duplicates(value, here)
+            yield from self.duplicates(value, here)
 
 
 def read_document(path: Path) -> ManifestDocument:
@@ -116,8 +104,7 @@ def read_document(path: Path) -> ManifestDocument:
     Raises:
         ManifestError: The file cannot be read, holds no mapping, or is newer than this package.
     """
-    text = read_text(path)
-    return parse(text, path)
+    return parse(read_text(path), path)
 
 
 def read_text(path: Path) -> str:
@@ -143,11 +130,7 @@ def read_text(path: Path) -> str:
 
 
 def parse(text: str, path: Path | str = MANIFEST) -> ManifestDocument:
-    """Parse a manifest's text.
-
-    Args:
-        text: The text of the manifest.
-        path: The path that errors name.
+    """Parse a manifest's text; errors name the path.
 
     Raises:
         ManifestError: The text is not valid YAML, holds no mapping, expands without bound, or is
@@ -164,24 +147,16 @@ def parse(text: str, path: Path | str = MANIFEST) -> ManifestDocument:
             f"{path} {message}", _problem(text.split("\n"), "", f"it {message}", 0, 0)
         )
     document = ManifestDocument(text, content, root)
-    _check_version(document, path)
-    return document
-
-
-def _check_version(document: ManifestDocument, path: Path | str) -> None:
-    found = document.content.get("spec_version")
-    if isinstance(found, int | float) and not isinstance(found, bool) and found > SPEC_VERSION:
+    version: Any = content.get("spec_version")
+    is_number = isinstance(version, int | float) and not isinstance(version, bool)
+    if is_number and version > SPEC_VERSION:
         message = (
-            f"spec_version: {found} is newer than {SPEC_VERSION}, the newest that this version of "
-            "openenv knows: pip install -U openenv"
+            f"spec_version: {version} is newer than {SPEC_VERSION}, the newest that this version "
+            "of openenv knows: pip install -U openenv"
         )
-        raise ManifestError(
-            f"{path} cannot be read: {message}", document.problem(("spec_version",), message)
-        )
-
-
-def _spans_lines(node: Any) -> bool:
-    return bool(node.start_mark.line != node.end_mark.line)
+        problem = document.problem(("spec_version",), message)
+        raise ManifestError(f"{path} cannot be read: {message}", problem)
+    return document
 
 
 def _unreadable(
