@@ -229,11 +229,7 @@ class EpisodeSessions:
             raise TypeError(f"shows={shows!r}; expected a list of names, as [{shows!r}]")
         source = await sessions_of(environment, lambda _: None)
         try:
-            client = await source.open()
-            try:
-                interface = await source.interface(client)
-            finally:
-                await source.close(client)
+            interface = await source.look_up_interface()
             if shows is not None and interface.visible is not None:
                 known = visible_fields(dict.fromkeys(interface.visible), None)
                 if not shows or not set(shows) <= known.keys():

@@ -203,6 +203,14 @@ class Sessions(EpisodeSource):
             return await fetch_interface(session)
         return await derive_interface(self._source, session)
 
+    async def look_up_interface(self) -> Interface:
+        """Find out how an agent acts in the environment, in a session for that alone."""
+        client = await self.open()
+        try:
+            return await self.interface(client)
+        finally:
+            await self.close(client)
+
     async def aclose(self) -> None:
         for client in list(self._opened.values()):
             with contextlib.suppress(OpenEnvError, OSError):

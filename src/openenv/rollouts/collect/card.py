@@ -53,6 +53,16 @@ TOLD = {
 }
 
 
+LOADING = f"""```python
+from datasets import load_dataset
+
+episodes = load_dataset("ORG/NAME", split="train")
+```
+
+`openenv sft {RESULTS_FILENAME} -o sft.parquet` makes training data of them, which TRL's \
+`SFTTrainer` takes."""
+
+
 def statistics(records: Iterable[EpisodeRecord]) -> dict[str, Any]:
     """Compute the numbers of a dataset in one pass.
 
@@ -104,6 +114,7 @@ def build_dataset_readme(output_dir: Path) -> str:
     serializer = RolloutSerializer(output_dir)
     told = statistics(serializer.records())
     known = serializer.read_metadata()
+    tools = [(f"`{name}`", f"{count:,}") for name, count in told["tools"].items()]
     has_table = (Path(output_dir) / TABLE_FILENAME).exists()
     parts = [
         _front_matter(told["episodes"], TABLE_FILENAME if has_table else RESULTS_FILENAME),
@@ -111,9 +122,9 @@ def build_dataset_readme(output_dir: Path) -> str:
         "# Episodes collected with OpenEnv",
         _about(known),
         "## Statistics\n\n" + _table(("", ""), _numbers(told)),
-        _tools(told["tools"]),
+        _table(("tool", "calls"), tools) if tools else "",
         "## Schema\n\n" + _schema(has_table),
-        "## Loading\n\n" + _loading(),
+        "## Loading\n\n" + LOADING,
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -161,30 +172,12 @@ def _numbers(told: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _tools(tools: Mapping[str, int]) -> str:
-    if not tools:
-        return ""
-    rows = [(f"`{name}`", f"{count:,}") for name, count in tools.items()]
-    return _table(("tool", "calls"), rows)
-
-
 def _schema(has_table: bool) -> str:
     rows = [(f"`{name}`", f"{kind}: {what}") for name, (kind, what) in SCHEMA.items()]
     where = f"Each line of `{RESULTS_FILENAME}` is an episode"
     if has_table:
         where += f", and so is each row of `{TABLE_FILENAME}`, whose objects are JSON"
     return f"{where}.\n\n" + _table(("field", ""), rows)
-
-
-def _loading() -> str:
-    return (
-        "```python\n"
-        "from datasets import load_dataset\n\n"
-        'episodes = load_dataset("ORG/NAME", split="train")\n'
-        "```\n\n"
-        f"`openenv sft {RESULTS_FILENAME} -o sft.parquet` makes training data of them, which TRL's "
-        "`SFTTrainer` takes."
-    )
 
 
 def _table(head: tuple[str, str], rows: Iterable[tuple[str, str]]) -> str:

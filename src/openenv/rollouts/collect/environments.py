@@ -128,7 +128,8 @@ async def collect_async(
     )
     with work.serializer:
         work.begin(resume=resume)
-        own = _tasks(num_episodes, prefix, dict(reset or {}), prompt)
+        shared = {"reset": dict(reset or {}), **({} if prompt is None else {"prompt": prompt})}
+        own = ({"id": f"{prefix}-{number:06d}", **shared} for number in range(num_episodes))
         run = await rollout_async(
             env,
             who,
@@ -180,21 +181,9 @@ def preview_collection(
 async def _looked_at(env: Any) -> tuple[str, Interface]:
     sessions = await sessions_of(env, lambda _: None)
     try:
-        client = await sessions.open()
-        try:
-            return sessions.name, await sessions.interface(client)
-        finally:
-            await sessions.close(client)
+        return sessions.name, await sessions.look_up_interface()
     finally:
         await sessions.aclose()
-
-
-def _tasks(
-    count: int, prefix: str, reset: dict[str, Any], prompt: str | None
-) -> Iterator[dict[str, Any]]:
-    for number in range(count):
-        task: dict[str, Any] = {"id": f"{prefix}-{number:06d}", "reset": reset}
-        yield task if prompt is None else {**task, "prompt": prompt}
 
 
 class _DatasetBuilder:

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from openenv.rollouts.episodes import to_json_value
 from openenv.rollouts.interfaces import AgentTool, Interface
 
-__all__ = ["as_functions", "call_of", "interface_from_json", "interface_to_json"]
+__all__ = ["call_of", "interface_from_json", "interface_to_json"]
 
 STEP = "step"  # what an action is called of which nobody knows the tool
 
@@ -29,11 +29,6 @@ def interface_from_json(told: Mapping[str, Any] | None) -> Interface | None:
     tools = tuple(AgentTool(**tool) for tool in told["tools"])
     visible = told.get("visible")
     return Interface(None, tools, None if visible is None else frozenset(visible))
-
-
-def as_functions(interface: Interface) -> list[dict[str, Any]]:
-    """Return the tools in the form of OpenAI's API, which chat templates read."""
-    return [tool.as_function() for tool in interface.tools]
 
 
 def call_of(action: Any, interface: Interface | None) -> tuple[str, dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from openenv.rollouts.collect.interfaces import call_of
-from openenv.rollouts.harness.results import HarnessRolloutResult, ToolTraceEntry, VerifyResult
+from openenv.rollouts.harness.results import HarnessRolloutResult, VerifyResult
 from openenv.rollouts.harness.rollout_func import env_reward
 from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.policies.views import view, visible_fields
@@ -71,7 +71,7 @@ class EpisodeRecord:
             messages=_plain(rollout.messages),
             reward=reward,
             done=rollout.done or verify.done,
-            tool_trace=[_traced(entry) for entry in rollout.tool_trace],
+            tool_trace=[_plain(asdict(entry)) for entry in rollout.tool_trace],
             metrics=_plain(rollout.metrics),
             verify_metrics=_plain(verify.metrics),
             artifacts=_plain(verify.artifacts),
@@ -98,16 +98,8 @@ class EpisodeRecord:
         for name, kind in kinds.items():
             if not isinstance(known[name], kind) or isinstance(known[name], bool):
                 raise ValueError(f"its {name} is {known[name]!r:.100}")
-        return cls(
-            **{
-                "done": True,
-                "tool_trace": [],
-                "metrics": {},
-                "verify_metrics": {},
-                "artifacts": {},
-                **known,
-            }
-        )
+        objects: dict[str, Any] = {n: {} for n in ("metrics", "verify_metrics", "artifacts")}
+        return cls(**{"done": True, "tool_trace": [], **objects, **known})
 
 
 def episode_id_of(rollout_id: str) -> str:
@@ -183,20 +175,10 @@ def _trace(rollout: Rollout, interface: Interface | None) -> list[dict[str, Any]
     visible = None if interface is None else interface.visible
     for step in rollout.steps:
         name, arguments = call_of(step.action, interface)
-        data = visible_fields(step.observation, visible)
-        result = {
-            "data": data,
-            "done": step.done,
-            "metadata": {"reward": step.reward},
-            "error": None,
-        }
+        data, metadata = visible_fields(step.observation, visible), {"reward": step.reward}
+        result = {"data": data, "done": step.done, "metadata": metadata, "error": None}
         found.append({"tool_name": name, "arguments": arguments, "result": result})
     return found
-
-
-def _traced(entry: ToolTraceEntry) -> dict[str, Any]:
-    traced: dict[str, Any] = _plain(asdict(entry))
-    return traced
 
 
 def _plain(value: Any) -> Any:

@@ -8,6 +8,7 @@ factory for each episode, in a thread, and has the harness play it there.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import math
 import time
@@ -173,16 +174,13 @@ class CollectRunner:
                 on_rollout=note,
                 remembers=False,
             )
-            left = episodes.tasks_of(self._paired(ids), without=rewards)
+            given = () if self._tasks is None else self._tasks
+            tasks = itertools.chain(given, itertools.repeat(None))
+            left = episodes.tasks_of(zip(ids, tasks, strict=False), without=rewards)
             run_to_end(RolloutRunner(episodes, left, options).run(episodes))
             return counts.result()
         finally:
             self._serializer.close()
-
-    def _paired(self, ids: list[str]) -> Iterator[tuple[str, Any]]:
-        tasks = iter(self._tasks if self._tasks is not None else ())
-        for episode_id in ids:
-            yield episode_id, next(tasks, None)
 
     def _note(
         self,

@@ -68,27 +68,18 @@ class RolloutSerializer:
 
     Args:
         output_dir: The folder; made where there is none.
+
+    Attributes:
+        results_path: The file of the episodes.
+        metadata_path: The file that describes how the episodes were collected.
     """
 
     def __init__(self, output_dir: Path | str) -> None:
-        self._output_dir = Path(output_dir)
+        self.output_dir = Path(output_dir)
+        self.results_path = self.output_dir / RESULTS_FILENAME
+        self.metadata_path = self.output_dir / METADATA_FILENAME
         self._file: LineFile | None = None
         self._ids: set[str] = set()
-
-    @property
-    def output_dir(self) -> Path:
-        """The folder."""
-        return self._output_dir
-
-    @property
-    def results_path(self) -> Path:
-        """The file of the episodes."""
-        return self._output_dir / RESULTS_FILENAME
-
-    @property
-    def metadata_path(self) -> Path:
-        """The file that describes how the episodes were collected."""
-        return self._output_dir / METADATA_FILENAME
 
     def open(self) -> None:
         """Begin to write; a last line that was cut off is removed. Safe to repeat.
@@ -146,7 +137,7 @@ class RolloutSerializer:
 
     def write_metadata(self, metadata: dict[str, Any]) -> None:
         """Replace the description of how the episodes were collected."""
-        self._output_dir.mkdir(parents=True, exist_ok=True)
+        self.output_dir.mkdir(parents=True, exist_ok=True)
         text = json.dumps(metadata, indent=2, ensure_ascii=False, default=str)
         replace_text(self.metadata_path, f"{text}\n")
 

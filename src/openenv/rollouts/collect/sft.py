@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 from collections import Counter, defaultdict
@@ -20,11 +21,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from openenv._internal.json import read_json
 from openenv._internal.replacing import replacing
-from openenv.rollouts.collect.interfaces import as_functions, interface_from_json
+from openenv.rollouts.collect.interfaces import interface_from_json
 from openenv.rollouts.collect.records import EpisodeRecord
 from openenv.rollouts.collect.serializer import (
     RESULTS_FILENAME,
@@ -32,8 +33,8 @@ from openenv.rollouts.collect.serializer import (
     RolloutSerializer,
     read_records,
 )
-from openenv.rollouts.collect.tables import check_tables, write_rows
-from openenv.rollouts.files import read_rollouts
+from openenv.rollouts.collect.tables import import_pyarrow, write_rows
+from openenv.rollouts.files import format_of, read_rollouts
 from openenv.rollouts.lines import RolloutFileError
 from openenv.rollouts.records import FORMAT, Rollout
 
@@ -44,7 +45,6 @@ FORMS: tuple[Form, ...] = get_args(Form)
 Source = str | os.PathLike[str] | Iterable[Rollout | EpisodeRecord]
 
 PARQUET = ".parquet"
-TALK = ("messages", "prompt", "completion", "tools")
 
 
 @dataclass(frozen=True)
@@ -137,22 +137,13 @@ def read_episodes(source: Source) -> Iterator[tuple[Rollout | EpisodeRecord, Any
         known = [path / RESULTS_FILENAME, path / ROLLOUTS_FILENAME]
         path = next((one for one in known if one.is_file()), known[0])
     found: Iterator[Rollout | EpisodeRecord]
-    if path.suffix == PARQUET or _is_rollouts(path):
+    if path.suffix == PARQUET or format_of(path) == FORMAT:
         found = read_rollouts(path)
     else:
         found = read_records(path)
     interface = interface_from_json(RolloutSerializer(path.parent).read_metadata().get("interface"))
-    tools = None if interface is None else as_functions(interface)
+    tools = None if interface is None else [tool.as_function() for tool in interface.tools]
     yield from ((one, tools) for one in found)
-
-
-def _is_rollouts(path: Path) -> bool:
-    with path.open("rb") as file:
-        line = file.readline()
-    with contextlib.suppress(ValueError):
-        found = from_json(line)
-        return isinstance(found, dict) and found.get("format") == FORMAT
-    return False
 
 
 def _episode(one: Rollout | EpisodeRecord, tools: Any, place: str) -> _TrainingEpisode:
@@ -170,17 +161,9 @@ def _episode(one: Rollout | EpisodeRecord, tools: Any, place: str) -> _TrainingE
         task = to_json(one.task).decode() if one.task is not None else id
         group = str(one.extra.get("group") or task)
         has_failed, is_kept = False, True
-    messages = _cleaned(told)
+    messages, group = _cleaned(told), f"{place}{group}"
     return _TrainingEpisode(
-        id,
-        f"{place}{group}",
-        messages,
-        one.reward,
-        refused,
-        is_done,
-        has_failed,
-        is_kept,
-        tools,
+        id, group, messages, one.reward, refused, is_done, has_failed, is_kept, tools
     )
 
 
@@ -384,34 +367,20 @@ def write_sft(
     if path.exists() and not replace:
         raise FileExistsError(f"{path} is there already; replace it, or name another one")
     if path.suffix == PARQUET:
-        check_tables()
+        import_pyarrow()
     summary = SFTSummary()
     rows = sft_rows(*sources, form=form, filters=filters, tools=tools, summary=summary)
     first = next(rows, None)
     if first is None:
         why = "; ".join(f"{count:,} {reason}" for reason, count in summary.left_out.items())
         raise RolloutFileError(str(path), None, f"no row came of the episodes: {why or 'none'}")
-    everything = _all(first, rows)
+    everything = itertools.chain([first], rows)
     if path.suffix == PARQUET:
-        kinds = {"reward": "number", "episode_id": "text"}
-        columns = {name: "list" for name in TALK if name in _columns(form)}
-        write_rows(everything, {**columns, **kinds}, path)
+        talk = ("messages",) if form == "messages" else ("prompt", "completion")
+        columns = dict.fromkeys((*talk, "tools"), "list")
+        write_rows(everything, {**columns, "reward": "number", "episode_id": "text"}, path)
     else:
-        _write_lines(everything, path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as partial, partial.open("wb") as file:
+            file.writelines(to_json(row) + b"\n" for row in everything)
     return summary
-
-
-def _columns(form: str) -> tuple[str, ...]:
-    talk = ("messages",) if form == "messages" else ("prompt", "completion")
-    return (*talk, "tools")
-
-
-def _all(first: dict[str, Any], others: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    yield first
-    yield from others
-
-
-def _write_lines(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as partial, partial.open("wb") as file:
-        file.writelines(to_json(row) + b"\n" for row in rows)

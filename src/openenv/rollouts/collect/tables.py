@@ -19,7 +19,7 @@ from openenv._internal.replacing import replacing
 from openenv.rollouts.collect.serializer import read_records
 from openenv.rollouts.lines import RolloutFileError
 
-__all__ = ["TABLE_FILENAME", "check_tables", "write_rows", "write_table"]
+__all__ = ["TABLE_FILENAME", "import_pyarrow", "write_rows", "write_table"]
 
 TABLE_FILENAME = "results.parquet"
 ROWS_AT_ONCE = 1000
@@ -39,15 +39,6 @@ EPISODES = {
 }
 
 
-def check_tables() -> None:
-    """Check that tables can be written.
-
-    Raises:
-        MissingPackage: pyarrow is not installed, or too old.
-    """
-    _pyarrow()
-
-
 def write_table(lines: Path, path: Path) -> int:
     """Write the table of a file of episodes; return the number of rows."""
     return write_rows((one.to_dict() for one in read_records(lines)), EPISODES, path)
@@ -63,7 +54,7 @@ def write_rows(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], pa
     Raises:
         RolloutFileError: A value is none of its column's kind.
     """
-    pyarrow = _pyarrow()
+    pyarrow = import_pyarrow()
     path.parent.mkdir(parents=True, exist_ok=True)
     count, left = 0, iter(rows)
     schema = pyarrow.schema([(name, _type(pyarrow, kind)) for name, kind in columns.items()])
@@ -114,7 +105,12 @@ def _json(pyarrow: Any, values: list[Any]) -> Any:
     )
 
 
-def _pyarrow() -> Any:
+def import_pyarrow() -> Any:
+    """Return pyarrow, with what tables need of it.
+
+    Raises:
+        MissingPackage: pyarrow is not installed, or too old.
+    """
     command = "pip install 'openenv[datasets]' 'pyarrow>=19'"
     with needs("a Parquet file", command):
         import pyarrow

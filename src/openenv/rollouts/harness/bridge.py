@@ -48,7 +48,11 @@ class SessionMCPBridge:
             raise _JsonRpcRefusal(JsonRpcErrorCode.INVALID_REQUEST.value, "Invalid Request")
         method = request.get("method")
         if method == "tools/list":
-            return {"tools": [_shown(tool) for tool in self.session.list_tools()]}
+            listed = [
+                (one.name, one.description, one.input_schema) for one in self.session.list_tools()
+            ]
+            names = ("name", "description", "inputSchema")
+            return {"tools": [dict(zip(names, one, strict=True)) for one in listed]}
         if method == "tools/call":
             return self._called(request.get("params"))
         raise _JsonRpcRefusal(JsonRpcErrorCode.METHOD_NOT_FOUND.value, "Method not found")
@@ -77,11 +81,3 @@ class SessionMCPBridge:
             raise _JsonRpcRefusal(JsonRpcErrorCode.INTERNAL_ERROR.value, words) from error
         plain: dict[str, Any] = to_jsonable_python(result, bytes_mode="base64", fallback=str)
         return plain
-
-
-def _shown(tool: Any) -> dict[str, Any]:
-    return {
-        "name": tool.name,
-        "description": tool.description,
-        "inputSchema": tool.input_schema,
-    }

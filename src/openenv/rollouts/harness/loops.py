@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -30,10 +29,9 @@ Runner = Callable[[SessionMCPBridge, ResourceSession, HarnessRunLimits], Harness
 _MISTAKES = (UnknownSessionTool, ToolCallRejected, InvalidActionError)
 
 
-class HarnessAdapter(ABC):
-    """Plays rollouts in sessions."""
+class HarnessAdapter:
+    """Plays rollouts in sessions, in one of these ways or both."""
 
-    @abstractmethod
     def run_white_box(
         self,
         model_step: ModelStep,
@@ -45,8 +43,11 @@ class HarnessAdapter(ABC):
         Raises:
             NotImplementedError: The harness samples them itself.
         """
+        raise NotImplementedError(
+            f"{type(self).__name__} starts a program that samples its own turns: use "
+            "run_black_box, or MCPHarnessAdapter for a model step of yours"
+        )
 
-    @abstractmethod
     def run_black_box(
         self, session: ResourceSession, limits: HarnessRunLimits | None = None
     ) -> HarnessRolloutResult:
@@ -55,6 +56,10 @@ class HarnessAdapter(ABC):
         Raises:
             NotImplementedError: The harness has to be given a model step.
         """
+        raise NotImplementedError(
+            f"{type(self).__name__} samples turns by a model step: use run_white_box, or "
+            "CLIHarnessAdapter for a program that runs its own loop"
+        )
 
 
 class MCPHarnessAdapter(HarnessAdapter):
@@ -74,14 +79,6 @@ class MCPHarnessAdapter(HarnessAdapter):
     ) -> HarnessRolloutResult:
         return _Loop(model_step, session, limits or HarnessRunLimits()).run()
 
-    def run_black_box(
-        self, session: ResourceSession, limits: HarnessRunLimits | None = None
-    ) -> HarnessRolloutResult:
-        raise NotImplementedError(
-            "MCPHarnessAdapter samples turns by a model step: use run_white_box, or "
-            "CLIHarnessAdapter for a program that runs its own loop"
-        )
-
 
 class CLIHarnessAdapter(HarnessAdapter):
     """A program that runs the loop.
@@ -93,17 +90,6 @@ class CLIHarnessAdapter(HarnessAdapter):
 
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
-
-    def run_white_box(
-        self,
-        model_step: ModelStep,
-        session: ResourceSession,
-        limits: HarnessRunLimits | None = None,
-    ) -> HarnessRolloutResult:
-        raise NotImplementedError(
-            "CLIHarnessAdapter starts a program that samples its own turns: use run_black_box, or "
-            "MCPHarnessAdapter for a model step of yours"
-        )
 
     def run_black_box(
         self, session: ResourceSession, limits: HarnessRunLimits | None = None
@@ -181,26 +167,12 @@ class _Loop:
 
 
 def _spoken(reply: LLMResponse) -> Message:
-    message: Message = {"role": "assistant", "content": reply.content}
-    if reply.tool_calls:
-        message["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {
-                    "name": call.name,
-                    "arguments": json.dumps(call.args, ensure_ascii=False),
-                },
-            }
-            for call in reply.tool_calls
-        ]
+    message = reply.to_message_dict()
+    for call, told in zip(reply.tool_calls, message.get("tool_calls", ()), strict=True):
+        told["function"]["arguments"] = json.dumps(call.args, ensure_ascii=False)
     return message
 
 
 def _answered(call: ToolCall, answer: ToolResult) -> Message:
-    return {
-        "role": "tool",
-        "tool_call_id": call.id,
-        "name": call.name,
-        "content": answer.text,
-    }
+    told = {"role": "tool", "tool_call_id": call.id, "name": call.name}
+    return {**told, "content": answer.text}

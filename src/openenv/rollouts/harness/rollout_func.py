@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -68,7 +68,11 @@ def build_harness_rollout_func(
                 "verify_metrics": verdict.metrics,
             }
 
-        rows = _each(played, prompts, concurrency)
+        if concurrency == 1:
+            rows = [played(prompt) for prompt in prompts]
+        else:
+            with ThreadPoolExecutor(concurrency, thread_name_prefix="openenv-rollout") as threads:
+                rows = list(threads.map(played, prompts))
         names = ("prompt_ids", "completion_ids", "logprobs", "env_mask", reward_key)
         return {name: [row[name] for row in rows] for name in (*names, "verify_metrics")}
 
@@ -129,12 +133,3 @@ def _carried(result: Any) -> Any:
         if isinstance(place, dict) and place.get("reward") is not None:
             return place["reward"]
     return None
-
-
-def _each(
-    played: Callable[[Any], dict[str, Any]], prompts: Sequence[Any], concurrency: int
-) -> list[dict[str, Any]]:
-    if concurrency == 1:
-        return [played(prompt) for prompt in prompts]
-    with ThreadPoolExecutor(concurrency, thread_name_prefix="openenv-rollout") as threads:
-        return list(threads.map(played, prompts))

@@ -160,14 +160,11 @@ def read(path: str | os.PathLike[str]) -> Iterator[RecordedEpisode]:
     episode: RecordedEpisode | None = None
     latest = 0
     for event in _events(Path(path)):
-        if event is None:
+        if event is None or isinstance(event, _Gap):
             if episode is None:
                 episode = RecordedEpisode(latest)
-            episode.is_torn = True
-        elif isinstance(event, _Gap):
-            if episode is None:
-                episode = RecordedEpisode(latest)
-            episode.lost += event.lost
+            episode.is_torn = event is None
+            episode.lost += 0 if event is None else event.lost
         else:
             if episode is not None and (event.begins or episode.lost):
                 yield episode
@@ -281,8 +278,5 @@ class _Gap:
     lost: int
 
 
-_HEADERS, _EVENTS, _GAPS = (
-    TypeAdapter(RecordingHeader),
-    TypeAdapter(RecordedEvent),
-    TypeAdapter(_Gap),
-)
+_HEADERS, _EVENTS = TypeAdapter(RecordingHeader), TypeAdapter(RecordedEvent)
+_GAPS = TypeAdapter(_Gap)

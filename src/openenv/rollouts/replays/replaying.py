@@ -138,22 +138,22 @@ def replay(
     elif not given:
         if header.target is None:
             raise TargetError(f"{path} does not say which environment it was made with")
-        loaded = load_recorded(_agreed(path, header.target, trust_recorded))
+        if not (trust_recorded or trusts_remote_code() or _is_known(header.target)):
+            raise UntrustedTarget(os.fspath(path), header.target)
+        loaded = load_recorded(header.target)
     is_other = None if loaded is None else _prepare(loaded, header)
-    client = _client_of(loaded or environment, image, url)
+    if image is not None:
+        client = GenericEnvClient.from_docker_image(image)
+    elif (source := loaded or environment) is not None:
+        client = GenericEnvClient.local(source)
+    else:
+        client = GenericEnvClient(base_url=url)
     replaying = _Replay(client, tolerance, progress or (lambda events: None))
-    report = background.run(replaying.run(_chosen(path, episode), is_other))
+    chosen = (one for one in read(path) if episode is None or one.number == episode)
+    report = background.run(replaying.run(chosen, is_other))
     if episode is not None and not report.episodes + report.skipped:
         raise RecordingError(os.fspath(path), None, f"it has no episode {episode}")
     return report
-
-
-def _client_of(environment: Any, image: str | None, url: str | None) -> GenericEnvClient:
-    if image is not None:
-        return GenericEnvClient.from_docker_image(image)
-    if environment is not None:
-        return GenericEnvClient.local(environment)
-    return GenericEnvClient(base_url=url)
 
 
 class UntrustedTarget(TargetError):
@@ -165,12 +165,6 @@ class UntrustedTarget(TargetError):
             f"{path} names {quoted(target)!r}, which is no environment that is installed here; its "
             "code would run on this machine"
         )
-
-
-def _agreed(path: str | os.PathLike[str], target: str, is_trusted: bool) -> str:
-    if not (is_trusted or trusts_remote_code() or _is_known(target)):
-        raise UntrustedTarget(os.fspath(path), target)
-    return target
 
 
 def _is_known(target: str) -> bool:
@@ -199,10 +193,6 @@ def _prepare(app: Any, header: RecordingHeader) -> bool | None:
     if not managers or header.schema is None:
         return None
     return schema_digest(managers[0].spec) != header.schema
-
-
-def _chosen(path: str | os.PathLike[str], number: int | None) -> Iterator[RecordedEpisode]:
-    return (episode for episode in read(path) if number is None or episode.number == number)
 
 
 class _CannotReplay(Exception):
@@ -299,12 +289,10 @@ def _recorded(event: RecordedEvent) -> dict[str, Any]:
     return _members(observation, event.reward, event.terminated, event.truncated)
 
 
-def _seen(payload: dict[str, Any]) -> dict[str, Any]:
+def _seen(payload: dict[str, Any]) -> Any:
     seen = StepOutcome.of(payload)
     terminated = seen.done and not seen.truncated
-    members = _members(seen.observation, seen.reward, terminated, seen.truncated)
-    plainly: dict[str, Any] = json_value(members)
-    return plainly
+    return json_value(_members(seen.observation, seen.reward, terminated, seen.truncated))
 
 
 def _members(observation: Any, reward: Any, terminated: bool, truncated: bool) -> dict[str, Any]:
