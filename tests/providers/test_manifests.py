@@ -18,7 +18,7 @@ from openenv.providers._manifests import (
     network_policy,
     server_objects,
 )
-from openenv.providers.options import name_for, with_changes
+from openenv.providers.options import name_for
 from openenv.server.keyfile import read_key_file
 
 PROJECT = Path(__file__).parents[2]
@@ -268,7 +268,7 @@ def test_an_option_that_means_nothing_is_refused(options: dict[str, Any], words:
 
 def test_an_option_that_there_is_not_is_named() -> None:
     with pytest.raises(TypeError, match="no such option: memory; there are namespace, kind"):
-        with_changes(KubernetesOptions(), {"memory": "4Gi"})
+        KubernetesOptions().changed({"memory": "4Gi"})
 
 
 def test_secrets_are_not_in_the_words_for_options() -> None:

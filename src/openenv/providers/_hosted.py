@@ -10,12 +10,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import os
 import secrets
 import shlex
 import threading
 import time
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -28,7 +26,7 @@ from openenv.errors import ProviderError, ProviderExited
 from openenv.providers._dockerfiles import Dockerfile
 from openenv.providers._readiness import LOG_TAIL_LINES
 from openenv.providers.base import FRESH_KEY, FreshKey
-from openenv.providers.options import image_of, key_file, key_of, slug
+from openenv.providers.options import key_file, key_of, slug
 from openenv.providers.owners import is_orphan, own_name
 from openenv.providers.servers import (
     EXECUTE_TIMEOUT_S,
@@ -226,7 +224,7 @@ class HostedServer(Server):
         self._shows_log = shows_log
         self._next_check = 0.0
         self._former_urls: list[str] = []
-        self._abandon = weakref.finalize(self, _abandon, sandbox, os.getpid())
+        self._clean_up_with(sandbox.delete)
 
     def wait_for_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         super().wait_for_ready(timeout_s)
@@ -302,16 +300,8 @@ class HostedServer(Server):
                 logger.debug("the log of %s is lost: %s", self.name, error)
                 self._kept_log = ""
         retried(self._sandbox.delete, is_repeatable=True)
-        self._abandon.detach()
         for url in self._former_urls:
             forget_key(url)
-
-
-def _abandon(sandbox: HostedSandbox, owner: int) -> None:
-    """Delete a sandbox whose server object is gone."""
-    if os.getpid() == owner:
-        with contextlib.suppress(Exception):  # no caller is left to tell
-            sandbox.delete()
 
 
 # ---------------------------------------------------------------------- the provider
@@ -336,11 +326,9 @@ class HostedProvider(ImageProvider):
         server_key: str | FreshKey | None = FRESH_KEY,
         shows_log: bool = True,
     ) -> None:
-        super().__init__()
-        self.image = image
+        super().__init__(image, server_key)
         self._env_vars = dict(env_vars or {})
         self._command = command
-        self._server_key = server_key
         self._shows_log = shows_log
         self._is_swept = False
         self._turn_of_sweep = threading.Lock()
@@ -364,7 +352,7 @@ class HostedProvider(ImageProvider):
     # ------------------------------------------------------------------ what stands on that
 
     def _launch(self, request: LaunchRequest) -> Server:
-        image = image_of(request.image, self.image)
+        image = self._image_of(request)
         if request.port not in (None, PORT):
             raise ValueError(
                 f"port is {request.port!r}; a server in a sandbox listens on {PORT}, and has an "
@@ -372,7 +360,7 @@ class HostedProvider(ImageProvider):
             )
         variables = {**self._env_vars, **request.env_vars}
         register_secrets_of(variables)
-        key = key_of(self._server_key)
+        key = key_of(self._wanted_key)
         self._sweep()
         rest = dict(request.options)
         command = rest.pop("cmd", None) or self._command

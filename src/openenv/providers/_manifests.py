@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from openenv.providers.options import check_choice, check_positive, check_secret_names, key_file
+from openenv.providers.options import ServerOptions, key_file
 from openenv.providers.owners import OWNER
 from openenv.settings import secrets_of
 
@@ -49,7 +49,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
-class KubernetesOptions:
+class KubernetesOptions(ServerOptions):
     """The rights, limits and address of a server in a cluster; few rights by default.
 
     Attributes:
@@ -134,16 +134,11 @@ class KubernetesOptions:
     gateway: str | None = None
 
     def __post_init__(self) -> None:
-        check_choice("kind", self.kind, get_args(Kind))
-        check_choice("network", self.network, get_args(Network))
-        check_choice("pull", self.pull, tuple(_PULLS))
-        check_choice("reach", self.reach, get_args(Reach))
-        check_positive(
-            replicas=self.replicas,
-            ttl_s=self.ttl_s,
-            container_port=self.container_port,
-            schedule_timeout_s=self.schedule_timeout_s,
-        )
+        self._check_choice("kind", get_args(Kind))
+        self._check_choice("network", get_args(Network))
+        self._check_choice("pull", tuple(_PULLS))
+        self._check_choice("reach", get_args(Reach))
+        self._check_positive("replicas", "ttl_s", "container_port", "schedule_timeout_s")
         for name in ("egress", "image_pull_secrets", "capabilities", "command"):
             if isinstance(getattr(self, name), str):
                 raise ValueError(f"{name} is {getattr(self, name)!r}; expected a list")
@@ -162,7 +157,7 @@ class KubernetesOptions:
         _ids(self.user)
         for network in self.egress:
             _network(network)
-        check_secret_names(self.secrets)
+        self._check_secrets(self.secrets)
         if not _NAME.fullmatch(self.namespace):
             raise ValueError(f"namespace is {self.namespace!r}, which Kubernetes does not allow")
         if self.network == "open" and (self.egress or self.dns):

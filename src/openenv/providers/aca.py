@@ -14,6 +14,7 @@ import shlex
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from openenv._internal.packages import needs
@@ -35,7 +36,7 @@ from openenv.providers._hosted import (
 )
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
 from openenv.providers.options import check_choice, check_positive
-from openenv.providers.servers import Executed
+from openenv.providers.servers import MANAGED, Executed
 
 __all__ = ["ACASandboxProvider"]
 
@@ -108,16 +109,12 @@ class ACASandboxProvider(HostedProvider):
         ValueError: An argument is missing or invalid.
     """
 
-    capabilities: ClassVar[Capabilities] = Capabilities(
+    capabilities: ClassVar[Capabilities] = replace(
+        MANAGED,
         isolation="virtual machine",
         own_files=True,
         networks=("internet", "as the policy says"),
         limits=("cpu", "memory", "disk"),
-        fresh_keys=True,
-        many=True,
-        detects_exit=True,
-        has_logs=True,
-        can_execute=True,
         orphans="end at the next start",
     )
 

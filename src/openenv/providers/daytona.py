@@ -9,6 +9,7 @@ import secrets
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,7 +38,7 @@ from openenv.providers._hosted import (
 )
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
 from openenv.providers.options import check_positive
-from openenv.providers.servers import Executed
+from openenv.providers.servers import MANAGED, Executed
 
 __all__ = ["DaytonaProvider"]
 
@@ -101,16 +102,12 @@ class DaytonaProvider(HostedProvider):
         ValueError: An argument is invalid.
     """
 
-    capabilities: ClassVar[Capabilities] = Capabilities(
+    capabilities: ClassVar[Capabilities] = replace(
+        MANAGED,
         isolation="hosted sandbox",
         own_files=True,
         networks=("internet",),
         limits=("cpu", "memory", "disk"),
-        fresh_keys=True,
-        many=True,
-        detects_exit=True,
-        has_logs=True,
-        can_execute=True,
         orphans="end when their time is over",
     )
 

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import re
 import shutil
 import socket
 import tempfile
 import threading
 import time
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
@@ -38,20 +37,11 @@ from openenv.providers.engines import (
     podmans_runtime,
     sdk,
 )
-from openenv.providers.options import (
-    check_choice,
-    check_positive,
-    check_secret_names,
-    image_of,
-    key_file,
-    key_of,
-    name_for,
-    register_all,
-    with_changes,
-)
+from openenv.providers.options import ServerOptions, key_file, name_for
 from openenv.providers.owners import OWNER, is_orphan, own_name, pid_of
 from openenv.providers.servers import (
     EXECUTE_TIMEOUT_S,
+    MANAGED,
     Executed,
     ImageProvider,
     LaunchRequest,
@@ -92,7 +82,7 @@ Pull = Literal["missing", "always", "never"]
 
 
 @dataclass(frozen=True)
-class ContainerOptions:
+class ContainerOptions(ServerOptions):
     """The rights, limits and files of a container; few by default.
 
     Attributes:
@@ -150,15 +140,10 @@ class ContainerOptions:
             for one in self.hosts:
                 _host(one)
         else:
-            check_choice("network", self.network, (*get_args(Network), None))
-        check_choice("pull", self.pull, get_args(Pull))
-        check_positive(
-            memory_bytes=self.memory_bytes,
-            cpus=self.cpus,
-            processes=self.processes,
-            container_port=self.container_port,
-        )
-        check_secret_names(self.secrets)
+            self._check_choice("network", (*get_args(Network), None))
+        self._check_choice("pull", get_args(Pull))
+        self._check_positive("memory_bytes", "cpus", "processes", "container_port")
+        self._check_secrets(self.secrets)
 
     @property
     def hosts(self) -> tuple[str, ...] | None:
@@ -216,18 +201,14 @@ class LocalDockerProvider(ImageProvider):
         ValueError: An option's value is invalid.
     """
 
-    capabilities: ClassVar[Capabilities] = Capabilities(
+    capabilities: ClassVar[Capabilities] = replace(
+        MANAGED,
         isolation="container",
         own_files=True,
         read_only=True,
         unprivileged=True,
         networks=("internal", "bridge", "none", "listed hosts"),
         limits=("memory", "cpu", "processes"),
-        fresh_keys=True,
-        many=True,
-        detects_exit=True,
-        has_logs=True,
-        can_execute=True,
         orphans="end at the next start",
     )
 
@@ -240,19 +221,16 @@ class LocalDockerProvider(ImageProvider):
         progress: Progress = None,
         **options: Any,
     ) -> None:
-        super().__init__()
-        self.image = image
-        self._wanted_key = api_key
+        super().__init__(image, api_key)
         self._progress = progress
-        self._options = with_changes(ContainerOptions(), options)
+        self._options = ContainerOptions().changed(options)
         self._client = find_engine(engine)
         self._found: EngineInfo | None = None
         self._turn_of_engine = threading.Lock()
         self._turn_to_fetch = threading.Lock()
 
     def _launch(self, request: LaunchRequest) -> Server:
-        image = image_of(request.image, self.image)
-        chosen = with_changes(self._options, request.options)
+        image, chosen, key = self._resolve(request, self._options)
         engine = self._engine()
         if chosen.network is None:
             chosen = replace(chosen, network=_default_network(engine))
@@ -261,8 +239,6 @@ class LocalDockerProvider(ImageProvider):
                 "this machine cannot reach the networks of a rootless engine; network='none' "
                 "keeps containers apart too, and network='bridge' publishes their ports"
             )
-        key = key_of(self._wanted_key)
-        register_all(request.env_vars, chosen.secrets)
         try:
             return self._start(replace(request, image=image), chosen, engine, key)
         except sdk().errors.DockerException as error:
@@ -286,7 +262,7 @@ class LocalDockerProvider(ImageProvider):
         self, request: LaunchRequest, chosen: ContainerOptions, engine: EngineInfo, key: str | None
     ) -> Server:
         assert request.image is not None
-        own = self._image_of(request.image, chosen.pull)
+        own = self._fetched(request.image, chosen.pull)
         folder = _folder(key, chosen.secrets)
         ways = contextlib.ExitStack()  # to the container, and out of it
         container = None
@@ -312,7 +288,7 @@ class LocalDockerProvider(ImageProvider):
 
     # ------------------------------------------------------------------ the image
 
-    def _image_of(self, image: str, pull: Pull) -> Any:
+    def _fetched(self, image: str, pull: Pull) -> Any:
         """Return the engine's description of an image, and fetch a missing image."""
         if pull != "always" and (own := inspect_image(self._client, image)) is not None:
             return own
@@ -438,9 +414,7 @@ class _Container(Server):
         self._client = client
         self._id = container
         self._folder = folder
-        self._abandon = weakref.finalize(
-            self, _abandon, client, container, folder, ways, os.getpid()
-        )
+        self._clean_up_with(partial(_remove, client, container, folder), ways.close)
 
     def check_running(self) -> None:
         if self.is_stopped:
@@ -471,7 +445,6 @@ class _Container(Server):
                 _remove(self._client, self._id, self._folder)
             except docker.errors.DockerException as error:
                 raise ProviderError(redact(f"{self.name} could not be removed: {error}")) from None
-        self._abandon.detach()
 
 
 # ---------------------------------------------------------------------- what is left behind
@@ -530,18 +503,6 @@ def _remove(client: Any, container: str | None, folder: str) -> None:
             client.remove_container(container, v=True, force=True)
     if Path(folder).name.startswith("openenv-container-"):
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _abandon(
-    client: Any, container: str, folder: str, ways: contextlib.ExitStack, owner: int
-) -> None:
-    """Remove a container whose server object is gone."""
-    if os.getpid() != owner:
-        return
-    with contextlib.suppress(Exception):  # the engine may be gone, and no caller is left to tell
-        _remove(client, container, folder)
-    with contextlib.suppress(Exception):
-        ways.close()
 
 
 # ---------------------------------------------------------------------- parts of a container

@@ -16,6 +16,7 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, ClassVar, cast
 from urllib.parse import urlsplit
 
@@ -37,7 +38,7 @@ from openenv.providers._hosted import (
 from openenv.providers._relay import CHUNK, Onward, Relay
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
 from openenv.providers.options import check_positive
-from openenv.providers.servers import Executed
+from openenv.providers.servers import MANAGED, Executed
 
 __all__ = ["HFSandboxProvider"]
 
@@ -96,15 +97,11 @@ class HFSandboxProvider(HostedProvider):
         MissingPackage: `huggingface_hub` is not installed, or is older than 2.
     """
 
-    capabilities: ClassVar[Capabilities] = Capabilities(
+    capabilities: ClassVar[Capabilities] = replace(
+        MANAGED,
         isolation="hosted sandbox",
         own_files=True,
         networks=("internet",),
-        fresh_keys=True,
-        many=True,
-        detects_exit=True,
-        has_logs=True,
-        can_execute=True,
         orphans="end when their time is over",
     )
 

@@ -34,10 +34,11 @@ from openenv.providers._manifests import (
 from openenv.providers._readiness import HEALTH_TIMEOUT_S, LOG_TAIL_LINES, is_healthy, wait_until
 from openenv.providers._relay import Relay, to_host
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
-from openenv.providers.options import image_of, key_of, name_for, register_all, with_changes
+from openenv.providers.options import name_for
 from openenv.providers.owners import OWNER, is_orphan, own_name
 from openenv.providers.servers import (
     EXECUTE_TIMEOUT_S,
+    MANAGED,
     READY_TIMEOUT_S,
     Executed,
     ImageProvider,
@@ -111,18 +112,14 @@ class KubernetesProvider(ImageProvider):
         ValueError: An option's value is invalid.
     """
 
-    capabilities: ClassVar[Capabilities] = Capabilities(
+    capabilities: ClassVar[Capabilities] = replace(
+        MANAGED,
         isolation="pod",
         own_files=True,
         read_only=True,
         unprivileged=True,
         networks=("internal", "open"),
         limits=("memory", "cpu"),
-        fresh_keys=True,
-        many=True,
-        detects_exit=True,
-        has_logs=True,
-        can_execute=True,
         orphans="end at the next start",
     )
 
@@ -136,13 +133,11 @@ class KubernetesProvider(ImageProvider):
         lease_s: int = LEASE_S,
         **options: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(image, api_key)
         if lease_s < 1:
             raise ValueError(f"lease_s is {lease_s!r}; it must be 1 or more")
-        self.image = image
-        self._options = with_changes(KubernetesOptions(), options)
+        self._options = KubernetesOptions().changed(options)
         self.replicas = self._options.replicas if self._options.kind == "pod" else None
-        self._wanted_key = api_key
         self._lease_s = lease_s
         self._cluster = Cluster(kubeconfig, context)
         self._leases: dict[str, _NamespaceLease] = {}
@@ -150,10 +145,14 @@ class KubernetesProvider(ImageProvider):
         self._turn_of_cluster = threading.Lock()
 
     def _launch(self, request: LaunchRequest) -> Server:
-        image = image_of(request.image, self.image)
-        chosen = self._chosen(request)
-        key = key_of(self._wanted_key)
-        register_all(request.env_vars, chosen.secrets)
+        image, chosen, key = self._resolve(request, self._options)
+        if chosen.kind == "pod" and request.options.get("replicas") is not None:
+            raise ValueError("replicas of one launch are of kind='deployment'; a pod is one")
+        if chosen.reach == "auto":
+            is_around = self._cluster.is_around
+            chosen = replace(chosen, reach="cluster" if is_around else "port-forward")
+        if request.port is not None and chosen.reach == "gateway":
+            raise ValueError("there is no port on this host where reach is 'gateway'")
         with self._turn_of_cluster:
             held = self._held_by(chosen.namespace)
         name = name_for(image)
@@ -171,17 +170,6 @@ class KubernetesProvider(ImageProvider):
                 words = f"{image} could not be started: {error}{_cure(error)}"
                 raise ProviderError(words) from None
             raise
-
-    def _chosen(self, request: LaunchRequest) -> KubernetesOptions:
-        chosen = with_changes(self._options, request.options)
-        if chosen.kind == "pod" and request.options.get("replicas") is not None:
-            raise ValueError("replicas of one launch are of kind='deployment'; a pod is one")
-        if chosen.reach == "auto":
-            is_around = self._cluster.is_around
-            chosen = replace(chosen, reach="cluster" if is_around else "port-forward")
-        if request.port is not None and chosen.reach == "gateway":
-            raise ValueError("there is no port on this host where reach is 'gateway'")
-        return chosen
 
     def _held_by(self, namespace: str) -> _NamespaceLease:
         """Return the lease by which this process holds servers in a namespace."""
@@ -244,7 +232,7 @@ class _ClusterServer(Server):
         self._made = made
         self._cut = cut
         self._held = held  # keeps the lease as long as a server may be needed
-        self._abandon = weakref.finalize(self, _abandon, made, cut, os.getpid())
+        self._clean_up_with(cut, made.remove)
 
     # ------------------------------------------------------------------ how it is
 
@@ -326,7 +314,6 @@ class _ClusterServer(Server):
         except ClusterError as error:
             raise ProviderError(f"{self.name} could not be removed: {error}") from None
         self._made.wait_until_gone()
-        self._abandon.detach()
 
 
 # ---------------------------------------------------------------------- what is made
@@ -384,15 +371,6 @@ def _reference(made: Manifest) -> dict[str, Any]:
         "name": made["metadata"]["name"],
         "uid": made["metadata"]["uid"],
     }
-
-
-def _abandon(made: _ServerObjects, cut: Callable[[], None], owner: int) -> None:
-    """Delete a server whose server object is gone."""
-    if os.getpid() != owner:  # a forked child's copy
-        return
-    for work in (cut, made.remove):
-        with contextlib.suppress(Exception):  # no caller is left to tell
-            work()
 
 
 def _nothing() -> None:

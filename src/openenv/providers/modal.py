@@ -9,6 +9,7 @@ import math
 import shlex
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from openenv._internal.packages import needs
@@ -29,7 +30,7 @@ from openenv.providers._hosted import (
 )
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
 from openenv.providers.options import check_positive
-from openenv.providers.servers import Executed
+from openenv.providers.servers import MANAGED, Executed
 
 __all__ = ["ModalProvider"]
 
@@ -88,16 +89,12 @@ class ModalProvider(HostedProvider):
         ValueError: An argument is invalid.
     """
 
-    capabilities: ClassVar[Capabilities] = Capabilities(
+    capabilities: ClassVar[Capabilities] = replace(
+        MANAGED,
         isolation="hosted sandbox",
         own_files=True,
         networks=("internet",),
         limits=("cpu", "memory"),
-        fresh_keys=True,
-        many=True,
-        detects_exit=True,
-        has_logs=True,
-        can_execute=True,
         orphans="end when their time is over",
     )
 

@@ -39,6 +39,7 @@ from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey, RuntimePro
 from openenv.providers.options import key_file, key_of
 from openenv.providers.servers import (
     EXECUTE_TIMEOUT_S,
+    MANAGED,
     Executed,
     LaunchRequest,
     Server,
@@ -425,15 +426,7 @@ class HostProvider(ServerProvider, RuntimeProvider):
             for no key. On a loopback address ``/schema`` requires no key in any case.
     """
 
-    capabilities: ClassVar[Capabilities] = Capabilities(
-        isolation="process",
-        fresh_keys=True,
-        many=True,
-        detects_exit=True,
-        has_logs=True,
-        can_execute=True,
-        orphans="end at once",
-    )
+    capabilities: ClassVar[Capabilities] = replace(MANAGED, orphans="end at once")
 
     def __init__(
         self,

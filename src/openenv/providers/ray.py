@@ -28,14 +28,8 @@ from openenv._internal.redaction import redact, register_secrets_of
 from openenv.errors import NotSupported, ProviderError, ProviderExited, ProviderTimeout
 from openenv.manifest.directories import absolute_target
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
-from openenv.providers.options import (
-    check_choice,
-    check_positive,
-    key_of,
-    name_for,
-    with_changes,
-)
-from openenv.providers.process import HostServer, ProcessLimits, ProcessProvider
+from openenv.providers.options import ServerOptions, check_positive, key_of, name_for
+from openenv.providers.process import HostProvider, HostServer, ProcessLimits, ProcessProvider
 from openenv.providers.servers import (
     EXECUTE_TIMEOUT_S,
     READY_TIMEOUT_S,
@@ -73,7 +67,7 @@ def sdk() -> Any:
 
 
 @dataclass(frozen=True)
-class RayOptions:
+class RayOptions(ServerOptions):
     """A server's resources in a cluster, and where the server is placed.
 
     Ray's resources are accounting: Ray places no more on a node than the node declares, and
@@ -104,11 +98,11 @@ class RayOptions:
     runtime_env: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        check_choice("placement", self.placement, get_args(Placement))
+        self._check_choice("placement", get_args(Placement))
         for name in ("num_cpus", "num_gpus", "max_restarts"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; it must not be below 0")
-        check_positive(memory_bytes=self.memory_bytes)
+        self._check_positive("memory_bytes")
         for name, amount in self.resources.items():
             if name in _OWN_ARGUMENTS:
                 raise ValueError(f"{name} is no custom resource: pass {_OWN_ARGUMENTS[name]}")
@@ -158,15 +152,7 @@ class RayProvider(ImageProvider):
         ValueError: An option's value is invalid.
     """
 
-    capabilities: ClassVar[Capabilities] = Capabilities(
-        isolation="process",
-        fresh_keys=True,
-        many=True,
-        detects_exit=True,
-        has_logs=True,
-        can_execute=True,
-        orphans="end at once",
-    )
+    capabilities: ClassVar[Capabilities] = HostProvider.capabilities
 
     def __init__(
         self,
@@ -179,15 +165,14 @@ class RayProvider(ImageProvider):
         start_timeout_s: float = 60.0,
         **options: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(None, api_key)
         check_positive(replicas=replicas, start_timeout_s=start_timeout_s)
         self.target = None if target is None else os.fspath(target)
         self.replicas = replicas
         self.start_timeout_s = start_timeout_s
         self._address = address
         self._env_vars = dict(env_vars or {})
-        self._wanted_key = api_key
-        self._options = with_changes(RayOptions(), options)
+        self._options = RayOptions().changed(options)
         self._places = _PlaceAllocator(self._options, replicas)
         sdk()
 
@@ -197,7 +182,7 @@ class RayProvider(ImageProvider):
             raise ProviderError(
                 "there is nothing to serve: launch(target), or pass one to the provider"
             )
-        chosen = with_changes(self._options, request.options)
+        chosen = self._options.changed(request.options)
         key = key_of(self._wanted_key)
         variables = {**self._env_vars, **request.env_vars}
         register_secrets_of(variables)
@@ -371,7 +356,6 @@ class RayServer(Server):
 
     def _stop(self) -> None:
         if not self._is_connected():  # Ray has ended it
-            self._abandon.detach()
             return
         ray = sdk()
         try:
@@ -385,7 +369,6 @@ class RayServer(Server):
         finally:
             with _translated_errors(f"{self.name} could not be taken away"):
                 _take_away(self._actor, self._place)
-        self._abandon.detach()
 
 
 def _take_away(actor: Any, place: _NodePlace) -> None:

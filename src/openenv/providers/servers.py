@@ -7,6 +7,7 @@ these calls in threads.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 import weakref
@@ -19,14 +20,17 @@ from typing import Any, ClassVar, TypeVar
 from typing_extensions import Self
 
 from openenv._internal.net.keys import forget_key, note_key
+from openenv._internal.redaction import register_secret, register_secrets_of
 from openenv.errors import NotSupported, ProviderError
 from openenv.providers._readiness import wait_until_healthy
-from openenv.providers.base import Capabilities, ContainerProvider
+from openenv.providers.base import FRESH_KEY, Capabilities, ContainerProvider, FreshKey
+from openenv.providers.options import ServerOptions, key_of
 
 __all__ = [
     "Executed",
     "ImageProvider",
     "LaunchRequest",
+    "MANAGED",
     "Server",
     "ServerProvider",
     "last_lines",
@@ -36,7 +40,13 @@ READY_TIMEOUT_S = 60.0
 EXECUTE_TIMEOUT_S = 60.0
 STOPPED_AT_ONCE = 16
 
+MANAGED = Capabilities(
+    "process", fresh_keys=True, many=True, detects_exit=True, has_logs=True, can_execute=True
+)
+"""The capabilities that all our own providers have."""
+
 T = TypeVar("T")
+Options = TypeVar("Options", bound=ServerOptions)
 
 
 @dataclass(frozen=True)
@@ -75,6 +85,7 @@ class Server(ABC):
         self._is_stopped = False
         self._owner = os.getpid()
         self._kept_log: str | None = None  # the output of a stopped server
+        self._abandon: weakref.finalize[..., Any] | None = None
         note_key(url, key)
 
     # ------------------------------------------------------------------ what a provider implements
@@ -111,6 +122,10 @@ class Server(ABC):
             ProviderError: The command could not be run, or took longer.
         """
         raise NotSupported(f"{type(self).__name__} runs no commands", feature="execute")
+
+    def _clean_up_with(self, *works: Callable[[], object]) -> None:
+        """Set what is called if the server object is lost, or the program ends, without a stop."""
+        self._abandon = weakref.finalize(self, _abandon, works, os.getpid())
 
     @abstractmethod
     def _stop(self) -> None:
@@ -158,6 +173,8 @@ class Server(ABC):
             if self._is_stopped or self._owner != os.getpid():  # or a forked child's copy
                 return
             self._stop()
+            if self._abandon is not None:
+                self._abandon.detach()
             self._is_stopped = True
             forget_key(self.url)
 
@@ -195,6 +212,13 @@ class Server(ABC):
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop_async()
+
+
+def _abandon(works: Sequence[Callable[[], object]], owner: int) -> None:
+    if os.getpid() == owner:  # not a forked child's copy
+        for work in works:
+            with contextlib.suppress(Exception):  # the engine may be gone, and nobody is told
+                work()
 
 
 def last_lines(text: str, lines: int | None) -> str:
@@ -382,7 +406,40 @@ class ServerProvider(ABC):
 
 
 class ImageProvider(ServerProvider, ContainerProvider):
-    """Starts servers from images. The older methods, such as `start_container`, hold one server."""
+    """Starts servers from images. The older methods, such as `start_container`, hold one server.
+
+    Args:
+        image: The default image of `launch`.
+        api_key: The key that each server requires, or None.
+    """
+
+    def __init__(
+        self, image: str | None = None, api_key: str | FreshKey | None = FRESH_KEY
+    ) -> None:
+        super().__init__()
+        self.image = image
+        self._wanted_key = api_key
+
+    def _resolve(
+        self, request: LaunchRequest, defaults: Options
+    ) -> tuple[str, Options, str | None]:
+        """Return the image, the options and the key of a launch; hide secrets in errors and logs.
+
+        Raises:
+            ProviderError: Neither the launch nor the provider names an image.
+            TypeError: An option does not exist.
+            ValueError: An option's value is invalid.
+        """
+        chosen = defaults.changed(request.options)
+        register_secrets_of(request.env_vars)
+        for value in getattr(chosen, "secrets", {}).values():
+            register_secret(value)
+        return self._image_of(request), chosen, key_of(self._wanted_key)
+
+    def _image_of(self, request: LaunchRequest) -> str:
+        if image := request.image or self.image:
+            return image
+        raise ProviderError("there is no image to run: launch(image), or pass one to the provider")
 
     def start_container(
         self,

@@ -17,11 +17,11 @@ import re
 import shlex
 import threading
 import time
-import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, get_args
 
 from openenv._internal.redaction import redact
@@ -39,20 +39,11 @@ from openenv.providers.docker import (
     user_of,
 )
 from openenv.providers.engines import engine_info, find_engine, inspect_image, sdk
-from openenv.providers.options import (
-    check_choice,
-    check_positive,
-    check_secret_names,
-    image_of,
-    key_file,
-    key_of,
-    name_for,
-    register_all,
-    with_changes,
-)
+from openenv.providers.options import ServerOptions, key_file, name_for
 from openenv.providers.owners import OWNER, is_orphan, own_name
 from openenv.providers.servers import (
     EXECUTE_TIMEOUT_S,
+    MANAGED,
     READY_TIMEOUT_S,
     Executed,
     ImageProvider,
@@ -82,7 +73,7 @@ Network = Literal["internal", "published"]
 
 
 @dataclass(frozen=True)
-class SwarmOptions:
+class SwarmOptions(ServerOptions):
     """The options of a service, and the rights and limits of the replicas; few by default.
 
     Attributes:
@@ -134,17 +125,15 @@ class SwarmOptions:
     container_port: int = PORT
 
     def __post_init__(self) -> None:
-        check_choice("network", self.network, (*get_args(Network), None))
-        check_positive(
-            replicas=self.replicas, processes=self.processes, container_port=self.container_port
-        )
+        self._check_choice("network", (*get_args(Network), None))
+        self._check_positive("replicas", "processes", "container_port")
         if not self.cpus > 0:
             raise ValueError(f"cpu_limit is {self.cpu_limit!r}; it must be above 0")
         if not self.memory_bytes > 0:
             raise ValueError(f"memory_limit is {self.memory_limit!r}; it must be above 0")
         if isinstance(self.constraints, str):
             raise ValueError(f"constraints is {self.constraints!r}; it must be a list of texts")
-        check_secret_names(self.secrets)
+        self._check_secrets(self.secrets)
 
     @property
     def cpus(self) -> float:
@@ -198,18 +187,14 @@ class DockerSwarmProvider(ImageProvider):
         ValueError: An option's value is invalid.
     """
 
-    capabilities: ClassVar[Capabilities] = Capabilities(
+    capabilities: ClassVar[Capabilities] = replace(
+        MANAGED,
         isolation="container",
         own_files=True,
         read_only=True,
         unprivileged=True,
         networks=("internal", "published"),
         limits=("memory", "cpu", "processes"),
-        fresh_keys=True,
-        many=True,
-        detects_exit=True,
-        has_logs=True,
-        can_execute=True,
         orphans="end at the next start",
     )
 
@@ -222,10 +207,8 @@ class DockerSwarmProvider(ImageProvider):
         api_key: str | FreshKey | None = FRESH_KEY,
         **options: Any,
     ) -> None:
-        super().__init__()
-        self.image = image
-        self._wanted_key = api_key
-        self._options = with_changes(SwarmOptions(), options)
+        super().__init__(image, api_key)
+        self._options = SwarmOptions().changed(options)
         self._client = find_engine(engine)
         _join_swarm(self._client, auto_init_swarm)
         self._is_swept = False
@@ -245,10 +228,7 @@ class DockerSwarmProvider(ImageProvider):
         return service
 
     def _launch(self, request: LaunchRequest) -> Server:
-        image = image_of(request.image, self.image)
-        chosen = with_changes(self._options, request.options)
-        key = key_of(self._wanted_key)
-        register_all(request.env_vars, chosen.secrets)
+        image, chosen, key = self._resolve(request, self._options)
         try:
             with self._turn_of_engine:
                 if not self._is_swept:
@@ -733,7 +713,7 @@ class Service(Server):
             raise
         self._relays = relays
         super().__init__(f"http://{LOOPBACK}:{relays[-1].port}", made.name, key)
-        self._abandon = weakref.finalize(self, _abandon, made, relays, os.getpid())
+        self._clean_up_with(made.remove, partial(_close_all, relays))
 
     def wait_for_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Wait until every replica answers `/health`; errors are as in `Server.wait_for_ready`."""
@@ -795,7 +775,6 @@ class Service(Server):
             self._made.remove()
         except sdk().errors.DockerException as error:
             raise ProviderError(redact(f"{self.name} could not be removed: {error}")) from None
-        self._abandon.detach()
 
 
 class _Replica(Server):
@@ -832,13 +811,3 @@ class _Replica(Server):
 def _close_all(relays: Sequence[Relay]) -> None:
     for relay in relays:
         relay.close()
-
-
-def _abandon(made: _ServiceObjects, relays: Sequence[Relay], owner: int) -> None:
-    """Remove a service whose server object is gone."""
-    if os.getpid() != owner:
-        return
-    with contextlib.suppress(Exception):  # the engine may be gone, and no caller is left to tell
-        made.remove()
-    with contextlib.suppress(Exception):
-        _close_all(relays)
