@@ -15,8 +15,9 @@ import time
 from typing import Any
 
 from openenv import Action, Environment, Observation, State
+from openenv.execution.commands import Step
 from openenv.execution.manager import ConcurrencyConfig, SessionManager
-from openenv.execution.session import Session, Step
+from openenv.execution.session import Session
 from openenv.execution.spec import EnvironmentSpec
 
 SESSIONS = 200

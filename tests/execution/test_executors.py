@@ -21,8 +21,9 @@ from support.waiting import eventually
 
 from openenv import State
 from openenv.errors import EnvironmentFactoryError
+from openenv.execution.commands import CallMethod, GetState, Reset, Step
 from openenv.execution.manager import SessionManager
-from openenv.execution.session import CallMethod, GetState, Reset, Session, Step
+from openenv.execution.session import Session
 from openenv.execution.spec import EnvironmentSpec
 
 pytestmark = pytest.mark.anyio

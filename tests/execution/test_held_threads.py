@@ -17,11 +17,12 @@ from openenv import State
 from openenv.errors import OpenEnvError, SessionBusyError, StepTimeout
 from openenv.execution import executors, threads
 from openenv.execution import session as sessions
+from openenv.execution.commands import Reset, Step
 from openenv.execution.executors import LatencyClassifier, ThreadExecutor
 from openenv.execution.manager import SessionManager
 from openenv.execution.principal import KeyLimits, Principal
 from openenv.execution.process import Workers
-from openenv.execution.session import Reset, Session, Step
+from openenv.execution.session import Session
 from openenv.execution.spec import EnvironmentSpec
 from openenv.server.metrics import Metrics
 

@@ -28,6 +28,7 @@ from openenv.errors import (
     outward,
 )
 from openenv.execution import manager as sessions_manager
+from openenv.execution.commands import GetState, Reset, Step
 from openenv.execution.manager import (
     ConcurrencyConfig,
     Patience,
@@ -35,7 +36,7 @@ from openenv.execution.manager import (
     SessionManager,
 )
 from openenv.execution.queue import FairQueue, QueuePlace
-from openenv.execution.session import CallbackCall, GetState, Reset, Session, SessionPhase, Step
+from openenv.execution.session import CallbackCall, Session, SessionPhase
 from openenv.execution.spec import EnvironmentSpec
 
 pytestmark = pytest.mark.anyio

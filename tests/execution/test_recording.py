@@ -35,19 +35,19 @@ from support.waiting import wait_until
 from openenv import NotSupported, create_app
 from openenv.errors import RecordingError
 from openenv.execution import recording
-from openenv.execution.manager import SessionManager
-from openenv.execution.process import Workers
-from openenv.execution.recording import Recordings
-from openenv.execution.session import (
+from openenv.execution.commands import (
     CallMethod,
     GetState,
     Render,
     Reset,
     Restore,
-    Session,
     Step,
     TakeSnapshot,
 )
+from openenv.execution.manager import SessionManager
+from openenv.execution.process import Workers
+from openenv.execution.recording import Recordings
+from openenv.execution.session import Session
 from openenv.execution.spec import LIST_TOOLS, EnvironmentSpec
 from openenv.execution.tools import build_call_command
 from openenv.protocol.http import SESSION_HEADER

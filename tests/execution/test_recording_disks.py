@@ -20,9 +20,10 @@ from support.disks import SmallDisk, files_limited_to
 from support.waiting import wait_until
 
 from openenv.execution import recording
+from openenv.execution.commands import Reset, Step
 from openenv.execution.manager import SessionManager
 from openenv.execution.recording import Recordings
-from openenv.execution.session import Reset, Session, Step
+from openenv.execution.session import Session
 from openenv.execution.spec import EnvironmentSpec
 from openenv.rollouts.recorded import recorded_rollouts
 from openenv.rollouts.replays import RecordedEpisode, RecordingOptions, read

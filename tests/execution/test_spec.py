@@ -15,7 +15,8 @@ from support.environments import AsyncCounter, Counter, Do, HookCounter, Progres
 from openenv import State, StepResult
 from openenv.errors import InvalidArgumentError, InvalidReturnError, outward
 from openenv.execution import runner
-from openenv.execution.session import Command, Reset, Session, Step
+from openenv.execution.commands import Command, Reset, Step
+from openenv.execution.session import Session
 from openenv.execution.spec import EnvironmentSpec, class_made_by, models_of, normalise, plan_for
 
 pytestmark = pytest.mark.anyio

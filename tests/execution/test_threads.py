@@ -17,6 +17,7 @@ from support.waiting import eventually
 
 from openenv import State
 from openenv.execution import executors
+from openenv.execution.commands import Reset, Step
 from openenv.execution.executors import (
     InlineExecutor,
     LatencyClassifier,
@@ -24,7 +25,7 @@ from openenv.execution.executors import (
     ThreadExecutor,
 )
 from openenv.execution.manager import SessionManager
-from openenv.execution.session import Reset, Session, Step
+from openenv.execution.session import Session
 from openenv.execution.spec import EnvironmentSpec
 from openenv.execution.threads import LoopDispatcher
 

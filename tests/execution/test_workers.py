@@ -38,9 +38,10 @@ from openenv.errors import (
     OpenEnvError,
     SessionCapacityError,
 )
+from openenv.execution.commands import CallMethod, Reset, Step
 from openenv.execution.manager import ConcurrencyConfig, SessionManager
 from openenv.execution.process import Workers
-from openenv.execution.session import CallMethod, Reset, Session, Step
+from openenv.execution.session import Session
 from openenv.execution.spec import EnvironmentSpec
 from openenv.execution.worker import Source
 from openenv.server.workers import spec_source
@@ -333,7 +334,7 @@ import asyncio, sys
 from openenv.server.workers import spec_source
 from openenv.execution.manager import SessionManager
 from openenv.execution.process import Workers
-from openenv.execution.session import Step
+from openenv.execution.commands import Step
 from openenv.execution.spec import EnvironmentSpec
 from support.probe import Ask
 from support.workers import Untidy

@@ -32,9 +32,10 @@ from openenv import ResponseTimeout, StepTimeout
 from openenv._internal import children as _children
 from openenv.errors import EnvironmentCrashed
 from openenv.execution import process
+from openenv.execution.commands import GetState, Reset, Step
 from openenv.execution.manager import SessionManager
 from openenv.execution.process import Workers
-from openenv.execution.session import CallbackCall, GetState, Reset, Step
+from openenv.execution.session import CallbackCall
 from openenv.execution.spec import EnvironmentSpec
 from openenv.server.workers import spec_source
 

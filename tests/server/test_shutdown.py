@@ -34,9 +34,9 @@ from websockets.sync.client import connect
 from openenv import CapacityError, Limits, SessionLost, create_app
 from openenv.errors import FactoryFailed
 from openenv.execution import manager as sessions_manager
+from openenv.execution.commands import Step
 from openenv.execution.connections import base
 from openenv.execution.manager import SessionManager
-from openenv.execution.session import Step
 from openenv.execution.spec import EnvironmentSpec
 from openenv.protocol.http import SESSION_HEADER
 from openenv.server import run

@@ -13,7 +13,8 @@ from mcp.server.mcpserver import MCPServer
 from openenv import Action, NotSupported, Observation, State, Transform, create_app
 from openenv.client.generic import GenericEnvClient
 from openenv.errors import Refused, Unscored
-from openenv.execution.session import Reset, Session, Step
+from openenv.execution.commands import Reset, Step
+from openenv.execution.session import Session
 from openenv.execution.spec import EnvironmentSpec
 from openenv.execution.tools import build_call_command
 from openenv.reward import REWARD_INFO

@@ -8,23 +8,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = [
-    "CallMethod",
-    "CloseEnvironment",
-    "Command",
-    "Encode",
-    "GetState",
-    "GetTransition",
-    "GetView",
-    "OpenEnvironment",
-    "OtherCommand",
-    "Render",
-    "Reset",
-    "Restore",
-    "Step",
-    "TakeSnapshot",
-]
-
 
 @dataclass(slots=True)
 class OpenEnvironment:
@@ -99,6 +82,19 @@ class GetView:
 class CloseEnvironment:
     """Close the environment."""
 
+
+# The names of the commands for logs and spans.
+METHODS: dict[type, str] = {
+    Reset: "reset",
+    Step: "step",
+    GetState: "state",
+    Render: "render",
+    TakeSnapshot: "snapshot",
+    Restore: "restore",
+    GetTransition: "transition",
+    GetView: "view",
+    CloseEnvironment: "close",
+}
 
 # The commands that are neither a reset nor a step.
 OtherCommand = (

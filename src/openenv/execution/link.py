@@ -8,14 +8,6 @@ buffered.
 Exceptions cross as themselves if they can be pickled. What a worker sends is unpickled with the
 modules that the server has loaded already: nothing that a worker says makes a server import
 anything.
-
-A frame is a length, the number of a session, a kind, the seconds that a call has taken, and its
-data. All frames of one tick of the
-loop are written together. Neither side waits until it can write, so that neither can hold up the
-other: a session has one call under way at a time, which bounds what is buffered.
-
-Exceptions cross as themselves where they can. What a worker sends is unpickled with the modules
-that the server has loaded already: nothing that a worker says makes a server import anything.
 """
 
 from __future__ import annotations
@@ -33,17 +25,6 @@ from typing import Any, NamedTuple, cast
 
 from openenv._internal.incidents import Incident, incident_of, note
 from openenv.errors import words
-
-__all__ = [
-    "HEAD",
-    "PICKLE_PROTOCOL",
-    "FrameKind",
-    "Link",
-    "dump_error",
-    "load_error",
-    "load_value",
-    "pair",
-]
 
 HEAD = struct.Struct("<QIBf")
 SOCKET_BUFFER_BYTES = 2**20

@@ -1,5 +1,4 @@
-"""The queue for free slots. Clients take turns, so that a client with a thousand requests does not
-delay the others.
+"""The queue for free slots.
 
 Clients take turns, however many sessions each of them wants: one that asks for a thousand does not
 make another wait for all of them.
@@ -12,9 +11,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from operator import itemgetter
 
-from openenv.protocol.v1.messages import HEARTBEAT_S
+import msgspec
 
-__all__ = ["FairQueue", "QueuePlace"]
+from openenv.protocol.v1.messages import HEARTBEAT_S
 
 # How often those who wait are told where they stand, if that has changed; else it is HEARTBEAT_S.
 REPORT_S = 0.5
@@ -22,21 +21,21 @@ REPORT_S = 0.5
 Report = Callable[[int, int], None]
 
 
-class QueuePlace:
+class QueuePlace(msgspec.Struct, eq=False):
     """A place in the queue.
 
     Attributes:
+        client: The client whose turn it will be.
+        report: Called with the position, from 1, and the length of the queue.
         granted: Done once it is one's turn; the slot is taken then.
+        told: The position that was reported last.
     """
 
-    __slots__ = ("client", "granted", "report", "told", "told_at")
-
-    def __init__(self, client: Hashable, report: Report | None) -> None:
-        self.client = client
-        self.report = report
-        self.granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.told = 0
-        self.told_at = 0.0
+    client: Hashable
+    report: Report | None
+    granted: asyncio.Future[None]
+    told: int = 0
+    told_at: float = 0.0
 
 
 class FairQueue:
@@ -53,14 +52,8 @@ class FairQueue:
         return self._length
 
     def join(self, client: Hashable, report: Report | None = None) -> QueuePlace:
-        """Take a place.
-
-        Args:
-            client: Whose it is.
-            report: Told the position, from 1, and the length of the queue: at once, when they
-                change, and every few seconds.
-        """
-        place = QueuePlace(client, report)
+        """Take a place. `report` is called at once, when the position changes, and now and then."""
+        place = QueuePlace(client, report, asyncio.get_running_loop().create_future())
         self._lines.setdefault(client, OrderedDict())[place] = None
         self._length += 1
         self._report_later(0.0)
@@ -72,7 +65,7 @@ class FairQueue:
         if line is not None and place in line:
             del line[place]
             self._length -= 1
-            self._tidy(place.client)
+            self._drop_empty(place.client)
             self._report_later(REPORT_S)
 
     def next(self) -> QueuePlace:
@@ -81,11 +74,11 @@ class FairQueue:
         place, _ = line.popitem(last=False)
         self._length -= 1
         self._lines.move_to_end(client)
-        self._tidy(client)
+        self._drop_empty(client)
         self._report_later(REPORT_S)
         return place
 
-    def _tidy(self, client: Hashable) -> None:
+    def _drop_empty(self, client: Hashable) -> None:
         if not self._lines[client]:
             del self._lines[client]
 

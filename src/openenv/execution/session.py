@@ -67,19 +67,14 @@ from openenv.errors import (
     speaks,
 )
 from openenv.execution.commands import (
+    METHODS,
     CallMethod,
     CloseEnvironment,
     Command,
     Encode,
-    GetState,
-    GetTransition,
-    GetView,
     OpenEnvironment,
-    Render,
     Reset,
-    Restore,
     Step,
-    TakeSnapshot,
 )
 from openenv.execution.executors import (
     Cancellable,
@@ -95,24 +90,6 @@ from openenv.execution.runner import EnvironmentRunner
 from openenv.execution.spec import EnvironmentSpec
 from openenv.execution.threads import LoopDispatcher, contain
 from openenv.types import EnvironmentMetadata
-
-__all__ = [
-    "CallMethod",
-    "CallbackCall",
-    "Command",
-    "GetState",
-    "GetTransition",
-    "GetView",
-    "QueuedCall",
-    "Render",
-    "Reset",
-    "Restore",
-    "Session",
-    "SessionInfo",
-    "SessionPhase",
-    "Step",
-    "TakeSnapshot",
-]
 
 logger = logging.getLogger(__name__)
 
@@ -194,17 +171,14 @@ class QueuedCall(msgspec.Struct, eq=False):
         runner = self.owner._runner
         assert runner is not None
         try:
+            run, called = runner.context.run, (self.command, self.encode, self.strict)
             if self.trace:
-                self.result = runner.context.run(self._run_traced, runner)
+                name = f"environment.{_method(self.command)}"
+                self.result = run(inside, self.trace, name, runner.serve, *called)
             else:
-                run = runner.context.run
-                self.result = run(runner.serve, self.command, self.encode, self.strict)
+                self.result = run(runner.serve, *called)
         except BaseException as error:
             self.error = contain(error)
-
-    def _run_traced(self, runner: EnvironmentRunner) -> Any:
-        name = f"environment.{_method(self.command)}"
-        return inside(self.trace, name, runner.serve, self.command, self.encode, self.strict)
 
     def reply(self, result: Any, error: BaseException | None) -> None:
         """Give the client the result or the error.
@@ -224,15 +198,12 @@ class QueuedCall(msgspec.Struct, eq=False):
             _cancel_once_begun(self.task)
 
 
-class CallDeadline:
+class CallDeadline(msgspec.Struct):
     """The deadline of a call: its timer, and when it began."""
 
-    __slots__ = ("alarm", "began", "timeout_s")
-
-    def __init__(self, timeout_s: float, alarm: asyncio.TimerHandle) -> None:
-        self.timeout_s = timeout_s
-        self.alarm = alarm
-        self.began = time.monotonic()
+    timeout_s: float
+    alarm: asyncio.TimerHandle
+    began: float
 
 
 class CallbackCall(QueuedCall, kw_only=True):
@@ -272,32 +243,29 @@ class SessionOwner(Protocol):
         ...
 
 
-class QueuedConstruction:
+class QueuedConstruction(msgspec.Struct, eq=False):
     """The construction of an environment, as a call for an executor."""
 
-    is_light = strict = False
-    number, trace = 0, ""
+    command: Any
+    runner: EnvironmentRunner
+    executor: Executor
+    done: Callable[[QueuedConstruction], None]
+    move: Callable[[QueuedConstruction], bool]
+    coroutine: Coroutine[Any, Any, None] | None = None
+    encode: Encode | None = None
+    strict: bool = False
+    is_light: bool = False
+    trace: str = ""
+    result: Any = None
+    error: BaseException | None = None
+    task: Cancellable | None = None
+    dispatcher: LoopDispatcher | None = None
+    seconds: float = 0.0
 
-    def __init__(
-        self,
-        command: OpenEnvironment,
-        runner: EnvironmentRunner,
-        executor: Executor,
-        done: Callable[[QueuedConstruction], None],
-        move: Callable[[QueuedConstruction], bool],
-    ) -> None:
-        self.runner = runner
-        self.executor = executor
-        self.command: Command | OpenEnvironment = command
-        self.encode: Encode | None = None
-        self.coroutine: Coroutine[Any, Any, None] | None = None
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self.task: Cancellable | None = None
-        self.dispatcher: LoopDispatcher | None = None
-        self.seconds = 0.0
-        self._done = done
-        self._move = move
+    @property
+    def number(self) -> int:
+        """Return 0: no client has numbered it."""
+        return 0
 
     @property
     def owner(self) -> QueuedConstruction:
@@ -314,18 +282,18 @@ class QueuedConstruction:
     def finish(self, call: QueuedConstruction) -> None:
         """Go on with the session, or await the factory."""
         if self.coroutine is None:
-            self._done(self)
+            self.done(self)
         else:
             task = self.runner.begin(asyncio.get_running_loop(), self.coroutine)
             task.add_done_callback(self._end_await)
 
     def _end_await(self, task: asyncio.Task[None]) -> None:
         self.error = asyncio.CancelledError() if task.cancelled() else task.exception()
-        self._done(self)
+        self.done(self)
 
     def end_wait(self, call: QueuedConstruction, since: float) -> bool:
         """Construct the environment on another thread, if there is one."""
-        return self._move(self)
+        return self.move(self)
 
 
 class Session:
@@ -440,13 +408,13 @@ class Session:
 
     def _move(self, construction: QueuedConstruction) -> bool:
         """Construct an environment on another thread, since the one it waits for is held."""
+        old = construction.executor
         try:
-            executor, old = self._executors.for_new(), construction.executor
+            executor = self._executors.for_new()
         except RuntimeError:  # the system allows no more threads
             return False
-        if getattr(executor, "worker", executor) is getattr(
-            old, "worker", None
-        ):  # there is only this one
+        worker = getattr(executor, "worker", executor)
+        if worker is getattr(old, "worker", None):  # there is only this one
             self._executors.release(executor)
             return False
         self._executors.release(old)
@@ -459,31 +427,27 @@ class Session:
         executor, self._making = made.executor, None
         if made.error is None:
             self._executor, self._runner = self._executors.for_life(executor), made.runner
-            self._classifier = (
-                self._executors.classifier if isinstance(self._executor, ThreadExecutor) else None
-            )
+            if isinstance(self._executor, ThreadExecutor):
+                self._classifier = self._executors.classifier
             self._executors.note(executor, made.seconds, is_construction=True)
         else:
             self._executors.release(executor)
             self._executor = None
             if not executor.logs or (is_incident(made.error) and not incident_of(made.error)):
                 log_incident(made.error, log=logger, about=self.log_fields())
-        self.last_activity = (
-            time.monotonic()
-        )  # the construction may have outlasted the idle timeout
+        self.last_activity = _now()  # the construction may have outlasted the idle timeout
         if self.phase is SessionPhase.OPENING and made.error is None:
             self.phase = SessionPhase.OPEN
         _settle(self._opening, None, made.error)
         if self.phase is SessionPhase.CLOSING:
             self._end()
         elif made.error is not None:
+            self.phase = SessionPhase.CLOSING  # there is no environment, and there will be none
             self._refuse_waiting(made.error)
         elif self._waiting:
             self._next()
 
     def _refuse_waiting(self, error: BaseException) -> None:
-        """Refuse the waiting calls: there is no environment, and there will be none."""
-        self.phase = SessionPhase.CLOSING
         waiting, self._waiting = self._waiting or (), None
         for call in waiting:
             call.reply(None, error)
@@ -501,9 +465,7 @@ class Session:
             self._closing = asyncio.get_running_loop().create_future()
             is_opening = self._opening is not None and not self._opening.done()
             self.phase = SessionPhase.CLOSING
-            waiting, self._waiting = self._waiting or (), None
-            for call in waiting:
-                call.reply(None, SessionClosedError(self.id))
+            self._refuse_waiting(SessionClosedError(self.id))
             if self._overdue is not None and self._executor is not None:
                 self._executors.give_up(self._executor)
             if self._running is None and not is_opening:
@@ -519,11 +481,8 @@ class Session:
         running, executor = self._running, self._executor
         if running is not None and not running.is_cancelled:
             running.cancel()
-            if (
-                executor is not None
-                and type(running.command) is not CloseEnvironment
-                and executor.withdraw(running)
-            ):
+            is_close = type(running.command) is CloseEnvironment
+            if executor is not None and not is_close and executor.withdraw(running):
                 self._dismiss(running, NotBegunError())
                 return
         elif executor is not None:
@@ -718,11 +677,8 @@ class Session:
                 self._await(call)
                 return
             classifier = self._classifier
-            if (
-                classifier is not None
-                and call.seconds > classifier.noteworthy_s
-                and call is not self._overdue
-            ):
+            is_noteworthy = classifier is not None and call.seconds > classifier.noteworthy_s
+            if is_noteworthy and call is not self._overdue:
                 assert self._executor is not None
                 self._executors.note(self._executor, call.seconds)
         self.last_activity = now = _now()
@@ -777,7 +733,7 @@ class Session:
         if timeout_s == 0:
             raise _not_begun(timeout_s)
         alarm = asyncio.get_running_loop().call_later(timeout_s, self._expire, call)
-        call.deadline = CallDeadline(timeout_s, alarm)
+        call.deadline = CallDeadline(timeout_s, alarm, _now())
 
     def _expire(self, call: QueuedCall) -> None:
         """Report that the deadline of `call` is over, and cancel the call if it runs."""
@@ -825,13 +781,12 @@ class Session:
     def _begin_anew(self, reset: QueuedCall) -> None:
         """Construct another environment, and reset that one."""
         self._waiting = deque([reset, *(self._waiting or ())])
-        self.start().add_done_callback(self._begun_anew)
+        self.start().add_done_callback(self._end_if_failed)
 
-    def _begun_anew(self, opening: asyncio.Future[None]) -> None:
+    def _end_if_failed(self, opening: asyncio.Future[None]) -> None:
         """Close the session if it got no other environment: it is of no use, and holds a slot."""
-        if not opening.cancelled() and opening.exception() is None:
-            return
-        if self._owner is not None and self._closing is None:
+        has_failed = opening.cancelled() or opening.exception() is not None
+        if has_failed and self._owner is not None and self._closing is None:
             self.closed_by = "failed"
             self._owner.begin_to_close(self)
 
@@ -848,11 +803,8 @@ class Session:
             "the session gets another",
             self.id,
         )
-        left._executor, left._runner, left._classifier = (
-            self._executor,
-            self._runner,
-            self._classifier,
-        )
+        left._executor, left._runner = self._executor, self._runner
+        left._classifier = self._classifier
         left.phase, left.closed_by = _OPEN, "replaced"
         self._running = self._overdue = self._executor = self._runner = self._classifier = None
         self._executors.give_up(left._executor)
@@ -919,16 +871,12 @@ class Session:
         if call is self._overdue:
             self._overdue = None
         self._running, call.error = None, error
-        self._go_on()
-        if not call.is_answered:
-            call.reply(None, error)
-
-    def _go_on(self) -> None:
-        """Start the next call, or close the environment."""
         if self.phase is not _OPEN:
             self._end()
         elif self._waiting:
             self._next()
+        if not call.is_answered:
+            call.reply(None, error)
 
     def _end_deadline(self, call: QueuedCall, error: BaseException | None) -> BaseException | None:
         """Cancel the deadline of a call that has ended; return the error of the call."""
@@ -1016,22 +964,9 @@ def _not_begun(timeout_s: float) -> StepTimeout:
     return StepTimeout(timeout_s, is_running=False, message=why)
 
 
-_METHODS: dict[type, str] = {
-    Reset: "reset",
-    Step: "step",
-    GetState: "state",
-    Render: "render",
-    TakeSnapshot: "snapshot",
-    Restore: "restore",
-    GetTransition: "transition",
-    GetView: "view",
-    CloseEnvironment: "close",
-}
-
-
 def _method(command: Command) -> str:
     """Name the method that a command calls, for logs and spans."""
-    return command.method if isinstance(command, CallMethod) else _METHODS[type(command)]
+    return command.method if isinstance(command, CallMethod) else METHODS[type(command)]
 
 
 def _metadata(described: Any) -> EnvironmentMetadata:

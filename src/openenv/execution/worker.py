@@ -6,10 +6,6 @@ arrive as pickled frames (`openenv.execution.link`), encoded replies go back as 
 server keeps the deadlines (`HeldSession`). The process ends when the server does: its end of the
 socket, which is standard input at first, then reads as closed, and a timer of C ends it even if an
 environment never gives back the interpreter.
-
-It has a session for each session of the server that it was given, with the same order of calls
-and the same executors, so that what an environment may rely on is the same. It ends when the server
-does: its end of the socket, which is standard input at first, then reads as closed.
 """
 
 from __future__ import annotations
@@ -39,9 +35,6 @@ from openenv.execution.session import QueuedCall, Session
 from openenv.execution.spec import EnvironmentSpec
 from openenv.execution.threads import contain
 
-__all__ = ["Source", "main"]
-
-
 Source = Callable[[], EnvironmentSpec]
 
 
@@ -66,7 +59,7 @@ class ServerCall(QueuedCall, kw_only=True):
         return self.numbered
 
     def reply(self, result: Any, error: BaseException | None) -> None:
-        self.worker.answer_call(self, result, error)
+        self.worker.answer(self.key, result, error, self.seconds)
 
 
 class Worker:
@@ -82,7 +75,6 @@ class Worker:
         self._grace_s = grace_s
         self._executors = Executors(spec)
         self._sessions: dict[int, Session] = {}
-        self._calls: dict[int, QueuedCall] = {}
         self._encodes: dict[int, Encode | None] = {}
         self._over = asyncio.Event()
         self.link = Link(self._received, self._over.set)
@@ -119,27 +111,23 @@ class Worker:
         try:
             session.start().add_done_callback(functools.partial(self._opened, key))
         except Exception as error:  # the system allows no more threads
-            self._answer(key, None, error)
+            self.answer(key, None, error)
 
     def _opened(self, key: int, opening: asyncio.Future[None]) -> None:
         error = opening.exception()
         if error is not None:
             del self._sessions[key]
-        cls = self._spec.environment_class
-        told = (
-            None
-            if cls is None
-            else (cls.__name__, self._spec.supports_concurrency, self._spec.has_tools)
-        )
-        self._answer(key, told, error)
+        spec, cls = self._spec, self._spec.environment_class
+        facts = cls and (cls.__name__, spec.supports_concurrency, spec.has_tools)
+        self.answer(key, facts, error)
 
     def _serve(self, key: int, data: bytes) -> None:
         try:
             command, strict, number, trace = pickle.loads(data)  # nosec B301  # of the server
         except Exception as error:
-            self._answer(key, None, error)
+            self.answer(key, None, error)
             return
-        call = self._calls[key] = ServerCall(
+        call = ServerCall(
             self._sessions[key],
             command,
             self._encodes.get(key),
@@ -151,19 +139,15 @@ class Worker:
         )
         call.owner.serve(call)
 
-    def answer_call(self, call: ServerCall, result: Any, error: BaseException | None) -> None:
-        """Answer a call."""
-        del self._calls[call.key]
-        self._answer(call.key, result, error, call.seconds)
-
     def _closed(self, key: int, session: Session) -> None:
         self._sessions.pop(key, None)  # it is gone where no environment could be made
         self._encodes.pop(key, None)
-        self._answer(key, None, session.close_error)
+        self.answer(key, None, session.close_error)
 
-    def _answer(
+    def answer(
         self, key: int, result: Any, error: BaseException | None, seconds: float = 0.0
     ) -> None:
+        """Send the answer to what the server asked of a session."""
         if error is not None:
             self.link.send(FrameKind.ERROR, key, dump_error(error), seconds)
         elif type(result) is bytes:
@@ -178,15 +162,14 @@ class Worker:
 
 def _encode_of(data: bytes) -> Encode | None:
     try:
-        encode: Encode | None = pickle.loads(data)  # nosec B301  # of the server
+        return pickle.loads(data)  # type: ignore[no-any-return]  # nosec B301  # of the server
     except Exception as error:
         why = f"replies cannot be encoded in the environment's process: {error}"
 
-        def refuse(_: Any) -> Any:
-            raise TypeError(why)
+    def refuse(_: Any) -> Any:
+        raise TypeError(why)
 
-        return refuse
-    return encode
+    return refuse
 
 
 def main() -> None:
@@ -195,9 +178,11 @@ def main() -> None:
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     try:
-        path, grace_s, source = _setup(end)
+        length, *_ = HEAD.unpack(read_exactly(end, HEAD.size))
+        setup = read_exactly(end, length)
     except EOFError:
         return
+    path, grace_s, source = pickle.loads(setup)  # nosec B301  # of the server
     set_up_logs()
     threading.Thread(target=_end_with, args=[end.fileno(), grace_s], daemon=True).start()
     keep_libraries()
@@ -230,19 +215,14 @@ def _end_with(server: int, grace_s: float) -> None:
     faulthandler.dump_traceback_later(1.5 * grace_s, exit=True, file=STDERR)
 
 
-def _setup(end: socket.socket) -> tuple[list[str], float, bytes]:
-    length, *_ = HEAD.unpack(read_exactly(end, HEAD.size))
-    path, grace_s, source = pickle.loads(read_exactly(end, length))  # nosec B301  # of the server
-    return path, grace_s, source
-
-
 def _run(spec: EnvironmentSpec, grace_s: float, end: socket.socket) -> None:
     end.setblocking(False)
+    work = _work(spec, grace_s, end)
     if sys.version_info >= (3, 11):
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(_work(spec, grace_s, end))
+            runner.run(work)
     else:
-        asyncio.run(_work(spec, grace_s, end))
+        asyncio.run(work)
 
 
 async def _work(spec: EnvironmentSpec, grace_s: float, end: socket.socket) -> None:

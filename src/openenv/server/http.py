@@ -31,9 +31,10 @@ from openenv.errors import (
     SessionNotFoundError,
     TooLargeError,
 )
+from openenv.execution.commands import Command, GetState, Render, Reset, Step
 from openenv.execution.manager import SessionManager
 from openenv.execution.principal import Principal, principal_of
-from openenv.execution.session import Command, GetState, Render, Reset, Session, Step
+from openenv.execution.session import Session
 from openenv.protocol.http import (
     SESSION_COOKIE,
     SESSION_HEADER,

@@ -25,8 +25,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from openenv.client import background
 from openenv.errors import SessionClosedError
+from openenv.execution.commands import GetState, GetView, Reset, Step
 from openenv.execution.manager import SessionManager
-from openenv.execution.session import GetState, GetView, Reset, Session, SessionPhase, Step
+from openenv.execution.session import Session, SessionPhase
 from openenv.execution.spec import EnvironmentSpec
 from openenv.protocol.messages import StateReply
 from openenv.protocol.v0.codec import observation_payload

@@ -26,10 +26,11 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from openenv._internal.quoting import quoted
 from openenv.errors import SessionNotFoundError
+from openenv.execution.commands import Step
 from openenv.execution.manager import SessionManager
 from openenv.execution.principal import Principal, Role, principal_of
 from openenv.execution.recording import Follower
-from openenv.execution.session import Session, Step
+from openenv.execution.session import Session
 
 __all__ = ["SessionBoard", "watch_route"]
 

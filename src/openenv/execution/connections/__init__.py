@@ -5,7 +5,4 @@
 ``harness.py`` the connection to an agent in an environment, and ``channel.py`` the interface of
 what carries the frames. None of these knows a web framework, so that the client's in-process
 transport uses the same code as a socket.
-
-`conversation` speaks version 0 and `multiplex` version 1; neither knows a web framework, so that
-the in-process transport of the client speaks to the same code as a socket.
 """
