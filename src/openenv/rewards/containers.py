@@ -168,16 +168,12 @@ class WeightedSum(Rubric):
             child = self._rubric_children[name]
             try:
                 outcome = child(action, observation)
-                is_later = is_pending(outcome)
-                begun.append(
-                    _await_score(child, outcome) if is_later else _score_with_parts(child, outcome)
-                )
+                scored = _await_score if is_pending(outcome) else _score_with_parts
+                begun.append(scored(child, outcome))
             except Exception as error:
                 if not any(is_pending(one) for one in begun):
                     raise
-                begun.append(
-                    _raise_error(error)
-                )  # keeps the pending ones to be awaited and cancelled
+                begun.append(_raise_error(error))  # the pending ones are awaited and cancelled
                 break
         return begun
 

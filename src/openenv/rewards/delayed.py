@@ -93,9 +93,17 @@ def score_trajectory(
         outcome = scorer(trajectory)
     except Exception as error:
         return _score_of_scorer_failure(scorer, error)
-    if hasattr(outcome, "__await__"):
-        return _await_score(scorer, outcome, len(trajectory), credit)
-    return _finish_score(scorer, outcome, len(trajectory), credit)
+    if not hasattr(outcome, "__await__"):
+        return _finish_score(scorer, outcome, len(trajectory), credit)
+
+    async def awaited() -> Score:
+        try:
+            found = await outcome
+        except Exception as error:
+            return _score_of_scorer_failure(scorer, error)
+        return _finish_score(scorer, found, len(trajectory), credit)
+
+    return awaited()
 
 
 async def score_trajectory_async(
@@ -104,16 +112,6 @@ async def score_trajectory_async(
     """Score an episode as `score_trajectory` does, and await the result."""
     score = score_trajectory(scorer, trajectory, credit)
     return score if isinstance(score, Score) else await score
-
-
-async def _await_score(
-    scorer: TrajectoryScorer, outcome: Awaitable[Any], steps: int, credit: str | Credit
-) -> Score:
-    try:
-        found = await outcome
-    except Exception as error:
-        return _score_of_scorer_failure(scorer, error)
-    return _finish_score(scorer, found, steps, credit)
 
 
 def _finish_score(

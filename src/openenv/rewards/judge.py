@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol
 
 from openenv._internal.json import read_json
-from openenv._internal.quoting import closest
+from openenv._internal.quoting import closest, shortened
 from openenv._internal.timing import backoff_s
 from openenv.errors import Unscored
 from openenv.rewards.llm._per_loop import PerLoop
@@ -129,14 +129,13 @@ class LLMJudge(Rubric):
                 async with self._turns.get():
                     return await asyncio.wait_for(self.client.complete(prompt), self.timeout_s)
             except Exception as error:
-                if asked > self.retries or not _may_pass(error):
-                    raise self._to_unscored(error, asked) from error
+                status = error.status if isinstance(error, LLMError) else None
+                may_pass = status is None or status in PASSING or status >= 500
+                if asked > self.retries or not may_pass:
+                    logger.error("the judge failed", exc_info=error)
+                    often = "" if asked == 1 else f" {asked} times, at last"
+                    raise Unscored(f"the judge failed{often}: {self._words(error)}") from error
             await asyncio.sleep(backoff_s(asked, self.backoff_s))
-
-    def _to_unscored(self, error: Exception, asked: int) -> Unscored:
-        logger.error("the judge failed", exc_info=error)
-        often = "" if asked == 1 else f" {asked} times, at last"
-        return Unscored(f"the judge failed{often}: {self._words(error)}")
 
     def _words(self, error: Exception) -> str:
         if isinstance(error, asyncio.TimeoutError):
@@ -148,7 +147,8 @@ class LLMJudge(Rubric):
         found = self._find_score(reply) if isinstance(reply, str) else None
         if found is None:
             if self.default_score is None:
-                raise Unscored(f"the judge's reply contains no score: {_quote(reply)}")
+                told = shortened(repr(reply), QUOTED)
+                raise Unscored(f"the judge's reply contains no score: {told}")
             found = JudgeScore(self.default_score)
         if not self.normalize:
             return found.value
@@ -180,17 +180,6 @@ class LLMJudge(Rubric):
         self.default_score = state.get("default_score", self.default_score)
         self.normalize = state.get("normalize", self.normalize)
         self._cache.clear()
-
-
-def _may_pass(error: Exception) -> bool:
-    """Return whether the same request may succeed later."""
-    status = error.status if isinstance(error, LLMError) else None
-    return status is None or status in PASSING or status >= 500
-
-
-def _quote(reply: Any) -> str:
-    text = repr(reply)
-    return text if len(text) <= QUOTED else f"{text[:QUOTED]}... ({len(text)} characters)"
 
 
 def _pattern(pattern: str | None) -> str | None:

@@ -23,7 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from openenv.errors import SandboxError, Unscored, how_it_ended
 from openenv.reward import Score
@@ -153,8 +153,18 @@ class _ProgramRun:
         with tempfile.TemporaryFile() as stdin:
             stdin.write(request)
             stdin.seek(0)
+            # Nothing else is inherited, so that no key or token reaches the program.
+            inherited = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
             try:
-                process = self._start(stdin)
+                process = subprocess.Popen(  # nosec B603  # no shell; it is the caller's program
+                    self._scorer.command,
+                    stdin=stdin,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env={**inherited, **self._scorer.environment},
+                    start_new_session=True,
+                    bufsize=0,
+                )
             except OSError as error:
                 return _ProgramResult(-1, b"", b"", f"it did not start: {error.strerror}")
         with process:
@@ -162,21 +172,12 @@ class _ProgramRun:
             try:
                 why = self._listen(process, deadline) or self._wait(process, deadline)
             finally:
-                _end(process)
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait(END_GRACE_S)
         is_late = why is not None and time.monotonic() >= deadline
         return _ProgramResult(
             process.returncode, bytes(self._stdout), bytes(self._stderr), why, is_late
-        )
-
-    def _start(self, stdin: IO[bytes]) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(  # nosec B603  # no shell; it is the caller's program
-            self._scorer.command,
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**_clean_environment(), **self._scorer.environment},
-            start_new_session=True,
-            bufsize=0,
         )
 
     def _listen(self, process: subprocess.Popen[bytes], deadline: float) -> str | None:
@@ -193,20 +194,16 @@ class _ProgramRun:
                 is_over = _has_exited(process)
                 ready = selector.select(0 if is_over else LOOK_EVERY_S)
                 for key, _ in ready:
-                    if not self._take(process, key.fileobj):
+                    data = os.read(key.fd, CHUNK_BYTES)
+                    if key.fileobj is process.stdout:
+                        self._stdout += data
+                    else:
+                        self._stderr = (self._stderr + data)[-KEPT_STDERR_BYTES:]
+                    if not data:
                         selector.unregister(key.fileobj)
                 if is_over and not ready:
                     break
         return None
-
-    def _take(self, process: subprocess.Popen[bytes], stream: Any) -> bool:
-        """Read available output of a stream; return False at the end of the stream."""
-        data = os.read(stream.fileno(), CHUNK_BYTES)
-        if stream is process.stdout:
-            self._stdout += data
-        else:
-            self._stderr = (self._stderr + data)[-KEPT_STDERR_BYTES:]
-        return bool(data)
 
     def _why_to_end(self, deadline: float) -> str | None:
         if len(self._stdout) > self._scorer.max_bytes:
@@ -237,18 +234,6 @@ def _has_exited(process: subprocess.Popen[bytes]) -> bool:
         return process.poll() is not None
     how = os.WEXITED | os.WNOHANG | os.WNOWAIT
     return os.waitid(os.P_PID, process.pid, how) is not None
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and its group."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait(END_GRACE_S)
-
-
-def _clean_environment() -> dict[str, str]:
-    """Return the only inherited variables, so that no key or token reaches the program."""
-    return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
 
 
 class _SandboxedRun:

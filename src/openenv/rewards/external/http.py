@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -61,8 +62,6 @@ class HTTPScorer:
                 pass.
             Unscored: The response is invalid, or gives a reason for no score.
         """
-        import asyncio
-
         request = write_request(trajectory, self._messages)
         try:
             answer = await within(self._timeout_s, self._answer(request))
@@ -91,7 +90,8 @@ class HTTPScorer:
         words = body[:200].decode("utf-8", "replace")
         why = f"{self.name} answered {answer.status}: {words}"
         if answer.status in TEMPORARY_STATUS:
-            raise TemporarilyUnscored(why, _seconds(answer.headers.get("retry-after")))
+            pause = answer.headers.get("retry-after", "")  # which may be a date
+            raise TemporarilyUnscored(why, float(pause) if pause.isdecimal() else None)
         raise Unscored(why)
 
 
@@ -100,11 +100,6 @@ def _says(headers: Mapping[str, str]) -> str:
     said = sorted((name.lower(), value) for name, value in headers.items())
     kept = [(name, value) for name, value in said if name not in OF_WHO_ASKS]
     return f":{hashlib.sha256(repr(kept).encode()).hexdigest()}" if kept else ""
-
-
-def _seconds(retry_after: str | None) -> float | None:
-    """Return the seconds of a ``Retry-After`` header, or None for a date."""
-    return float(retry_after) if retry_after is not None and retry_after.isdecimal() else None
 
 
 def http_scorer(
@@ -153,10 +148,13 @@ class ScoringApp:
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await _live(receive, send)
+            kind = ""
+            while kind != "lifespan.shutdown":
+                kind = (await receive())["type"]
+                await send({"type": f"{kind}.complete"})
         elif scope["type"] == "http":
-            status, body, kind = await self._answer(scope, receive)
-            headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
+            status, body, media = await self._answer(scope, receive)
+            headers = [(b"content-type", media), (b"content-length", b"%d" % len(body))]
             await send({"type": "http.response.start", "status": status, "headers": headers})
             await send({"type": "http.response.body", "body": body})
         else:
@@ -183,14 +181,6 @@ class ScoringApp:
             if len(body) > self._max_bytes:
                 return None
         return bytes(body)
-
-
-async def _live(receive: Receive, send: Send) -> None:
-    while True:
-        message = await receive()
-        await send({"type": f"{message['type']}.complete"})
-        if message["type"] == "lifespan.shutdown":
-            return
 
 
 def scoring_app(scorer: TrajectoryScorer, *, max_bytes: int = MAX_QUESTION_BYTES) -> ScoringApp:

@@ -116,19 +116,13 @@ class InspectScorer:
         return make_score(self._combine(parts))
 
     def _finite(self, name: str, value: Any, why: str) -> float:
-        number = math.nan if value is None else _number(name, value)
-        if not math.isfinite(number):
+        # Inspect's own function turns unknown values into 0.
+        known = GRADES.get(value, WORDS.get(value.lower())) if isinstance(value, str) else None
+        if known is None:
+            known = math.nan if value is None else to_number(name, value)
+        if not math.isfinite(known):
             raise Unscored(f"{name} was not scored: {why}"[:500])
-        return number
-
-
-def _number(name: str, value: Any) -> float:
-    """Convert a value to a number. Inspect's own function turns unknown values into 0."""
-    if isinstance(value, str):
-        known = GRADES.get(value, WORDS.get(value.lower()))
-        if known is not None:
-            return known
-    return to_number(name, value)
+        return known
 
 
 def from_inspect(
@@ -165,21 +159,18 @@ def _state(
 ) -> Any:
     prompt, completion = split_prompt(messages)
     known = task_of(trajectory)
+    chat = [_to_message(library, message) for message in (*prompt, *completion)]
     return library.solver.TaskState(
         model=library.model.ModelName(MODEL),
         sample_id=str(known.get("id", 0)),
         epoch=1,
-        input=_chat(library, prompt),
-        messages=_chat(library, [*prompt, *completion]),
+        input=chat[: len(prompt)],
+        messages=chat,
         target=target,
         output=library.model.ModelOutput.from_content(MODEL, last_text(completion)),
         completed=True,
         metadata=known,
     )
-
-
-def _chat(library: Any, messages: Sequence[Message]) -> list[Any]:
-    return [_to_message(library, message) for message in messages]
 
 
 def _to_message(library: Any, message: Message) -> Any:
@@ -198,18 +189,14 @@ def _calls(library: Any, message: Message) -> list[Any] | None:
     for call in message.get("tool_calls") or []:
         function = call.get("function") or {}
         id, name = str(call.get("id", "")), str(function.get("name", ""))
-        arguments = _arguments(function)
+        arguments = function.get("arguments")
+        try:
+            found = read_json(arguments) if isinstance(arguments, str) else arguments
+        except ValueError:
+            found = None
+        arguments = found if isinstance(found, dict) else {"arguments": arguments}
         made.append(library.tool.ToolCall(id=id, function=name, arguments=arguments))
     return made or None
-
-
-def _arguments(function: Mapping[str, Any]) -> dict[str, Any]:
-    arguments = function.get("arguments")
-    try:
-        found = read_json(arguments) if isinstance(arguments, str) else arguments
-    except ValueError:
-        found = None
-    return found if isinstance(found, dict) else {"arguments": arguments}
 
 
 # ------------------------------------------------------------------ the reverse direction
@@ -254,13 +241,9 @@ def to_inspect(
 
         return score
 
-    name = name or _identifier(scorer_name(scorer))
+    own = scorer_name(scorer).rpartition(".")[2]  # as an identifier that Inspect can register
+    name = name or re.sub(r"\W+", "_", own).strip("_") or "openenv"
     return library.scorer(metrics=measured, name=name)(made)()
-
-
-def _identifier(name: str) -> str:
-    """Turn a name into an identifier that Inspect can register and log."""
-    return re.sub(r"\W+", "_", name.rpartition(".")[2]).strip("_") or "openenv"
 
 
 async def _score_sample(

@@ -34,6 +34,7 @@ from openenv.rewards.external.scorers import (
     as_score,
     is_coroutine_function,
     on_thread,
+    require_score,
     scorer_identity,
     scorer_name,
 )
@@ -290,7 +291,8 @@ class BoundedScorer:
 
     async def _attempt(self, trajectory: Trajectory[Any, Any]) -> Score:
         async def attempt() -> Score:
-            return _score(await self._call_limited(self.scorer, trajectory), len(trajectory))
+            outcome = await self._call_limited(self.scorer, trajectory)
+            return require_score(as_score(outcome, len(trajectory)))
 
         found: Score = await self._retry(attempt)
         return found
@@ -298,7 +300,13 @@ class BoundedScorer:
     async def _batch(self, trajectories: list[Trajectory[Any, Any]]) -> list[Score]:
         async def attempt() -> list[Score]:
             score_many = self.scorer.score_many  # type: ignore[attr-defined]
-            return _scores(await self._call_limited(score_many, trajectories), trajectories)
+            outcomes = await self._call_limited(score_many, trajectories)
+            is_list = isinstance(outcomes, Sequence) and not isinstance(outcomes, str)
+            if not is_list or len(outcomes) != len(trajectories):
+                count = len(outcomes) if is_list else "no list of"
+                raise Unscored(f"it gave {count} scores for {len(trajectories)} episodes")
+            pairs = zip(outcomes, trajectories, strict=True)
+            return [_to_score(outcome, len(one)) for outcome, one in pairs]
 
         try:
             found: list[Score] = await self._retry(attempt)
@@ -316,7 +324,9 @@ class BoundedScorer:
                 if not self._retry_on(error):
                     raise
                 if number == self.retries:
-                    raise Unscored(_describe_failure(error, number + 1)) from error
+                    told = f"{type(error).__name__} of the scorer"
+                    why = str(error) if isinstance(error, Unscored) else told
+                    raise Unscored(f"{why}; asked {number + 1} times" if number else why) from error
                 pause = _pause(number, getattr(error, "retry_after_s", None))
                 logger.info("%s is asked again in %.2f s: %s", self.name, pause, error)
             await asyncio.sleep(pause)
@@ -386,11 +396,6 @@ class BoundedScorer:
         work.add_done_callback(is_over)
 
 
-def _describe_failure(error: Exception, attempts: int) -> str:
-    why = str(error) if isinstance(error, Unscored) else f"{type(error).__name__} of the scorer"
-    return why if attempts == 1 else f"{why}; asked {attempts} times"
-
-
 def _pause(number: int, retry_after_s: float | None) -> float:
     """Return the seconds to wait after attempt `number`, which counts from 0.
 
@@ -400,23 +405,6 @@ def _pause(number: int, retry_after_s: float | None) -> float:
     """
     drawn = backoff_s(number + 1, BACKOFF_S, LONGEST_BACKOFF_S, jitter=1.0)
     return max(drawn, min(retry_after_s or 0.0, LONGEST_BACKOFF_S))
-
-
-def _score(outcome: Any, steps: int) -> Score:
-    score = as_score(outcome, steps)
-    if score.unscored:
-        raise Unscored(score.unscored)
-    return score
-
-
-def _scores(outcomes: Any, trajectories: Sequence[Trajectory[Any, Any]]) -> list[Score]:
-    is_list = isinstance(outcomes, Sequence) and not isinstance(outcomes, str)
-    if not is_list or len(outcomes) != len(trajectories):
-        count = len(outcomes) if is_list else "no list of"
-        raise Unscored(f"it gave {count} scores for {len(trajectories)} episodes")
-    return [
-        _to_score(outcome, len(one)) for outcome, one in zip(outcomes, trajectories, strict=True)
-    ]
 
 
 def _to_score(outcome: Any, steps: int) -> Score:

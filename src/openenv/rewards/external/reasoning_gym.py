@@ -17,6 +17,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import metadata
 from typing import Any
 
 from openenv._internal.packages import needs
@@ -83,8 +84,9 @@ class ReasoningGymScorer:
         self.dataset = dataset
         self.name = type(dataset).__name__
         made_by = (entry, messages) if answer is None else (entry, answer)
+        version = metadata.version("reasoning-gym")
         self.identity = extend_identity(
-            f"reasoning_gym:{_version()}:{self.name}:{dataset.config!r}", *made_by
+            f"reasoning_gym:{version}:{self.name}:{dataset.config!r}", *made_by
         )
         self._entry = entry
         self._answer = answer
@@ -164,12 +166,6 @@ def _make_dataset(library: Any, name: str, config: dict[str, Any]) -> Any:
         return library.create_dataset(name, **{"seed": 0, "size": 1, **config})
     except (TypeError, AssertionError) as error:
         raise ValueError(f"reasoning_gym:{name}: {error}") from error
-
-
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("reasoning-gym")
 
 
 # ------------------------------------------------------------------ datasets that evaluate text

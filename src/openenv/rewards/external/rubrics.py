@@ -12,7 +12,13 @@ from openenv.reward import Score, adds_up, components_of
 from openenv.rewards.credit import terminal
 from openenv.rewards.delayed import Trajectory, TrajectoryScorer
 from openenv.rewards.external.limits import ScoringSlots
-from openenv.rewards.external.scorers import as_score, make_score, on_thread, scorer_name
+from openenv.rewards.external.scorers import (
+    as_score,
+    make_score,
+    on_thread,
+    require_score,
+    scorer_name,
+)
 from openenv.rewards.rubric import NO_PARTS, Rubric, is_pending
 from openenv.rewards.trajectory import TrajectoryRubric
 
@@ -73,7 +79,10 @@ class _RubricReplay:
             # belongs to this loop.
             pending = await self._call(self._step_until_pending)
             if pending is not None:
-                self._note(await self._step(pending))
+                try:
+                    self._note(await pending.outcome)
+                except Unscored as error:
+                    raise self._at_step(error) from error
         if isinstance(self.rubric, TrajectoryRubric):
             return await self._of_the_end()
         given = [reward for reward in self.rewards if reward is not None]
@@ -111,12 +120,6 @@ class _RubricReplay:
                 return _PendingScore(outcome)
             self._note(outcome)
         return None
-
-    async def _step(self, pending: _PendingScore) -> Any:
-        try:
-            return await pending.outcome
-        except Unscored as error:
-            raise self._at_step(error) from error
 
     def _at_step(self, error: Unscored) -> Unscored:
         return Unscored(f"step {len(self.rewards) + 1}: {error}")
@@ -171,7 +174,7 @@ class ScorerRubric(Rubric):
         return self._value(await outcome)
 
     def _value(self, outcome: Any) -> float | None:
-        score = _require_score(as_score(outcome, 1))
+        score = require_score(as_score(outcome, 1))
         self._parts = score.components or NO_PARTS
         return score.value
 
@@ -204,7 +207,7 @@ class WholeScorerRubric(TrajectoryRubric):
         return self._value(await outcome)
 
     def _value(self, outcome: Any) -> float | None:
-        self._score = _require_score(as_score(outcome, len(self._trajectory)))
+        self._score = require_score(as_score(outcome, len(self._trajectory)))
         self._parts = self._score.components or NO_PARTS
         return self._score.value
 
@@ -223,12 +226,6 @@ class WholeScorerRubric(TrajectoryRubric):
     @property
     def _label(self) -> str:
         return self._name
-
-
-def _require_score(score: Score) -> Score:
-    if score.unscored:
-        raise Unscored(score.unscored)
-    return score
 
 
 def to_rubric(

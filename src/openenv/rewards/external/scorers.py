@@ -42,6 +42,7 @@ __all__ = [
     "to_number",
     "await_result",
     "make_score",
+    "require_score",
     "score_now",
     "add_weighted",
 ]
@@ -199,7 +200,11 @@ async def score_now(scorer: TrajectoryScorer, trajectory: Trajectory[Any, Any]) 
     outcome = scorer(trajectory)
     if isinstance(outcome, Awaitable):
         outcome = await outcome
-    score = as_score(outcome, len(trajectory))
+    return require_score(as_score(outcome, len(trajectory)))
+
+
+def require_score(score: Score) -> Score:
+    """Return a score, unless it says why there is none: that is raised as `Unscored`."""
     if score.unscored:
         raise Unscored(score.unscored)
     return score

@@ -8,6 +8,7 @@ the columns are those of the dataset, as lists. TRL itself need not be installed
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -57,7 +58,7 @@ class RewardFunctions:
         columns: Callable[[Trajectory[Any, Any]], Mapping[str, Any]],
         messages: Callable[[Trajectory[Any, Any]], list[Message]],
     ) -> None:
-        names = [_name(function) for function in functions]
+        names = [str(getattr(one, "__name__", None) or scorer_name(one)) for one in functions]
         if not functions or len(set(names)) < len(names):
             raise ValueError(f"expected one function or more, each of another name, got {names}")
         weights = [1.0] * len(functions) if weights is None else list(weights)
@@ -86,7 +87,8 @@ class RewardFunctions:
                 missing.
         """
         rows = [self._row(one) for one in trajectories]
-        batch = {name: [row.get(name) for row in rows] for name in _names(rows)}
+        names = dict.fromkeys(name for row in rows for name in row)
+        batch = {name: [row.get(name) for row in rows] for name in names}
         given = {
             name: await _call_function(name, function, batch)
             for name, function in self.functions.items()
@@ -142,20 +144,9 @@ def from_trl(
     return RewardFunctions(functions, weights, conversational, columns, messages)
 
 
-def _name(function: Any) -> str:
-    return str(getattr(function, "__name__", None) or scorer_name(function))
-
-
-def _names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the columns of all rows, in order of first appearance."""
-    return list(dict.fromkeys(name for row in rows for name in row))
-
-
 async def _call_function(
     name: str, function: RewardFunction, batch: dict[str, list[Any]]
 ) -> list[float | None]:
-    import asyncio
-
     arguments = _select_arguments(name, function, batch)
     if inspect.iscoroutinefunction(function):
         outcome = await function(**arguments)
@@ -229,10 +220,21 @@ def to_trl(
     def reward(
         prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
     ) -> list[float | None]:
-        rows = _rows(prompts, completions, columns)
-        scores: list[Score] = await_result(
-            _score_rows(limited, [_make_episode(episode, row) for row in rows])
-        )
+        count = len(completions)
+        lists = {  # columns of another length are no columns of rows
+            name: values
+            for name, values in columns.items()
+            if isinstance(values, Sequence) and not isinstance(values, str) and len(values) == count
+        }
+        played = [
+            _make_episode(
+                episode, prompts[at], completions[at], {name: lists[name][at] for name in lists}
+            )
+            for at in range(count)
+        ]
+        episodes = [one for one in played if not isinstance(one, Score)]
+        found = iter(await_result(limited.score_many(episodes)))
+        scores = [one if isinstance(one, Score) else next(found) for one in played]
         for score in scores:
             if score.unscored:
                 logger.warning("%s gives no reward: %s", reward.__name__, score.unscored)
@@ -242,41 +244,11 @@ def to_trl(
     return reward
 
 
-def _rows(
-    prompts: Sequence[Any], completions: Sequence[Any], columns: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    """Return the prompt, completion and columns of each row; skip columns of another length."""
-    count = len(completions)
-    lists = {
-        name: values
-        for name, values in columns.items()
-        if isinstance(values, Sequence) and not isinstance(values, str) and len(values) == count
-    }
-    return [
-        {
-            "prompt": prompts[at],
-            "completion": completions[at],
-            "columns": {name: values[at] for name, values in lists.items()},
-        }
-        for at in range(count)
-    ]
-
-
 def _make_episode(
-    episode: Callable[..., Trajectory[Any, Any]], row: dict[str, Any]
+    episode: Callable[..., Trajectory[Any, Any]], prompt: Any, completion: Any, columns: Any
 ) -> Trajectory[Any, Any] | Score:
     """Make the episode of a row, or an unscored `Score` that gives the reason."""
-    task = task_from_row(row["prompt"], row["columns"])
     try:
-        return episode(row["prompt"], row["completion"], task=task)
+        return episode(prompt, completion, task=task_from_row(prompt, columns))
     except Unscored as error:
         return Score(unscored=str(error))
-
-
-async def _score_rows(
-    scorer: BoundedScorer, played: Sequence[Trajectory[Any, Any] | Score]
-) -> list[Score]:
-    """Return the score of each row, with a single call for all episodes."""
-    episodes = [one for one in played if not isinstance(one, Score)]
-    scores = iter(await scorer.score_many(episodes))
-    return [one if isinstance(one, Score) else next(scores) for one in played]

@@ -158,18 +158,15 @@ def _task(vf: Any, source: Any, known: Mapping[str, Any]) -> Any:
     model = cls.data_type() if isinstance(source, type) else vf.WireTaskData
     infrastructure = vf.TaskData.model_fields.keys() - DATA
     fields = {name: value for name, value in known.items() if name not in infrastructure}
-    fields["prompt"] = _prompt(vf, known.get("prompt"))
+    prompt = known.get("prompt")
+    fields["prompt"] = prompt if isinstance(prompt, str) else None
+    if isinstance(prompt, list):
+        fields["prompt"] = [_to_message(vf, message) for message in prompt]
     try:
         return cls(model.model_validate(fields))
     except ValidationError as error:
         what = first_problem(error)
         raise Unscored(f"the task lacks what {model.__name__} needs: {what}") from error
-
-
-def _prompt(vf: Any, prompt: Any) -> Any:
-    if not isinstance(prompt, list):
-        return prompt if isinstance(prompt, str) else None
-    return [_to_message(vf, message) for message in prompt]
 
 
 async def _rewards(

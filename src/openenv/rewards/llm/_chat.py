@@ -81,11 +81,14 @@ class ChatClient(LLMClient):
             return self._read(
                 await self._send(self._clients.get(), {**request, "timeout": timeout})
             )
-        except self._sdk.APIError as error:
+        except self._sdk.APIError as error:  # of which both SDKs have the same classes
+            kind = LLMUnreachable if isinstance(error, self._sdk.APIConnectionError) else LLMError
+            if isinstance(error, self._sdk.APITimeoutError):
+                kind = LLMTimeout
+            cause = error.__cause__
+            why = f"{error}" if cause is None else f"{error} ({type(cause).__name__}: {cause})"
             status = getattr(error, "status_code", None)
-            raise self._kind(error)(
-                self._describe(_describe_error(error)), status=status
-            ) from error
+            raise kind(self._describe(why), status=status) from error
 
     def _with_system(self, messages: Messages) -> list[dict[str, Any]]:
         """Put the system prompt first, unless the conversation has a system message."""
@@ -93,12 +96,6 @@ class ChatClient(LLMClient):
         if self.system_prompt is None or any(is_system(message) for message in given):
             return given
         return [{"role": "system", "content": self.system_prompt}, *given]
-
-    def _kind(self, error: Exception) -> type[LLMError]:
-        """Return the error class for an error of the SDK, which both SDKs name alike."""
-        if isinstance(error, self._sdk.APITimeoutError):
-            return LLMTimeout
-        return LLMUnreachable if isinstance(error, self._sdk.APIConnectionError) else LLMError
 
     def _describe(self, why: str) -> str:
         return f"{self.model!r} at {self.base_url}: {why}"
@@ -127,12 +124,6 @@ class ChatClient(LLMClient):
 
     @abstractmethod
     def _read(self, answer: Any) -> LLMResponse: ...
-
-
-def _describe_error(error: Any) -> str:
-    """Return the messages of an SDK's error and of the error's cause."""
-    cause = error.__cause__
-    return f"{error}" if cause is None else f"{error} ({type(cause).__name__}: {cause})"
 
 
 def is_system(message: Mapping[str, Any]) -> bool:

@@ -55,7 +55,8 @@ class AnthropicClient(ChatClient):
         if system:
             body["system"] = "\n\n".join(system)
         if tools:
-            body["tools"] = [_as_tool(tool) for tool in tools]
+            names = ("name", "description", "input_schema")
+            body["tools"] = [dict(zip(names, read_tool(tool), strict=True)) for tool in tools]
         request = {"model": self.model, "messages": _as_messages(messages)}
         return {**request, "max_tokens": body.pop("max_tokens"), "extra_body": body}
 
@@ -84,11 +85,6 @@ def _as_usage(usage: Any) -> Usage:
     return Usage(usage.input_tokens + (read or 0) + (written or 0), usage.output_tokens)
 
 
-def _as_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    name, description, schema = read_tool(tool)
-    return {"name": name, "description": description, "input_schema": schema}
-
-
 def _as_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Translate a conversation; consecutive tool results become a single message."""
     translated: list[dict[str, Any]] = []
@@ -99,17 +95,13 @@ def _as_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         if message["role"] == "tool":
             if not answering:
                 translated.append({"role": "user", "content": answering})
-            answering.append(_as_result(message))
+            named = {"type": "tool_result", "tool_use_id": message["tool_call_id"]}
+            answering.append({**named, "content": message["content"]})
             continue
         answering = []
         if content := _as_content(message):  # the API takes no message without
             translated.append({"role": message["role"], "content": content})
     return translated
-
-
-def _as_result(message: Mapping[str, Any]) -> dict[str, Any]:
-    named = {"type": "tool_result", "tool_use_id": message["tool_call_id"]}
-    return {**named, "content": message["content"]}
 
 
 def _as_content(message: Mapping[str, Any]) -> Any:

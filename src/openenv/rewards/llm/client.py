@@ -109,13 +109,12 @@ class LLMResponse:
         """Return the answer as a message in OpenAI's form, to continue the conversation."""
         message: dict[str, Any] = {"role": "assistant", "content": self.content}
         if self.tool_calls:
-            message["tool_calls"] = [_as_call(call) for call in self.tool_calls]
+            functions = [{"name": n.name, "arguments": json.dumps(n.args)} for n in self.tool_calls]
+            message["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": function}
+                for call, function in zip(self.tool_calls, functions, strict=True)
+            ]
         return message
-
-
-def _as_call(call: ToolCall) -> dict[str, Any]:
-    function = {"name": call.name, "arguments": json.dumps(call.args)}
-    return {"id": call.id, "type": "function", "function": function}
 
 
 class LLMClient(ABC):

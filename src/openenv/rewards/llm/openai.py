@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
@@ -87,7 +86,9 @@ class OpenAIClient(ChatClient):
             body = {"max_completion_tokens": body.pop("max_tokens", None), **body}
             body |= {"temperature": options["temperature"]} if "temperature" in options else {}
         if tools:
-            body["tools"] = [_as_function(tool) for tool in tools]
+            names = ("name", "description", "parameters")
+            functions = [dict(zip(names, read_tool(tool), strict=True)) for tool in tools]
+            body["tools"] = [{"type": "function", "function": one} for one in functions]
         return {"model": self.model, "messages": messages, "extra_body": body}
 
     async def _send(self, client: Any, request: dict[str, Any]) -> Any:
@@ -104,12 +105,6 @@ class OpenAIClient(ChatClient):
             usage=usage and Usage(usage.prompt_tokens, usage.completion_tokens),
             finish_reason=choice.finish_reason,
         )
-
-
-def _as_function(tool: Mapping[str, Any]) -> dict[str, Any]:
-    name, description, schema = read_tool(tool)
-    function = {"name": name, "description": description, "parameters": schema}
-    return {"type": "function", "function": function}
 
 
 def _as_tool_call(call: Any) -> ToolCall:
