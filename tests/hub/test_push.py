@@ -173,7 +173,7 @@ def test_a_dry_run_shows_all_and_asks_nobody(hub: HubServer, echo: Path) -> None
         (("--registry", "r.io/x", "-n", "2"), 1, "excludes --count 2"),
         (("--registry", "https://r.io"), 2, "without its scheme"),
         (("--registry", "r.io", "--private"), 2, "excludes --private"),
-        (("--engine", "podman"), 2, "want --registry"),
+        (("--engine", "podman"), 2, "require --registry"),
         (("-e", "A"), 2, "is no NAME=VALUE"),
         (("--secret", "NOT_SET_ANYWHERE"), 2, "no variable NOT_SET_ANYWHERE"),
         (("--exclude", "none.txt"), 2, "none.txt does not exist"),

@@ -11,9 +11,6 @@ from openenv.cli._console import be_quiet, set_color, show_tracebacks
 from openenv.cli._failures import handle_termination
 from openenv.cli._groups import GLOBAL_PANEL, CommandEntry, LazyGroup
 
-__all__ = ["app", "main"]
-
-
 # The commands in the order of `openenv --help`, each with panel and target.
 COMMANDS = {
     "init": CommandEntry("Make", "init:init"),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 
-__all__ = ["complete_environments", "complete_templates"]
-
 
 def complete_environments(incomplete: str) -> list[str]:
     """Return the installed environments that match a prefix; none on any error."""

@@ -16,24 +16,6 @@ from openenv._internal.terminal import console
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = [
-    "DEBUG_HINT",
-    "CommandError",
-    "MisuseError",
-    "be_quiet",
-    "did_you_mean",
-    "emit",
-    "is_debugging",
-    "describe_error",
-    "print_error",
-    "say",
-    "set_color",
-    "show_tracebacks",
-    "stderr",
-    "stdout",
-    "unknown_name",
-]
-
 # The exit codes; 130 stands for Ctrl-C, 128 plus the number for another signal.
 FAILED = 1
 MISUSED = 2

@@ -17,8 +17,6 @@ from openenv.providers.process import ProcessProvider
 from openspiel_env import OpenSpielEnv, blackjack
 from openspiel_env.blackjack import CurvePoint, Evaluation
 
-__all__ = ["DemoResult", "DemoPlan", "as_data", "run", "show"]
-
 # Distance between the hands of two seeds, more than a demo plays.
 SEED_STRIDE = 10_000_000
 

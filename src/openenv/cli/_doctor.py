@@ -23,8 +23,6 @@ from typing import NamedTuple
 import openenv
 from openenv._internal.redaction import redact
 
-__all__ = ["DoctorFinding", "FindingStatus", "run_checks"]
-
 # Time limits of a check, of a program that prints its version, and of a network request.
 CHECK_S = 12.0
 PROGRAM_S = 8.0

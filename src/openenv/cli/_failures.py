@@ -31,8 +31,6 @@ from openenv.cli._console import (
     say,
 )
 
-__all__ = ["handle_termination", "run_and_report", "describe_user_error"]
-
 # Directories whose traceback frames say nothing to a user: this package's and Python's.
 HOMES = (Path(__file__).parents[1], Path(os.__file__).parent / "importlib")
 NOT_THEIRS = (*(f"{home}{os.sep}" for home in HOMES), "<frozen ")

@@ -24,16 +24,6 @@ from openenv.cli import _failures
 from openenv.cli._console import MISUSED, MisuseError, did_you_mean
 from openenv.cli._help import show_help
 
-__all__ = [
-    "GLOBAL_PANEL",
-    "Command",
-    "CommandGroup",
-    "Example",
-    "LazyGroup",
-    "CommandEntry",
-    "example_lines",
-]
-
 # The panel of the options that every command has.
 GLOBAL_PANEL = "Global options"
 COMMANDS = "openenv.cli.commands"

@@ -33,8 +33,6 @@ from openenv.cli._template import OPENENV, EnvironmentNames
 from openenv.spaces import to_plain
 from openenv.types import Action, Observation
 
-__all__ = ["InspectedEnvironment", "inspect_environment", "inspect_class"]
-
 RANDOM_EPISODES = 10
 LONGEST_EPISODE = 2000
 PROBED = 8  # actions in the episode that `openenv validate` plays

@@ -14,8 +14,6 @@ from openenv._internal.terminal import console
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = ["show_help"]
-
 WIDEST = 100
 NAMES = 26  # maximum width of the column of names
 INDENT = 2

@@ -21,16 +21,6 @@ from openenv.validation.evidence import FetchedPage
 from openenv.validation.server_criteria import detect_mode
 from openenv.validation.wire import fetch_page
 
-__all__ = [
-    "server_address",
-    "check_answers",
-    "list_installed",
-    "read_files",
-    "query_server",
-    "outline",
-    "serve_temporarily",
-]
-
 # Fields common to all actions and observations, which need no mention.
 COMMON = {"metadata", "done", "reward", "truncated", "type"}
 
@@ -155,8 +145,9 @@ def check_answers(url: str, timeout_s: float) -> None:
     """
     page = fetch_page(url, "/health", timeout_s=timeout_s)
     if page.failure is not None:
-        hint = "is it running? start it: openenv serve"
-        raise CommandError(_no_answer(url, page.failure), hint=hint)
+        raise CommandError(
+            _no_answer(url, page.failure), hint="is it running? start it: openenv serve"
+        )
 
 
 def _no_answer(url: str, failure: str) -> str:

@@ -17,8 +17,6 @@ import openenv
 from openenv._internal.version import version
 from openenv.cli._console import say
 
-__all__ = ["Origin", "origin_for"]
-
 
 class Origin(NamedTuple):
     """The source of an environment's OpenEnv.

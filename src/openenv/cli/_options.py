@@ -25,8 +25,6 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-__all__ = ["argument", "option", "takes_options"]
-
 
 def option(default: Any, *names: str, help: str, **rest: Any) -> Any:
     """Declare an option.

@@ -11,8 +11,6 @@ from typing_extensions import Self
 
 from openenv.cli._console import say, stderr
 
-__all__ = ["Display", "display"]
-
 LINE_EVERY_S = 3.0
 REMIND_EVERY_S = 15.0
 

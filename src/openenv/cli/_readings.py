@@ -10,14 +10,6 @@ from typing import Any
 
 from openenv._internal.net.http import FAILURES, ask
 
-__all__ = [
-    "MetricsChange",
-    "MetricsReading",
-    "MetricsUnreadable",
-    "compare_readings",
-    "read_metrics",
-]
-
 TIMEOUT_S = 5.0
 ACCEPT = "application/openmetrics-text; version=1.0.0, text/plain; version=0.0.4; q=0.5"
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import openenv
 
-__all__ = ["ASSISTANTS", "NAME", "link", "remove", "skill_text", "write_skill"]
-
 NAME = "openenv-cli"
 HERE = Path(__file__).with_name("skill.md")
 MARK = "<!-- commands -->\n"

@@ -8,18 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = [
-    "EXAMPLES",
-    "BracketedCode",
-    "Code",
-    "SourceField",
-    "to_code",
-    "format_code",
-    "to_one_line",
-    "format_step_call",
-    "quote_text",
-]
-
 # A sample argument of each type.
 EXAMPLES = {"int": 1, "float": 1.0, "bool": True, "str": "a", "list": [], "dict": {}}
 

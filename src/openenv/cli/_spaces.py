@@ -20,16 +20,6 @@ from openenv.errors import OpenEnvError
 if TYPE_CHECKING:
     from openenv.hub import Hub, HubCommit, SpaceSettings, SpaceStage, StagedSpace
 
-__all__ = [
-    "SpaceUpload",
-    "report_hub_errors",
-    "parse_pairs",
-    "push_spaces",
-    "parse_secrets",
-    "warn_of_unscanned",
-    "wait_for_space",
-]
-
 
 @dataclass(frozen=True)
 class SpaceUpload:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from openenv.cli._console import did_you_mean
 
-__all__ = ["target_hint"]
-
 
 def target_hint(target: str) -> str:
     """Suggest the intended target, or a way to list the environments."""

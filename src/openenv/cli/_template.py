@@ -28,17 +28,6 @@ from pathlib import Path
 
 from openenv._internal.version import version
 
-__all__ = [
-    "OPENENV",
-    "TEMPLATES",
-    "EnvironmentNames",
-    "template_summary",
-    "read_template",
-    "render",
-    "minimum_version",
-    "write_tree",
-]
-
 
 def minimum_version(version: str) -> str:
     """Return the version requirement of a new environment: at least the running OpenEnv.

@@ -13,15 +13,6 @@ from typing import Any
 from openenv._internal.toml import parse_toml
 from openenv.cli._console import CommandError, MisuseError, did_you_mean
 
-__all__ = [
-    "KINDS",
-    "FoundEnvironment",
-    "VendoredSource",
-    "choose_environment",
-    "find_environments",
-    "read_source",
-]
-
 # The packages and base classes that identify each kind.
 BASES: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
     "ors": (("openreward", "ors"), ("Environment",)),

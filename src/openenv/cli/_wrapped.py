@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from openenv.execution.recording import RecordingOptions
     from openenv.tools.sources import Program
 
-__all__ = ["MCPServeOptions"]
-
 
 @dataclass(frozen=True)
 class MCPServeOptions:

@@ -15,8 +15,6 @@ from openenv.cli._sources import EXAMPLES, format_code, format_step_call, to_cod
 from openenv.cli._template import OPENENV, TEMPLATES, EnvironmentNames
 from openenv.tools.types import RESERVED_TOOL_NAMES
 
-__all__ = ["inspect_wrapped_class"]
-
 PROBED = 8  # tools that `openenv validate` calls
 
 TemplateInputs = tuple[Sequence[str], Mapping[str, str], Mapping[str, str]]

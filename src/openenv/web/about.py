@@ -27,8 +27,6 @@ from openenv.tools.types import CallToolAction, ListToolsAction
 from openenv.types import Action, EnvironmentMetadata
 from openenv.web.quick_start import Snippet, build_snippets
 
-__all__ = ["PageDescription", "describe_page", "load_environment_metadata", "reset_schema"]
-
 logger = logging.getLogger(__name__)
 
 OF_TOOLS = (Action, CallToolAction, ListToolsAction)

@@ -15,8 +15,6 @@ from openenv.web.episode import WebInterfaceManager
 from openenv.web.fields import extract_action_fields, is_chat_env
 from openenv.web.quick_start import get_quick_start_markdown
 
-__all__ = ["GradioBuilder", "mount_custom_tab"]
-
 GradioBuilder = Callable[..., Any]
 PATH = "/web/custom"
 

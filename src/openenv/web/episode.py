@@ -35,14 +35,6 @@ from openenv.protocol.values import to_wire_value
 from openenv.types import EnvironmentMetadata
 from openenv.web.about import load_environment_metadata
 
-__all__ = [
-    "MAX_ACTION_LOGS",
-    "ActionLog",
-    "EpisodeState",
-    "EpisodeNotStarted",
-    "WebInterfaceManager",
-]
-
 T = TypeVar("T")
 
 MAX_ACTION_LOGS = 1000

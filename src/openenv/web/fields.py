@@ -6,8 +6,6 @@ from typing import Any
 
 from openenv._internal.models import wire_schema
 
-__all__ = ["extract_action_fields", "is_chat_env"]
-
 LONG_NAMES = ("message", "content", "description", "code", "text", "prompt")
 LONG_TEXT = 100  # characters that may be more than a line
 KINDS = {"boolean": "checkbox", "integer": "number", "number": "number", "string": "text"}

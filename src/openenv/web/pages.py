@@ -26,8 +26,6 @@ from openenv.web.custom import GradioBuilder, mount_custom_tab
 from openenv.web.episode import EpisodeNotStarted, WebInterfaceManager
 from openenv.web.watch import watch_route
 
-__all__ = ["add_web_page"]
-
 ASSETS = resources.files("openenv.web") / "assets"
 MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",

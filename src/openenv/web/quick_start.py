@@ -13,8 +13,6 @@ from openenv._internal.models import wire_schema
 from openenv.execution.spec import EnvironmentSpec
 from openenv.types import EnvironmentMetadata
 
-__all__ = ["Snippet", "example_action", "get_quick_start_markdown", "build_snippets"]
-
 BASE_URL = "{base_url}"
 
 

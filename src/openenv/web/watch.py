@@ -32,8 +32,6 @@ from openenv.execution.principal import Principal, Role, principal_of
 from openenv.execution.recording import Follower
 from openenv.execution.session import Session
 
-__all__ = ["SessionBoard", "watch_route"]
-
 SUBPROTOCOL = "openenv.watch"
 PERIOD_S = 1.0
 MAX_LISTED = 200  # sessions in a frame; the most recently active ones

@@ -21,16 +21,6 @@ from openenv.cli._spaces import parse_pairs
 if TYPE_CHECKING:
     from openenv.images import BuildOptions, BuildPlan, BuiltImage, Engine, LockOptions
 
-__all__ = [
-    "EngineName",
-    "build",
-    "build_with_progress",
-    "check_lock",
-    "check_openenv",
-    "own_dockerfile",
-    "describe_plan",
-]
-
 TAG = re.compile(
     r"(?=.{1,255}$)([\w.-]+(:\d+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
     r"(:\w[\w.-]{0,127})?"
@@ -45,21 +35,15 @@ class EngineName(str, Enum):
     BUILDAH = "buildah"
 
 
-# ------------------------------------------------------------------ its options
-
-
-# ------------------------------------------------------------------ the command
-
-
 @takes_options
 def build(
     environment: Path = argument(
-        Path(), metavar="ENV_DIR", help="A directory with an openenv.yaml."
+        Path(), metavar="ENV_DIR", help="Directory with an openenv.yaml; by default this one."
     ),
     tag: list[str] | None = option(
         None,
         "-t",
-        help="Name of the image; repeatable. By default echo-env:latest and "
+        help="Name of the image, as NAME:TAG; repeatable. By default echo-env:latest and "
         "openenv-echo:latest, for echo_env.",
     ),
     engine: EngineName | None = option(
@@ -68,35 +52,42 @@ def build(
     base: str | None = option(
         None,
         metavar="IMAGE",
-        help="Base image with Python 3.10 or later, passed as the Dockerfile's ARG BASE.",
+        help="Base image with Python 3.10 or later, passed as the Dockerfile's ARG BASE. By "
+        "default the Dockerfile's own.",
     ),
     dockerfile: Path | None = option(
         None,
         "-f",
-        help="Dockerfile; by default server/Dockerfile or Dockerfile in ENV_DIR, or else a "
-        "built-in one.",
+        help="Dockerfile to build; by default server/Dockerfile or Dockerfile in ENV_DIR, or else "
+        "a built-in one.",
     ),
-    context: Path | None = option(None, "-c", help="Build context; by default ENV_DIR."),
+    context: Path | None = option(
+        None, "-c", help="Directory of the build context; by default ENV_DIR."
+    ),
     build_arg: list[str] | None = option(
-        None, metavar="NAME=VALUE", help="Build argument of the Dockerfile; repeatable."
+        None, metavar="NAME=VALUE", help="Value of an ARG of the Dockerfile; repeatable."
     ),
     label: list[str] | None = option(
-        None, metavar="NAME=VALUE", help="Label of the image; repeatable."
+        None, metavar="NAME=VALUE", help="Label to add to the image; repeatable."
     ),
-    no_cache: bool = option(False, help="Run every step anew."),
+    no_cache: bool = option(False, help="Run every step again, without cached layers."),
     platform: str | None = option(
-        None, metavar="OS/ARCH", help="Target platform, such as linux/arm64."
+        None,
+        metavar="OS/ARCH",
+        help="Platform of the image, such as linux/arm64; by default this machine's.",
     ),
-    network: str | None = option(None, help="Network of the build steps, such as host."),
+    network: str | None = option(
+        None, help="Network of the build steps, such as host; by default the engine's."
+    ),
     volume: list[str] | None = option(
-        None, metavar="FROM:TO[:ro]", help="Mount for the build steps (podman and buildah only)."
+        None, metavar="FROM:TO[:ro]", help="Mount for the build steps, with podman and buildah."
     ),
     ca_file: Path | None = option(
         None,
         help="CA certificates (PEM) that replace the base image's during the build. With "
         "Docker they apply to pip only.",
     ),
-    index_url: str | None = option(None, metavar="URL", help="Package index."),
+    index_url: str | None = option(None, metavar="URL", help="Package index to install from."),
     wheels: Path | None = option(
         None, metavar="DIRECTORY", help="Directory of wheels to install from, instead of an index."
     ),
@@ -118,7 +109,7 @@ def build(
         metavar="FILE",
         help="Write a bill of materials (CycloneDX) of the image to this file.",
     ),
-    offline: bool = option(False, help="Contact no registry and no index; see --wheels."),
+    offline: bool = option(False, help="Contact no registry and no package index; see --wheels."),
     as_json: bool = option(False, "--json", help="Print the result as JSON."),
     only_print: bool = option(
         False, "--print", help="Print the Dockerfile and the build context, and build nothing."
@@ -127,26 +118,21 @@ def build(
     """Build the image of an environment.
 
     Examples:
-        openenv build          # the environment in this directory
-        openenv build envs/echo_env --tag echo-env:1 --push ghcr.io/somebody
-        openenv build --print  # show the plan only
+        openenv build my_env --print  # the Dockerfile and the files, without a build
+        openenv build my_env --tag my-env:1 --push ghcr.io/somebody
     """
-    from openenv.images import (
-        BuildError,
-        BuildOptions,
-        LockOptions,
-        default_tags,
-        find_builder,
-        read_plan,
-    )
+    from openenv import images
+    from openenv.images import BuildError, BuildOptions, LockOptions
 
     arguments = parse_pairs("--build-arg", build_arg)
     register_secrets_of(arguments)
-    _check_files(ca_file=ca_file, wheels=wheels)
+    for name, path in (("ca-file", ca_file), ("wheels", wheels)):
+        if path is not None and not path.exists():
+            raise MisuseError(f"--{name} {path} does not exist")
     check_openenv(openenv)
     _check(tag, push, push_without_tls, offline)
     try:
-        plan = read_plan(
+        plan = images.read_plan(
             environment,
             default_dockerfile=own_dockerfile(),
             dockerfile=dockerfile,
@@ -155,7 +141,7 @@ def build(
             arguments=arguments,
             labels=parse_pairs("--label", label),
         )
-        tags = tuple(tag or default_tags(plan))
+        tags = tuple(tag or images.default_tags(plan))
         describe_plan(plan)
         if only_print:
             _print(plan, tags, as_json)
@@ -165,7 +151,7 @@ def build(
             check_lock(plan, openenv)
         else:
             _check_unlocked(locking)
-        builder = find_builder(None if engine is None else engine.value)
+        builder = images.find_builder(None if engine is None else engine.value)
         options = BuildOptions(
             platform=platform,
             network="none" if offline and network is None else network,
@@ -176,7 +162,10 @@ def build(
         )
         began = time.monotonic()
         built = build_with_progress(plan, builder, tags, options, locking, sbom)
-        pushed = _push(built, builder, push, tls=not push_without_tls)
+        pushed = None
+        if push is not None:
+            say(f"pushing it to {push}")
+            pushed = images.push(built, builder, push, tls=not push_without_tls)
     except BuildError as error:
         raise CommandError(str(error), hint=error.hint) from error
     _print_result(built, time.monotonic() - began)
@@ -218,15 +207,6 @@ def build_with_progress(
     return built
 
 
-def _push(built: BuiltImage, builder: Engine, registry: str | None, *, tls: bool) -> str | None:
-    if registry is None:
-        return None
-    from openenv import images
-
-    say(f"pushing it to {registry}")
-    return images.push(built, builder, registry, tls=tls)
-
-
 def check_lock(plan: BuildPlan, openenv: Path | None) -> None:
     """Refuse to build with an OpenEnv of another series, unless the user chose a version.
 
@@ -266,12 +246,6 @@ def _check(tags: Sequence[str] | None, push: str | None, plain: bool, offline: b
         raise MisuseError("--push and --offline exclude each other")
     if plain and push is None:
         raise MisuseError("--push-without-tls requires --push")
-
-
-def _check_files(**paths: Path | None) -> None:
-    for name, path in paths.items():
-        if path is not None and not path.exists():
-            raise MisuseError(f"--{name.replace('_', '-')} {path} does not exist")
 
 
 def check_openenv(told: Path | None) -> None:

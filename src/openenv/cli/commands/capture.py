@@ -9,8 +9,6 @@ from openenv._internal.logs import set_up_logs
 from openenv.cli._console import CommandError, MisuseError, emit, say
 from openenv.cli._options import option, takes_options
 
-__all__ = ["capture"]
-
 
 @takes_options
 def capture(

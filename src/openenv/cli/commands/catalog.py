@@ -17,9 +17,16 @@ from openenv.cli._options import argument, option, takes_options
 if TYPE_CHECKING:
     from openenv.auto.catalog import EnvironmentCard
 
-__all__ = ["app", "discover"]
-
 app = typer.Typer(help="List the environments of a repository, in a file and as a site.")
+
+REPOSITORY: Path = option(
+    Path(), help="Git repository with the environments; only committed files are read."
+)
+REVISION: str = option("HEAD", metavar="COMMIT", help="Commit, branch or tag to read.")
+ROOT: str = option("envs", metavar="DIR", help="Directory of the environments in the repository.")
+NAMESPACE: str = option("openenv", metavar="NAME", help="Prefix of the environments' identifiers.")
+URI_HELP = "Public clone address of the repository."
+PUBLISHER_HELP = "Person or organization responsible for the catalog."
 
 
 @contextmanager
@@ -36,21 +43,22 @@ def _report_errors() -> Iterator[None]:
 @app.command()
 @takes_options
 def build(
-    repository_uri: str = option(
-        ..., metavar="URL", help="Public clone address of the repository."
+    repository_uri: str = option(..., metavar="URL", help=URI_HELP),
+    publisher: str = option(..., metavar="NAME", help=PUBLISHER_HELP),
+    output: Path = option(..., "-o", metavar="FILE", help="Write the catalog to this file."),
+    repository: Path = REPOSITORY,
+    revision: str = REVISION,
+    root: str = ROOT,
+    namespace: str = NAMESPACE,
+    as_json: bool = option(
+        False, "--json", help="Print the file, its digest and the number of entries as JSON."
     ),
-    publisher: str = option(..., metavar="NAME", help="Party responsible for the catalog."),
-    output: Path = option(..., "-o", metavar="FILE", help="File to write."),
-    repository: Path = option(Path(), help="Git repository; only committed files are read."),
-    revision: str = option("HEAD", metavar="COMMIT", help="Commit, branch or tag."),
-    root: str = option("envs", metavar="DIR", help="Directory of the environments."),
-    namespace: str = option("openenv", metavar="NAME", help="Prefix of identifiers."),
-    as_json: bool = option(False, "--json", help="Print JSON."),
 ) -> None:
     """Write a catalog of the environments committed in a repository.
 
     Examples:
         openenv catalog build --repository-uri https://github.com/me/envs --publisher me -o all.json
+        openenv catalog build --repository-uri https://me.dev/envs --publisher me -o all.json --json
     """
     from openenv.auto.catalog import build_catalog, write_catalog
 
@@ -74,13 +82,14 @@ def build(
 @app.command()
 @takes_options
 def inspect(
-    identifier: str,
+    identifier: str = argument(..., help="Identifier of the environment, NAMESPACE/NAME."),
     catalog: Path = option(..., metavar="FILE", help="File written by `openenv catalog build`."),
 ) -> None:
     """Print an environment's card as JSON.
 
     Examples:
-        openenv catalog inspect openenv/chess_env --catalog catalog.json
+        openenv catalog inspect openenv/my_env --catalog all.json
+        openenv catalog inspect openenv/my_env --catalog all.json > card.json
     """
     from openenv.auto.catalog import load_catalog, resolve_entry
 
@@ -92,18 +101,19 @@ def inspect(
 @app.command()
 @takes_options
 def site(
-    output: Path = option(..., metavar="DIR", help="Directory to write."),
-    repository: Path = option(Path(), help="Git repository; only committed files are read."),
-    repository_uri: str = option("", metavar="URL", help="Public clone address of the repository."),
-    publisher: str = option("", metavar="NAME", help="Party responsible for the catalog."),
-    revision: str = option("HEAD", metavar="COMMIT", help="Commit, branch or tag."),
-    root: str = option("envs", metavar="DIR", help="Directory of the environments."),
-    namespace: str = option("openenv", metavar="NAME", help="Prefix of identifiers."),
+    output: Path = option(..., metavar="DIR", help="Write the site to this directory."),
+    repository: Path = REPOSITORY,
+    repository_uri: str = option("", metavar="URL", help=URI_HELP),
+    publisher: str = option("", metavar="NAME", help=PUBLISHER_HELP),
+    revision: str = REVISION,
+    root: str = ROOT,
+    namespace: str = NAMESPACE,
 ) -> None:
     """Write a site of the environments, for any web server, or to open from the disk.
 
     Examples:
         openenv catalog site --output public
+        openenv catalog site --output public --repository . --root envs --publisher me
     """
     from openenv.auto.catalog import write_site
 
@@ -125,9 +135,9 @@ def site(
 @app.command()
 @takes_options
 def serve(
-    repository: Path = option(Path(), help="Git repository; only committed files are read."),
-    revision: str = option("HEAD", metavar="COMMIT", help="Commit, branch or tag."),
-    root: str = option("envs", metavar="DIR", help="Directory of the environments."),
+    repository: Path = REPOSITORY,
+    revision: str = REVISION,
+    root: str = ROOT,
     host: str = option("127.0.0.1", help="Address to listen on."),
     port: int = option(8080, help="Port to listen on; 0 chooses a free port."),
     as_json: bool = option(False, "--json", help="Print the address as JSON."),
@@ -136,6 +146,7 @@ def serve(
 
     Examples:
         openenv catalog serve
+        openenv catalog serve --revision v1.0 --port 0  # on a free port
     """
     from openenv.auto.catalog import write_site
     from openenv.auto.catalog.serving import create_site_server
@@ -144,7 +155,7 @@ def serve(
         write_site(repository, directory, revision=revision, root=root)
         with create_site_server(Path(directory), host, port) as server:
             url = f"http://{host}:{server.server_port}/"
-            say(f"the catalogue is at {url}")
+            say(f"the catalog is at {url}")
             if as_json:
                 emit({"url": url})
             server.serve_forever()
@@ -152,7 +163,7 @@ def serve(
 
 @takes_options
 def discover(
-    query: str = argument("", help="Keywords; without any, list everything."),
+    query: str = argument("", help="Keywords; without any, all environments are listed."),
     catalog: Path | None = option(
         None,
         metavar="FILE",
@@ -163,15 +174,16 @@ def discover(
         None,
         "--filter",
         metavar="FIELD=VALUE",
-        help="Show only matches; fields: license, provider, artifact_availability, "
-        "name, tags, type.",
+        help="Show only environments whose field has this value: license, provider, "
+        "artifact_availability, name, tags, or type. Repeatable.",
     ),
-    as_json: bool = option(False, "--json", help="Print JSON."),
+    as_json: bool = option(False, "--json", help="Print the matches as JSON."),
 ) -> None:
     """Find environments by keywords, among the installed ones or in a catalog.
 
     Examples:
         openenv discover chess --filter tags=game
+        openenv discover --catalog all.json --limit 5
     """
     from openenv.auto.catalog.searching import did_you_mean, search
 

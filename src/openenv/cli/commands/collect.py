@@ -21,10 +21,10 @@ from openenv.cli._console import (
 )
 from openenv.cli._options import argument, option, takes_options
 from openenv.cli._progress import display
-from openenv.cli._targets import target_hint
 from openenv.cli.commands.rollout import (
     describe_progress,
     parse_error_budget,
+    report_errors,
     summarize_run,
     tasks_of,
 )
@@ -32,8 +32,6 @@ from openenv.cli.commands.rollout import (
 if TYPE_CHECKING:
     from openenv.rollouts.collect import Collected
     from openenv.rollouts.collect.families import Variant
-
-__all__ = ["collect"]
 
 PROVIDERS = ("scripted", "openai", "anthropic")
 FAMILY_TURNS = 9
@@ -48,7 +46,7 @@ class Teacher:
         metavar="NAME",
         help="Policy: scripted (any legal action), or a model behind the API openai or anthropic.",
     )
-    model: str | None = option(None, help="Name of the model.")
+    model: str | None = option(None, help="Name of the model that plays, for --provider.")
     policy: str | None = option(
         None, metavar="POLICY", help="Any policy of `openenv rollout`, instead of --provider."
     )
@@ -57,10 +55,14 @@ class Teacher:
         metavar="URL",
         help="Address of the model's server; /v1 is added to a URL without a path.",
     )
-    llm_port: int | None = option(None, help="Port of the model's server, if the URL has none.")
+    llm_port: int | None = option(
+        None, help="Port of the model's server, if --llm-endpoint has none."
+    )
     temperature: float = option(0.2, min=0.0, help="Sampling temperature of the model.")
-    max_tokens: int = option(200, min=1, help="Maximum tokens of a reply of the model.")
-    system_prompt: str | None = option(None, metavar="TEXT", help="System prompt of the model.")
+    max_tokens: int = option(200, min=1, help="Maximum number of tokens in a reply of the model.")
+    system_prompt: str | None = option(
+        None, metavar="TEXT", help="System prompt of the model; by default none."
+    )
 
     def make_policy(self) -> Any:
         """Create the policy.
@@ -82,20 +84,23 @@ class Teacher:
                 hint=did_you_mean(self.provider, PROVIDERS),
             )
         if self.llm_port is not None and self.llm_endpoint is None:
-            raise MisuseError("--llm-port says where no server is", hint="--llm-endpoint URL")
+            raise MisuseError("--llm-port requires --llm-endpoint", hint="--llm-endpoint URL")
         if self.policy is not None:
             if self.model is not None or self.llm_endpoint is not None or self.is_model:
-                why = "--policy excludes --provider, --model and --llm-endpoint"
-                raise MisuseError(why, hint="one of them says who plays")
+                raise MisuseError(
+                    "--policy excludes --provider, --model and --llm-endpoint",
+                    hint="name one policy",
+                )
             return policy_named(self.policy)
         if not self.is_model:
             if self.model is not None:
-                hint = "--provider openai, or anthropic; or --llm-endpoint URL"
-                raise MisuseError("--model is of no provider", hint=hint)
+                raise MisuseError(
+                    "--model requires a provider",
+                    hint="--provider openai, or anthropic; or --llm-endpoint URL",
+                )
             return policy_named("random")
         if self.model is None:
-            why = "--model is needed where a model plays"
-            raise MisuseError(why, hint="--model NAME")
+            raise MisuseError("--provider and --llm-endpoint require --model", hint="--model NAME")
         api = "openai" if self.provider == "scripted" else self.provider
         key = teacher_key(api)
         client: Any
@@ -144,7 +149,9 @@ class DatasetUpload:
         None, "-H", metavar="REPO", help="Upload the dataset to the Hugging Face Hub as ORG/NAME."
     )
     private: bool = option(False, help="Create the dataset on the Hub as private.")
-    commit_message: str | None = option(None, metavar="TEXT", help="Commit message of the upload.")
+    commit_message: str | None = option(
+        None, metavar="TEXT", help="Commit message of the upload; by default a generated one."
+    )
 
 
 @takes_options
@@ -156,7 +163,7 @@ def collect(
         autocompletion=_completion.complete_environments,
         help="Environment: openspiel:GAME, reasoning_gym:DATASET, or any ENV of `openenv rollout`.",
     ),
-    output_dir: Path = option(..., "-o", metavar="DIR", help="Folder of the dataset."),
+    output_dir: Path = option(..., "-o", metavar="DIR", help="Write the dataset to this folder."),
     teacher: Teacher,
     upload: DatasetUpload,
     base_url: str | None = option(
@@ -172,21 +179,25 @@ def collect(
         metavar="SOURCE",
         help="Tasks to play, as for `openenv rollout`. By default episodes without a task.",
     ),
-    split: str | None = option(None, metavar="NAME", help="Split of the tasks."),
-    samples: int = option(1, min=1, help="Episodes per task."),
+    split: str | None = option(
+        None, metavar="NAME", help="Split of the tasks; by default all tasks."
+    ),
+    samples: int = option(1, min=1, help="Number of episodes per task."),
     max_turns: int | None = option(
         None,
         min=1,
-        show_default="9 of a family, else no limit",
+        show_default="9 for openspiel: and reasoning_gym:, else no limit",
         help="Stop an episode after this many actions.",
     ),
-    episode_id_prefix: str = option("ep", help="Prefix of episode ids."),
+    episode_id_prefix: str = option("ep", help="Prefix of the episodes' ids."),
     resume: bool = option(
         True, help="Resume the dataset in the folder, or set it aside and start anew."
     ),
-    concurrency: int = option(16, min=1, help="Maximum number of concurrent episodes."),
+    concurrency: int = option(16, min=1, help="Maximum number of episodes that run at once."),
     seed: int | None = option(
-        None, show_default="any, which is noted", help="Seed from which all other seeds derive."
+        None,
+        show_default="a random one, which is noted",
+        help="Seed from which all other seeds derive.",
     ),
     keep_losses: bool = option(False, help="Keep episodes with a reward below 0."),
     parquet: bool = option(False, help="Also write results.parquet, a table of the episodes."),
@@ -197,14 +208,17 @@ def collect(
     ),
     retries: int = option(2, min=0, help="Retries after a temporary failure."),
     error_budget: str = option(
-        "0.1", metavar="NUMBER", help="Failures to tolerate: a share (0.1) or a number (10)."
+        "0.1",
+        metavar="NUMBER",
+        help="Number of failed episodes to tolerate: a share (0.1) or a count (10).",
     ),
     dry_run: bool = option(False, help="Check everything, print the plan, and do nothing."),
     as_json: bool = option(False, "--json", help="Print the result as JSON."),
 ) -> None:
     """Collect a teacher's episodes as a dataset, or resume an unfinished collection.
 
-    It exits 0; 1 if more episodes failed than may, or the hub refuses; 2 if it was misused.
+    The exit code is 0; 1 if more episodes failed than --error-budget tolerates, or the Hub refuses
+    the upload; 2 for wrong usage.
 
     Examples:
         openenv collect blackjack -o episodes  # a script plays, in this process
@@ -274,59 +288,46 @@ def collect(
 def _variant(env: str, base_url: str | None, config: str | None) -> Variant | None:
     from openenv.rollouts.collect.families import no_family, variant_of
 
-    found = variant_of(env, _config(config))
+    options = None
+    if config is not None:
+        try:
+            options = read_json(config)
+        except ValueError as error:
+            raise MisuseError(f"--dataset-config is not valid JSON: {error}") from error
+        if not isinstance(options, dict):
+            raise MisuseError(f"--dataset-config is {options!r:.100}; expected an object")
+    found = variant_of(env, options)
     if found is None and config is not None:
-        why = "--dataset-config is of openspiel:GAME and reasoning_gym:DATASET only"
-        raise MisuseError(why)
+        raise MisuseError("--dataset-config is for openspiel:GAME and reasoning_gym:DATASET only")
     if found is None and base_url is not None:
         raise no_family(env)
-    return found
-
-
-def _config(text: str | None) -> dict[str, Any] | None:
-    if text is None:
-        return None
-    try:
-        found = read_json(text)
-    except ValueError as error:
-        why = f"--dataset-config is not valid JSON: {error}"
-        raise MisuseError(why) from error
-    if not isinstance(found, dict):
-        why = f"--dataset-config is {found!r:.100}; expected an object"
-        raise MisuseError(why)
     return found
 
 
 @contextmanager
 def _report_errors(output_dir: Path, env: str) -> Iterator[None]:
     """Convert errors to `CommandError`, with an exit code by kind."""
-    from openenv.errors import OpenEnvError
-    from openenv.rollouts import PolicyError, RolloutFileError, RolloutsFailed
+    from openenv.rollouts import RolloutFileError, RolloutsFailed
     from openenv.rollouts.collect.families import FamilyError
-    from openenv.server.loading import TargetError
-    from openenv.tasks.task import TasksetError
 
     again = f"once that is mended, go on by the same command: what is in {output_dir} stays"
+    anew = "--no-resume sets what is there aside, and begins anew"
     try:
-        yield
-    except RolloutsFailed as error:
-        raise CommandError(str(error), hint=again) from error
-    except RolloutFileError as error:
-        hint = "--no-resume sets what is there aside, and begins anew"
-        raise MisuseError(str(error), hint=hint) from error
-    except TargetError as error:
-        raise MisuseError(str(error), hint=target_hint(env)) from error
-    except (FamilyError, PolicyError, TasksetError) as error:
-        raise MisuseError(str(error)) from error
-    except OSError as error:
-        raise CommandError(describe_error(error), hint=again) from error
-    except OpenEnvError as error:
-        raise CommandError(str(error)) from error
+        with report_errors(None, env):
+            try:
+                yield
+            except RolloutsFailed as error:
+                raise CommandError(str(error), hint=again) from error
+            except RolloutFileError as error:
+                raise MisuseError(str(error), hint=anew) from error
+            except FamilyError as error:
+                raise MisuseError(str(error)) from error
+            except OSError as error:
+                raise CommandError(describe_error(error), hint=again) from error
     except ModuleNotFoundError as error:  # of the environment's own code
-        why = f"the environment needs {error.name!r}, which is not installed"
-        raise CommandError(why) from error
-    except ValueError as error:  # of an option that means nothing
-        raise MisuseError(str(error)) from error
+        raise CommandError(
+            f"the environment needs {error.name!r}, which is not installed"
+        ) from error
 
 
 # ------------------------------------------------------------------ what is said
@@ -338,10 +339,10 @@ def _show_plan(plan: dict[str, Any], as_json: bool) -> None:
         return
     tools = ", ".join(plan["tools"]) or "none"
     say(f"environment: {plan['environment']}, tools: {tools}")
-    say(f"who plays: {plan['policy']}")
-    say(f"episodes: {plan['there']:,} are in {plan['output_dir']}, {plan['left']:,} are to be had")
+    say(f"policy: {plan['policy']}")
+    say(f"episodes: {plan['there']:,} are in {plan['output_dir']}, {plan['left']:,} are missing")
     if plan["push_to_hub"] is not None:
-        say(f"then put on the hub: {plan['push_to_hub']}")
+        say(f"then upload to the Hub: {plan['push_to_hub']}")
     say("nothing was done")
 
 
@@ -349,7 +350,8 @@ def _report(done: Collected, url: str | None, as_json: bool) -> None:
     if as_json:
         counts = {"episodes": done.episodes, "new": done.new, "dropped": done.dropped}
         where = {"output_dir": str(done.output_dir), "url": url}
-        emit({**counts, **where, "statistics": done.statistics, **_rollout_counts(done)})
+        rollouts = {name: one for name, one in done.summary.as_data().items() if name != "pace"}
+        emit({**counts, **where, "statistics": done.statistics, "rollouts": rollouts})
         return
     say(summarize_run(done.summary))
     left = f", {done.dropped:,} were dropped for a reward below 0" if done.dropped else ""
@@ -357,8 +359,4 @@ def _report(done: Collected, url: str | None, as_json: bool) -> None:
     if done.summary.unscored:
         say(f"without a reward, so not in the dataset: {done.summary.unscored:,}")
     if url is not None:
-        say(f"on the hub: {url}")
-
-
-def _rollout_counts(done: Collected) -> dict[str, Any]:
-    return {"rollouts": {k: v for k, v in done.summary.as_data().items() if k != "pace"}}
+        say(f"on the Hub: {url}")

@@ -10,8 +10,6 @@ from openenv.cli._console import CommandError, emit, say, stdout
 from openenv.cli._options import option, takes_options
 from openenv.errors import OpenEnvError
 
-__all__ = ["prune", "ps"]
-
 
 @takes_options
 def ps(
@@ -57,6 +55,7 @@ def prune(
 
     Examples:
         openenv prune
+        openenv prune --json
     """
     from openenv.providers import docker, swarm
 

@@ -8,8 +8,6 @@ from pathlib import Path
 from openenv.cli._console import CommandError, describe_error, emit
 from openenv.cli._options import option, takes_options
 
-__all__ = ["demo"]
-
 # Required modules, with names for people.
 NEEDED = {
     "pyspiel": "OpenSpiel",

@@ -21,8 +21,6 @@ from openenv.errors import OpenEnvError
 if TYPE_CHECKING:
     from openenv.providers.kubernetes import KubernetesOptions
 
-__all__ = ["deploy"]
-
 Manifest = Mapping[str, Any]
 
 LOOK_EVERY_S = 0.5
@@ -45,20 +43,27 @@ class SpaceDestination:
     PANEL: ClassVar[str] = SPACE
 
     environment: Path | None = argument(
-        None, metavar="ENV_DIR", help="Directory with an openenv.yaml; by default the current one."
+        None,
+        metavar="ENV_DIR",
+        help="Directory with an openenv.yaml; by default the current one.",
     )
     hardware: str | None = option(
-        None, "-H", metavar="NAME", help="Hardware of the Space, such as cpu-basic."
+        None,
+        "-H",
+        metavar="NAME",
+        help="Hardware of the Space, such as cpu-basic, the Hub's default.",
     )
     private: bool = option(False, help="Create the Space as private.")
     wait: bool = option(True, help="Wait until the Space runs, or return at once.")
     allow_secret: list[str] | None = option(
         None,
         metavar="PATH[:LINE]",
-        help="Place that looks like a secret and is approved; repeatable.",
+        help="Push this place although it looks like a secret; repeatable.",
     )
     openenv: Path | None = option(
-        None, metavar="locked", help="Deploy even if uv.lock has an OpenEnv of another series."
+        None,
+        metavar="locked",
+        help="Deploy even if uv.lock has an OpenEnv of another series.",
     )
 
 
@@ -72,9 +77,9 @@ class ClusterDestination:
     name: str | None = option(
         None, help="Name of the Deployment; by default derived from the image."
     )
-    namespace: str = option("default", help="Namespace, which must exist.")
+    namespace: str = option("default", help="Namespace of the objects, which must exist.")
     replicas: int = option(1, min=1, help="Number of pods.")
-    cpu: str = option("2", help="CPU limit of a pod.")
+    cpu: str = option("2", help="CPU limit of a pod, in cores.")
     memory: str = option("4Gi", help="Memory limit of a pod.")
     port: int = option(8000, min=1, max=65535, help="Port of the server in the container.")
     egress: list[str] | None = option(
@@ -85,18 +90,25 @@ class ClusterDestination:
         False, help="Let pods reach every network that the cluster reaches."
     )
     user: str = option("65532:65532", help="User and group of the server, as uid:gid.")
-    service_account: str | None = option(None, help="Service account of the pods.")
+    service_account: str | None = option(
+        None, help="Service account of the pods; by default the namespace's."
+    )
     image_pull_secret: list[str] | None = option(
         None, metavar="NAME", help="Secret with the registry's credentials; repeatable."
     )
-    runtime_class: str | None = option(None, help="Runtime class of the pods, such as gvisor.")
+    runtime_class: str | None = option(
+        None, help="Runtime class of the pods, such as gvisor; by default the cluster's."
+    )
     pull: str = option("missing", help="When to pull the image: missing, always or never.")
-    kubeconfig: str | None = option(None, help="Path of the kubeconfig.")
-    context: str | None = option(None, help="Context in the kubeconfig.")
+    kubeconfig: str | None = option(None, help="Path of the kubeconfig; by default as for kubectl.")
+    context: str | None = option(
+        None, help="Context in the kubeconfig; by default the current one."
+    )
 
 
 @takes_options
 def deploy(
+    *,
     cli: typer.Context,
     to_space: SpaceDestination,
     to_cluster: ClusterDestination,
@@ -110,8 +122,8 @@ def deploy(
     secret: list[str] | None = option(
         None,
         metavar="NAME[=VALUE]",
-        help="Secret of the server; without a value, taken from this shell's variable. "
-        "A Space gets a secret, a cluster the file NAME_FILE. Repeatable.",
+        help="Secret of the server; without a value, taken from this shell's variable. A Space "
+        "gets a secret, a cluster the file NAME_FILE. Repeatable.",
     ),
     timeout: float | None = option(
         None,
@@ -127,7 +139,6 @@ def deploy(
 
     Examples:
         openenv deploy my_env --space acme/my_env --hardware cpu-basic
-        openenv deploy --kubernetes --image ghcr.io/somebody/echo-env:1 --replicas 3
         openenv deploy --kubernetes --image echo-env:1 --dry-run  # the objects, as YAML
     """
     if space is not None and kubernetes:
@@ -135,8 +146,17 @@ def deploy(
     variables, sent = parse_pairs("--env", env), parse_secrets("--secret", secret)
     if space is not None:
         _refuse_options_of(KUBERNETES, "--space", cli)
+        upload = SpaceUpload(
+            to_space.environment or Path(),
+            space,
+            private=to_space.private,
+            hardware=to_space.hardware,
+            variables=variables,
+            secrets=sent,
+            let_pass=to_space.allow_secret or (),
+            openenv=to_space.openenv,
+        )
         wait_s = (timeout or SPACE_TIMEOUT_S) if to_space.wait else None
-        upload = _upload(space, to_space, variables, sent)
         push_spaces(upload, dry_run=dry_run, as_json=as_json, wait_s=wait_s)
         return
     if not kubernetes:
@@ -154,21 +174,6 @@ def deploy(
         timeout_s=timeout or KUBERNETES_TIMEOUT_S,
         dry_run=dry_run,
         as_json=as_json,
-    )
-
-
-def _upload(
-    space: str, asked: SpaceDestination, variables: dict[str, str], sent: dict[str, str]
-) -> SpaceUpload:
-    return SpaceUpload(
-        asked.environment or Path(),
-        space,
-        private=asked.private,
-        hardware=asked.hardware,
-        variables=variables,
-        secrets=sent,
-        let_pass=tuple(asked.allow_secret or ()),
-        openenv=asked.openenv,
     )
 
 
@@ -272,7 +277,7 @@ def _apply(
     where: tuple[str | None, str | None],
     timeout_s: float,
 ) -> None:
-    from openenv.providers.kubernetes import Cluster, server_objects
+    from openenv.providers.kubernetes import Cluster, server_objects, why_not_ready
 
     cluster = Cluster(*where)
     _refuse_foreign(cluster, name, options)
@@ -289,7 +294,8 @@ def _apply(
         deadline = time.monotonic() + timeout_s
         while (ready := _ready(cluster, name, options)) < total:
             if time.monotonic() > deadline:
-                raise _not_ready_error(cluster, name, options, timeout_s)
+                why = why_not_ready(cluster, options.namespace, name)
+                raise CommandError(f"{name} was not ready within {timeout_s:g} s: {why}")
             shown.update(ready, "pods are ready")
             time.sleep(LOOK_EVERY_S)
         shown.finish(f"{total} pods are ready")
@@ -304,7 +310,7 @@ def _refuse_foreign(cluster: Any, name: str, options: KubernetesOptions) -> None
         if found is not None and labels.get("app.kubernetes.io/managed-by") != MANAGER:
             raise CommandError(
                 f"there is a {kind} {name} already, which this command has not made",
-                hint="name another by --name",
+                hint="choose another name: --name NAME",
             )
 
 
@@ -330,12 +336,3 @@ def _ready(cluster: Any, name: str, options: KubernetesOptions) -> int:
     if not ready:
         check_deployment(cluster, options.namespace, name)
     return ready
-
-
-def _not_ready_error(
-    cluster: Any, name: str, options: KubernetesOptions, timeout_s: float
-) -> CommandError:
-    from openenv.providers.kubernetes import why_not_ready
-
-    why = why_not_ready(cluster, options.namespace, name)
-    return CommandError(f"{name} was not ready within {timeout_s:g} s: {why}")

@@ -14,8 +14,6 @@ from openenv.cli._progress import display
 if TYPE_CHECKING:
     from openenv.cli._doctor import DoctorFinding
 
-__all__ = ["doctor"]
-
 STYLES = {"ok": "green", "missing": "yellow", "broken": "bold red"}
 
 

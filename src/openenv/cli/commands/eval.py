@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from openenv.evals import Comparison, EvalConfig, EvalResult, Evaluation
     from openenv.evals.metrics import Estimate
 
-__all__ = ["evaluate_command"]
-
 NAMED = 10  # maximum number of tasks in a summary
 TREATMENTS = ("fail", "skip", "fail-all")
 
@@ -108,7 +106,7 @@ def evaluate_command(
     The exit code is 0; 1 if nothing could be played or evaluated; 2 for wrong usage.
 
     Examples:
-        openenv eval http://localhost:8000 --num-tasks 20 --max-steps 10 -o after
+        openenv eval blackjack --num-tasks 20 -o after  # at random, in this process
         openenv eval --from after --compare before  # two stored runs
     """
     reports = _reports(report)
@@ -288,8 +286,9 @@ def _report_errors(output_dir: Path | None, env: str | None) -> Iterator[None]:
                 hint = (
                     f"go on with them: --output-dir {output_dir} --resume; or name another folder"
                 )
-                why = f"there are rollouts in {output_dir} already"
-                raise MisuseError(why, hint=hint) from error
+                raise MisuseError(
+                    f"there are rollouts in {output_dir} already", hint=hint
+                ) from error
             except RolloutsFailed as error:
                 cure = "once that is mended, --resume goes on" if output_dir else None
                 raise CommandError(str(error), hint=cure) from error

@@ -8,8 +8,6 @@ from openenv.cli._console import MisuseError, emit, say
 from openenv.cli._options import argument, option, takes_options
 from openenv.cli._spaces import parse_pairs, parse_secrets, report_hub_errors
 
-__all__ = ["fork"]
-
 
 @takes_options
 def fork(
@@ -44,6 +42,7 @@ def fork(
 
     Examples:
         openenv fork openenv/echo_env --repo-id my_echo --private
+        openenv fork openenv/echo_env -r acme/echo --secret LLM_KEY --hardware cpu-upgrade
     """
     from openenv.hub import Hub, SecretsFoundError, SpaceSettings, full_space_name
     from openenv.hub.names import parse_space_reference

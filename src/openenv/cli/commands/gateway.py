@@ -15,8 +15,6 @@ from openenv.errors import OpenEnvError
 if TYPE_CHECKING:
     from openenv.gateway.run import ResolvedBackends
 
-__all__ = ["gateway"]
-
 DEFAULT = "default"
 
 

@@ -24,8 +24,6 @@ from openenv.cli._vendor import (
 )
 from openenv.cli.commands.init import check_name, check_target, write_environment
 
-__all__ = ["import_environment"]
-
 TITLES = {
     "ors": "the Open Reward Standard",
     "verifiers": "verifiers",
@@ -76,7 +74,7 @@ def import_environment(
 
     Examples:
         openenv import ./their_repo -n their_env -o envs
-        openenv import their-package -n their_env -o . --type verifiers
+        openenv import game.py -n game_env -o . --type gymnasium
     """
     check_name(name, "import")
     if kind is not None and kind not in KINDS:

@@ -10,8 +10,6 @@ from openenv.cli._console import CommandError, MisuseError, emit, say, stdout
 from openenv.cli._options import argument, option, takes_options
 from openenv.cli.commands.serve import package_called
 
-__all__ = ["info"]
-
 
 @takes_options
 def info(
@@ -30,7 +28,6 @@ def info(
     A target that is not a server is served temporarily by another process.
 
     Examples:
-        openenv info  # what is installed
         openenv info echo
         openenv info http://localhost:8000 --json
     """
@@ -48,8 +45,10 @@ def info(
         raise CommandError(str(error), hint="is it running? start it: openenv serve") from error
     except ProviderError as error:
         why = str(error).splitlines()[-1].removeprefix("error: ")  # the last words of its server
-        hint = "--static says what its files say, and runs nothing of it"
-        raise CommandError(f"{target} cannot be served: {why}", hint=hint) from error
+        raise CommandError(
+            f"{target} cannot be served: {why}",
+            hint="--static says what its files say, and runs nothing of it",
+        ) from error
     except OpenEnvError as error:
         raise CommandError(str(error)) from error
     if as_json:

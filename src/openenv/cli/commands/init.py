@@ -23,8 +23,6 @@ from openenv.cli._template import TEMPLATES, EnvironmentNames, render, template_
 if TYPE_CHECKING:
     from openenv.cli._gymnasium import InspectedEnvironment
 
-__all__ = ["check_name", "check_target", "init", "write_environment"]
-
 DEFAULT = "gym"
 LOCK_TIMEOUT_S = 300.0
 
@@ -62,7 +60,6 @@ def init(
     """Create a new environment, ready to run.
 
     Examples:
-        openenv init my_env
         openenv init my_env --template mcp --output-dir envs
         openenv init cart_env --from-gymnasium CartPole-v1
     """

@@ -20,8 +20,6 @@ from openenv.cli.commands.validate import (
 if TYPE_CHECKING:
     from openenv.validation.leaderboard import Leaderboard, LeaderboardEntry, LeaderboardSettings
 
-__all__ = ["leaderboard"]
-
 
 @takes_options
 def leaderboard(
@@ -64,8 +62,8 @@ def leaderboard(
     could be validated, whatever the verdicts, and 1 otherwise.
 
     Examples:
-        openenv leaderboard envs --output board
-        openenv leaderboard envs --output board --level static --resume
+        openenv leaderboard envs --output board --level static --skip-build
+        openenv leaderboard envs --output board --level static --skip-build --resume
     """
     from openenv.errors import OpenEnvError
     from openenv.validation.leaderboard import LeaderboardSettings, expand_targets

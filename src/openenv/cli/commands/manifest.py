@@ -12,8 +12,6 @@ from openenv._internal.replacing import replacing
 from openenv.cli._console import FAILED, CommandError, emit, say
 from openenv.cli._options import argument, option, takes_options
 
-__all__ = ["app", "migrate", "schema"]
-
 app = typer.Typer(help="Print the schema of openenv.yaml, or migrate a file to the newest version.")
 
 
@@ -23,6 +21,7 @@ def schema() -> None:
 
     Examples:
         openenv manifest schema
+        openenv manifest schema > openenv.schema.json  # for an editor
     """
     from openenv.manifest import manifest_schema
 
@@ -40,7 +39,7 @@ def migrate(
 
     Examples:
         openenv manifest migrate my_env
-        openenv manifest migrate my_env --check  # in CI: it is in its newest form
+        openenv manifest migrate my_env --check  # in CI: fail if it is outdated
     """
     from openenv.manifest import MANIFEST, ManifestError, migrate_manifest
     from openenv.manifest.reading import read_text

@@ -19,8 +19,6 @@ from openenv.cli.commands.serve import DEBUG, RECORD, TARGET, load_application, 
 if TYPE_CHECKING:
     from openenv.execution.manager import SessionManager
 
-__all__ = ["mcp"]
-
 
 @takes_options
 def mcp(

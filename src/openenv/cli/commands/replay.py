@@ -22,11 +22,10 @@ from openenv.cli._console import (
 )
 from openenv.cli._failures import describe_user_error
 from openenv.cli._options import argument, option, takes_options
+from openenv.cli.commands.serve import package_called
 
 if TYPE_CHECKING:
     from openenv.rollouts.replays import ReplayReport
-
-__all__ = ["replay"]
 
 
 @takes_options
@@ -55,13 +54,14 @@ def replay(
 
     Examples:
         openenv replay records/session.jsonl
-        openenv replay records/session.jsonl --target my_env --episode 3
+        openenv replay records/session.jsonl --target echo --episode 1
     """
     if target is not None and url is not None:
         raise MisuseError("--target and --url exclude each other")
     from openenv.rollouts.replays.replaying import UntrustedTarget
 
     sys.path.insert(0, str(Path.cwd()))
+    target = None if target is None else package_called(target)
     with _report_errors():
         try:
             report = _replay(file, target, url, episode, tolerance, trust)
@@ -114,16 +114,17 @@ def _report_errors() -> Iterator[None]:
         )
         raise MisuseError(printable(str(error)), hint=hint) from error
     except TargetError as error:
-        hint = "name what to play it against: --target TARGET, or --url URL"
-        raise MisuseError(str(error), hint=hint) from error
+        raise MisuseError(
+            str(error), hint="name what to play it against: --target TARGET, or --url URL"
+        ) from error
     except ConnectError as error:
-        hint = "is it running? start it: openenv serve"
-        raise MisuseError(str(error), hint=hint) from error
+        raise MisuseError(str(error), hint="is it running? start it: openenv serve") from error
     except (OpenEnvError, ManifestError, OSError) as error:
         raise MisuseError(describe_error(error)) from error
     except Exception as error:  # whatever the environment's own code raises when it is imported
-        why = f"it could not be played: {describe_user_error(error)}"
-        raise MisuseError(why, hint=DEBUG_HINT) from error
+        raise MisuseError(
+            f"it could not be played: {describe_user_error(error)}", hint=DEBUG_HINT
+        ) from error
 
 
 def _describe_counts(report: ReplayReport) -> str:

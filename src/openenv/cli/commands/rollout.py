@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from openenv.rollouts import RolloutProgress, RolloutRun, Summary
     from openenv.tasks import Taskset
 
-__all__ = ["rollout"]
-
 # ------------------------------------------------------------------ its options
 # The groups are also options of `openenv eval`; their order is that of the help.
 
@@ -230,7 +228,7 @@ def rollout(
     tolerates; 2 for wrong usage.
 
     Examples:
-        openenv rollout echo -n 8 --max-steps 10 -o episodes.jsonl  # at random, in this process
+        openenv rollout blackjack -n 8 -o episodes.jsonl  # at random, in this process
         openenv rollout http://localhost:8000 --policy openai:gpt-5-mini -n 64
     """
     from openenv import rollouts
@@ -278,8 +276,9 @@ def tasks_of(env: str, source: str | None, split: str | None) -> Iterator[Taskse
         try:
             tasks = stack.enter_context(own_tasks(env, split))
         except NotSupported as error:
-            why = f"{env} has no tasks of its own: {error}"
-            raise MisuseError(why, hint="--tasks SOURCE names others") from error
+            raise MisuseError(
+                f"{env} has no tasks of its own: {error}", hint="--tasks SOURCE names others"
+            ) from error
         yield tasks
 
 
@@ -292,14 +291,14 @@ def _apply_sampler(name: str, tasks: Taskset | None, amount: AmountOptions, seed
             hint="--tasks SOURCE; or --tasks own, those of the environment",
         )
     if amount.num_tasks is None and name.partition(":")[0] in ("weighted", "curriculum"):
-        why = f"--sampler {name} never ends"
-        raise MisuseError(why, hint="--num-tasks NUMBER")
+        raise MisuseError(f"--sampler {name} never ends", hint="--num-tasks NUMBER")
     return sampler_named(
         name, tasks, group_size=amount.samples, seed=seed, num_tasks=amount.num_tasks
     )
 
 
 def parse_error_budget(text: str) -> float:
+    """Parse a share or a count of failures."""
     try:
         return int(text) if text.isdigit() else float(text)
     except ValueError:
@@ -320,8 +319,10 @@ def report_errors(output: Path | None, env: str | None = None) -> Iterator[None]
     try:
         yield
     except FileExistsError as error:
-        hint = f"go on with it: --output {output} --resume; or name another file"
-        raise MisuseError(f"{output} already exists", hint=hint) from error
+        raise MisuseError(
+            f"{output} already exists",
+            hint=f"go on with it: --output {output} --resume; or name another file",
+        ) from error
     except RolloutsFailed as error:
         again = None if output is None else f"once that is mended: --output {output} --resume"
         raise CommandError(str(error), hint=again) from error

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from openenv.rollouts.scoring import ScoringOptions, ScoringReport
     from openenv.tasks import Task
 
-__all__ = ["score"]
-
 SHOWN_REASONS = 10
 SHOWN_ERRORS = 3
 CHUNK_BYTES = 2**20
@@ -90,6 +88,7 @@ def score(
 
     Examples:
         openenv score episodes.jsonl --with rewards.py:correct -o scored.jsonl
+        openenv score episodes.jsonl --with rewards.py:correct --credit uniform --force --json
     """
     sys.path.insert(0, str(Path.cwd()))
     output = output or file.with_name(f"{file.stem}.scored.jsonl")
@@ -130,8 +129,7 @@ def _tasks(source: str | None, split: str | None) -> Callable[[str], Task | None
     """Return a function that finds a task by id."""
     if source is None:
         if split is not None:
-            why = f"--split {split} requires tasks"
-            raise MisuseError(why, hint="--tasks SOURCE")
+            raise MisuseError(f"--split {split} requires tasks", hint="--tasks SOURCE")
         return None
     from openenv.tasks import load_tasks
 
@@ -261,14 +259,16 @@ def _report_errors(output: Path) -> Iterator[None]:
     except CommandError:
         raise
     except FileExistsError as error:
-        hint = "--resume goes on with it, --force replaces it, --output names another one"
-        why = f"{output} already exists"
-        raise MisuseError(why, hint=hint) from error
+        raise MisuseError(
+            f"{output} already exists",
+            hint="--resume goes on with it, --force replaces it, --output names another one",
+        ) from error
     except (OpenEnvError, OSError, ValueError) as error:
         raise MisuseError(describe_error(error)) from error
     except KeyboardInterrupt:
         say(f"what was scored is in {output}; --resume goes on with it")
         raise
     except Exception as error:  # whatever the scorer's own code raises when it is imported
-        why = f"nothing could be scored: {describe_user_error(error)}"
-        raise MisuseError(why, hint=DEBUG_HINT) from error
+        raise MisuseError(
+            f"nothing could be scored: {describe_user_error(error)}", hint=DEBUG_HINT
+        ) from error

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from openenv.execution.recording import RecordingOptions
     from openenv.tasks import ServedTasks
 
-__all__ = ["load_application", "package_called", "recording_of", "serve"]
-
 logger = logging.getLogger(__name__)
 
 
@@ -97,7 +95,7 @@ def serve(
     wrapping: MCPServeOptions,
     host: str = option("127.0.0.1", help="Address to listen on."),
     port: int = option(
-        8000, "--port", "-p", min=0, max=65535, help="Port to listen on; 0 chooses a free port."
+        8000, "-p", min=0, max=65535, help="Port to listen on; 0 chooses a free port."
     ),
     reload: bool = option(
         False, help="Restart the server when the environment's files change; implies --debug."

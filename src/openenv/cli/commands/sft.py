@@ -14,8 +14,6 @@ from openenv.cli._console import (
 )
 from openenv.cli._options import argument, option, takes_options
 
-__all__ = ["sft"]
-
 
 @takes_options
 def sft(

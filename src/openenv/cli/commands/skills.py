@@ -10,8 +10,6 @@ import typer
 from openenv.cli._console import CommandError, emit, say
 from openenv.cli._options import option, takes_options
 
-__all__ = ["skills"]
-
 skills = typer.Typer(help="Teach coding assistants to write environments.")
 
 
@@ -21,6 +19,7 @@ def preview(context: typer.Context) -> None:
 
     Examples:
         openenv skills preview
+        openenv skills preview > SKILL.md
     """
     from openenv.cli._skill import skill_text
 

@@ -26,8 +26,6 @@ from openenv.settings import api_key
 if TYPE_CHECKING:
     from rich.console import Group
 
-__all__ = ["top"]
-
 View = dict[str, "MetricsChange | MetricsUnreadable"]
 
 
@@ -44,7 +42,7 @@ def top(
     """Watch servers: sessions, steps a second, latency, errors, traffic.
 
     Examples:
-        openenv top http://localhost:8000
+        openenv top http://localhost:8000 --once
         openenv top http://10.0.0.1:8000 http://10.0.0.2:8000 --once --json
     """
     key = _key(api_key_file)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -17,24 +17,20 @@ from openenv._internal.quoting import printable
 from openenv._internal.targets import TargetKind, parse_target
 from openenv._internal.terminal import console as terminal
 from openenv.cli import _completion
-from openenv.cli._console import FAILED, CommandError, MisuseError, did_you_mean, emit, say
+from openenv.cli._console import FAILED, CommandError, emit, say, unknown_name
 from openenv.cli._options import argument, option, takes_options
 from openenv.cli.commands.build import check_lock, check_openenv, own_dockerfile
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from openenv.cli._progress import Display
     from openenv.manifest import ManifestProblem
     from openenv.validation.pages import Page
-    from openenv.validation.policy import SeverityPolicy
     from openenv.validation.report import CheckResult
     from openenv.validation.runner import Validation
     from openenv.validation.server_criteria import ServerReport
     from openenv.validation.static.builds import BuildSettings
     from openenv.validation.types import Level
-
-__all__ = ["ProviderChoice", "level_of", "policy_of", "validate"]
 
 # The exit codes of RFC 008 beside 0 and 1: it cannot be told what this is; something else is wrong.
 NO_PACKAGE = 2
@@ -59,10 +55,58 @@ class ProviderChoice(str, Enum):
     PROCESS = "process"
 
 
-# ------------------------------------------------------------------ its options
+@dataclass(frozen=True)
+class ValidateOptions:
+    """The options of a validation, but for those of the image."""
 
-
-# ------------------------------------------------------------------ the command
+    target: str | None = argument(
+        None,
+        metavar="[TARGET]",
+        autocompletion=_completion.complete_environments,
+        help="Directory with an openenv.yaml, installed environment, address of a server, or "
+        "docker://IMAGE; of the last two only the routes are checked. By default the current "
+        "directory.",
+    )
+    url: str | None = option(
+        None, metavar="URL", help="Check only the routes of this running server."
+    )
+    level: str = option(
+        "semantic",
+        metavar="static|runtime|semantic",
+        help="Depth: read the package, also serve it, or also check the meaning of the reward.",
+    )
+    skip_build: bool = option(False, help="Build no image, and skip checks that need one.")
+    local: bool = option(False, help="Treat TARGET as a package, the default; excludes --url.")
+    policy: str | None = option(
+        None,
+        metavar="VERSION|FILE",
+        help="Severity policy: v1 (static), v2, v3, or a file. By default v1 for the static "
+        "level, v3 for the others.",
+    )
+    as_json: bool = option(False, "--json", help="Print the report as JSON.")
+    output: Path | None = option(
+        None,
+        metavar="FILE",
+        help="Write the report as JSON to this file, and the evidence to the directory "
+        ".artifacts beside it.",
+    )
+    timeout: float = option(
+        5.0, metavar="SECONDS", min=0.1, help="With --url: maximum seconds per route."
+    )
+    learn: bool = option(False, help="Also train a small learner, which takes minutes.")
+    report: str | None = option(
+        None,
+        metavar="html,md",
+        help="Write reports for people: beside --output, or as validation.html and .md here.",
+    )
+    badge: Path | None = option(
+        None, metavar="FILE.svg", help="Write a badge for a README to this file."
+    )
+    provider: ProviderChoice = option(
+        ProviderChoice.AUTO,
+        help="Provider that starts the package: a container, or a process, which does not "
+        "isolate. By default a container if an engine is installed.",
+    )
 
 
 @dataclass(frozen=True)
@@ -83,55 +127,12 @@ class ImageOptions:
 @takes_options
 def validate(
     *,
-    target: str | None = argument(
-        None,
-        metavar="[TARGET]",
-        autocompletion=_completion.complete_environments,
-        help="Directory with an openenv.yaml, installed environment, address of a server, "
-        "or docker://IMAGE; of the last two only the routes are checked. By default "
-        "the current directory.",
-    ),
-    url: str | None = option(None, metavar="URL", help="Check the routes of a running server."),
-    level: str = option(
-        "semantic",
-        metavar="static|runtime|semantic",
-        help="Depth: read the package, also serve it, or also check the meaning of the reward.",
-    ),
-    skip_build: bool = option(False, help="Build no image, and skip checks that need one."),
-    local: bool = option(False, help="Treat TARGET as a package (the default); excludes --url."),
-    policy: str | None = option(
-        None,
-        metavar="VERSION|FILE",
-        help="Severity policy: v1 (static), v2, v3, or a file. By default v1 for the "
-        "static level, v3 for the others.",
-    ),
-    as_json: bool = option(False, "--json", help="Print the report as JSON."),
-    output: Path | None = option(
-        None,
-        metavar="FILE",
-        help="Write the report as JSON to this file, and the evidence to the directory "
-        ".artifacts beside it.",
-    ),
-    timeout: float = option(
-        5.0, metavar="SECONDS", min=0.1, help="With --url: maximum seconds per route."
-    ),
-    learn: bool = option(False, help="Also train a small learner, which takes minutes."),
-    report: str | None = option(
-        None,
-        metavar="html,md",
-        help="Write reports for people: beside --output, or as validation.html and .md here.",
-    ),
-    badge: Path | None = option(
-        None, metavar="FILE.svg", help="Write a badge for a README to this file."
-    ),
-    provider: ProviderChoice = option(
-        ProviderChoice.AUTO,
-        help="Provider that starts the package: a container, or a process, which does not "
-        "isolate. By default a container if an engine is installed.",
-    ),
+    asked: ValidateOptions,
     image: ImageOptions,
     openenv: Path | None = option(
-        None, metavar="PATH|running|locked", help="OpenEnv in the image, as for `openenv build`."
+        None,
+        metavar="PATH|running|locked",
+        help="OpenEnv in the image, as for `openenv build`.",
     ),
 ) -> None:
     """Check an environment for training, and report the faults to fix.
@@ -140,33 +141,37 @@ def validate(
     that can be validated, and 3 after any other error.
 
     Examples:
-        openenv validate  # the environment in this directory
-        openenv validate echo --level static --json
-        openenv validate --url http://localhost:8000
+        openenv validate echo --level static --skip-build
+        openenv validate --url http://localhost:8000  # the routes of a running server
     """
-    address = _address(target, url, local)
+    address = _address(asked.target, asked.url, asked.local)
     if address is not None:
-        _inspect_server(address, timeout, as_json, output)
+        _inspect_server(address, asked)
         return
-    if target is not None and parse_target(target).kind is TargetKind.IMAGE:
-        _inspect_image(target, local, timeout, as_json, output)
+    if asked.target is not None and parse_target(asked.target).kind is TargetKind.IMAGE:
+        _inspect_image(asked.target, asked)
         return
-    formats = _formats(report)
+    formats = _formats(asked.report)
     check_openenv(openenv)
     with _report_errors():
+        from openenv.validation.pages import Page
+        from openenv.validation.report import write_report
         from openenv.validation.targets import find_package
 
-        found = find_package(target or ".")
-        if not skip_build:
+        found = find_package(asked.target or ".")
+        if not asked.skip_build:
             _check_lock(found, openenv)
-        wanted = _ValidationOptions(
-            level_of(level, learn), policy_of(policy), skip_build, provider, output
+        validation = _run_validation(found, asked, _settings(image, openenv))
+        page = Page(
+            validation.report,
+            validation.policy,
+            validation.scores,
+            validation.provider,
+            validation.seconds,
         )
-        validation = _run_validation(found, wanted, _settings(image, openenv))
-        page = _page(validation)
-        _write(page, validation, output, formats, badge)
-    if as_json:
-        sys.stdout.write(printable(_text(validation)))
+        _write(page, validation, asked, formats)
+    if asked.as_json:
+        sys.stdout.write(printable(write_report(validation.report)))
     else:
         _show(page)
     if validation.report.verdict.value == "fail":
@@ -183,9 +188,7 @@ def _address(target: str | None, url: str | None, local: bool) -> str | None:
             raise CommandError(f"--local wants a package, and {target} is a server")
         return target
     if url is not None and parse_target(url).kind is not TargetKind.SERVER:
-        raise CommandError(
-            f"--url {url} is not an address", hint=f"write --url http://{url}", exit_code=FAILED
-        )
+        raise CommandError(f"--url {url} is not an address", hint=f"write --url http://{url}")
     return url
 
 
@@ -201,30 +204,17 @@ def level_of(name: str, learn: bool) -> Level:
         return Level.STATISTICAL
     known = {one.name.lower(): one for one in Level if one is not Level.STATISTICAL}
     if name not in known:
-        hint = did_you_mean(name, known) or f"there are {', '.join(known)}"
-        raise CommandError(f"there is no level {name!r}", hint=hint, exit_code=INTERNAL)
+        error = unknown_name(f"there is no level {name!r}", name, known)
+        error.exit_code = INTERNAL
+        raise error
     return known[name]
-
-
-def policy_of(told: str | None) -> SeverityPolicy | None:
-    """Load a severity policy by version or file; None for the default.
-
-    Raises:
-        PolicyError: The policy does not exist.
-    """
-    from openenv.validation.policy import load_policy, read_policy
-
-    if told is None:
-        return None
-    return read_policy(Path(told)) if told.endswith(".json") else load_policy(told)
 
 
 def _formats(told: str | None) -> list[str]:
     formats = [one.strip() for one in (told or "").split(",") if one.strip()]
     for one in formats:
         if one not in FORMATS:
-            hint = did_you_mean(one, FORMATS) or f"there are {', '.join(FORMATS)}"
-            raise MisuseError(f"--report knows no {one!r}", hint=hint)
+            raise unknown_name(f"--report knows no {one!r}", one, FORMATS)
     return formats
 
 
@@ -255,16 +245,6 @@ def _report_errors() -> Iterator[None]:
 # ------------------------------------------------------------------ a package
 
 
-class _ValidationOptions(NamedTuple):
-    """The options of a validation."""
-
-    level: Level
-    policy: SeverityPolicy | None
-    skip_build: bool
-    provider: ProviderChoice
-    output: Path | None
-
-
 def _check_lock(package: Path, openenv: Path | None) -> None:
     """Compare the locked OpenEnv with the running one before a long build."""
     from openenv.images import BuildError, read_plan
@@ -288,91 +268,69 @@ def _settings(image: ImageOptions, openenv: Path | None) -> BuildSettings:
     return BuildSettings(image.base, options, LockOptions(openenv, ca_file=image.ca_file))
 
 
-def _run_validation(target: Path, wanted: _ValidationOptions, build: BuildSettings) -> Validation:
+def _run_validation(target: Path, asked: ValidateOptions, build: BuildSettings) -> Validation:
     from openenv.cli._progress import display
-    from openenv.validation.artifacts import artifacts_directory
-    from openenv.validation.providers.choice import choose_provider
+    from openenv.validation.policy import load_policy, read_policy
+    from openenv.validation.providers import choose_provider
+    from openenv.validation.runner import artifacts_directory
     from openenv.validation.runner import validate as run
     from openenv.validation.types import Level
 
+    level, policy = level_of(asked.level, asked.learn), None
+    if asked.policy is not None:
+        is_file = asked.policy.endswith(".json")
+        policy = read_policy(Path(asked.policy)) if is_file else load_policy(asked.policy)
     with display() as shown:
-        told, chosen, artifacts = _Progress(shown), None, None
-        if wanted.level > Level.STATIC:
-            chosen = choose_provider(
-                wanted.provider.value, skip_build=wanted.skip_build, settings=build, tell=say
+        has_begun = False
+
+        def progress(check_id: str, done: int, total: int, words: str) -> None:
+            nonlocal has_begun
+            if not has_begun:
+                shown.begin("validating", total)
+                has_begun = True
+            shown.update(done, check_id or words)
+
+        provider = artifacts = None
+        if level > Level.STATIC:
+            provider = choose_provider(
+                asked.provider.value, skip_build=asked.skip_build, settings=build, tell=say
             )
-            artifacts = None if wanted.output is None else artifacts_directory(wanted.output)
+            artifacts = None if asked.output is None else artifacts_directory(asked.output)
         validation = run(
             target,
-            max_level=wanted.level,
-            skip_build=wanted.skip_build,
-            policy=wanted.policy,
-            provider=chosen,
+            max_level=level,
+            skip_build=asked.skip_build,
+            policy=policy,
+            provider=provider,
             artifacts_dir=artifacts,
             build=build,
-            progress=told,
+            progress=progress,
         )
         shown.finish(f"{len(validation.report.results)} checks")
     return validation
 
 
-class _Progress:
-    """Shows the progress of a validation once the number of checks is known."""
-
-    def __init__(self, shown: Display) -> None:
-        self._shown = shown
-        self._has_begun = False
-
-    def __call__(self, check_id: str, done: int, total: int, words: str) -> None:
-        if not self._has_begun:
-            self._shown.begin("validating", total)
-            self._has_begun = True
-        self._shown.update(done, check_id or words)
-
-
-def _page(validation: Validation) -> Page:
-    from openenv.validation.pages import Page
-
-    return Page(
-        validation.report,
-        validation.policy,
-        validation.scores,
-        validation.provider,
-        validation.seconds,
-    )
-
-
-def _text(validation: Validation) -> str:
-    from openenv.validation.report import write_report
-
-    return write_report(validation.report)
-
-
-def _write(
-    page: Page, validation: Validation, output: Path | None, formats: list[str], badge: Path | None
-) -> None:
+def _write(page: Page, validation: Validation, asked: ValidateOptions, formats: list[str]) -> None:
     from openenv.validation.pages import draw_badge, html_page, markdown_page
     from openenv.validation.report import write_report
 
-    if output is not None:
-        write_report(validation.report, output)
-        say(f"wrote {output}")
-    stem = (output or Path("validation.json")).with_suffix("")
+    if asked.output is not None:
+        write_report(validation.report, asked.output)
+        say(f"wrote {asked.output}")
+    stem = (asked.output or Path("validation.json")).with_suffix("")
     for name in formats:
         text = html_page(page) if name == "html" else markdown_page(page)
         path = stem.with_name(f"{stem.name}.{name}")
         path.write_text(text, encoding="utf-8")
         say(f"wrote {path}")
-    if badge is not None:
-        badge.parent.mkdir(parents=True, exist_ok=True)
-        badge.write_text(draw_badge(page.report.verdict, page.scores), encoding="utf-8")
-        say(f"wrote {badge}")
+    if asked.badge is not None:
+        asked.badge.parent.mkdir(parents=True, exist_ok=True)
+        asked.badge.write_text(draw_badge(page.report.verdict, page.scores), encoding="utf-8")
+        say(f"wrote {asked.badge}")
 
 
 def _show(page: Page) -> None:
-    """Print the report for people: what ended well in a line each, and the rest in full, but those
-    that ended alike for the same reason at once.
-    """
+    """Print the report for people; results with the same reason are printed once."""
     from rich.text import Text
 
     from openenv.validation.pages import format_score
@@ -461,20 +419,20 @@ def _places(result: CheckResult, key: str) -> list[ManifestProblem]:
 # ------------------------------------------------------------------ a server
 
 
-def _inspect_server(url: str, timeout_s: float, as_json: bool, output: Path | None) -> None:
+def _inspect_server(url: str, asked: ValidateOptions) -> None:
     import json
 
     from openenv.cli._info import check_answers
     from openenv.validation.server_criteria import inspect_server
 
-    if not as_json and output is None:  # a report of nothing is for programs only
-        check_answers(url, timeout_s)
-    report = inspect_server(url, timeout_s=timeout_s)
-    if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(json.dumps(report.as_data(), indent=2) + "\n", encoding="utf-8")
-        say(f"wrote {output}")
-    if as_json:
+    if not asked.as_json and asked.output is None:  # a report of nothing is for programs only
+        check_answers(url, asked.timeout)
+    report = inspect_server(url, timeout_s=asked.timeout)
+    if asked.output is not None:
+        asked.output.parent.mkdir(parents=True, exist_ok=True)
+        asked.output.write_text(json.dumps(report.as_data(), indent=2) + "\n", encoding="utf-8")
+        say(f"wrote {asked.output}")
+    if asked.as_json:
         emit(report.as_data())
     else:
         _show_server(report)
@@ -482,18 +440,16 @@ def _inspect_server(url: str, timeout_s: float, as_json: bool, output: Path | No
         raise typer.Exit(FAILED)
 
 
-def _inspect_image(
-    target: str, local: bool, timeout_s: float, as_json: bool, output: Path | None
-) -> None:
+def _inspect_image(target: str, asked: ValidateOptions) -> None:
     """Start an image's server and check the routes, since the package's files are absent."""
     from openenv.cli._info import serve_temporarily
     from openenv.errors import OpenEnvError
 
-    if local:
+    if asked.local:
         raise CommandError(f"--local expects a package, and {target} is an image")
     try:
         with serve_temporarily(target) as url:
-            _inspect_server(url, timeout_s, as_json, output)
+            _inspect_server(url, asked)
     except OpenEnvError as error:
         raise CommandError(str(error), exit_code=INTERNAL) from error
 
