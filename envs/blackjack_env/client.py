@@ -8,7 +8,7 @@ __all__ = ["BlackjackEnv"]
 
 
 class BlackjackEnv(EnvClient[BlackjackAction, BlackjackObservation, BlackjackState]):
-    """Plays hands of blackjack on one server.
+    """A client that plays hands of blackjack on one server.
 
     `reset` takes `seed`, `episode_id`, `task`, `natural` and `sab`, each of them for one hand:
 

@@ -1,4 +1,4 @@
-"""What crosses the wire between the blackjack environment and its client."""
+"""Actions, observations and state of the blackjack environment."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Rank = Literal["A", "2", "3", "4", "5", "6", "7", "8", "9", "10", "J", "Q", "K"]
 
 
 class BlackjackAction(Action):
-    """One move: ``hit`` takes a card, ``stand`` takes none and lets the dealer play."""
+    """A move: ``hit`` takes a card, ``stand`` takes none and lets the dealer play."""
 
     action: Move = Field(description="hit or stand.")
 
 
 class BlackjackObservation(Observation):
-    """What the player sees.
+    """The player's view of the table.
 
     ``(player_total, dealer_value, usable_ace)`` is the observation of Gymnasium's Blackjack-v1.
     `reward` is None after `reset` and 0 until the hand is over.
@@ -36,12 +36,14 @@ class BlackjackObservation(Observation):
 
     text: str = Field(description="The table in words.")
     player_cards: list[Rank] = Field(description="The player's cards, as they were dealt.")
-    player_total: int = Field(description="Their sum; an ace counts 11 where that is no bust.")
-    usable_ace: bool = Field(description="An ace counts 11 in it.")
+    player_total: int = Field(
+        description="The sum of player_cards; an ace counts 11 unless that is a bust."
+    )
+    usable_ace: bool = Field(description="Whether an ace counts 11 in player_total.")
     dealer_cards: list[Rank] = Field(
         description="The dealer's cards that can be seen: one, and all once the player stands."
     )
-    dealer_value: int = Field(description="What the first of them counts: 1 (an ace) to 10.")
+    dealer_value: int = Field(description="The value of the dealer's first card: 1 (an ace) to 10.")
     legal_actions: list[Move] = Field(
         default_factory=list, description="Moves that the next step may take; empty at the end."
     )
@@ -51,10 +53,12 @@ class BlackjackObservation(Observation):
 
 
 class BlackjackState(State):
-    """Where the hand stands. `step_count` counts the player's moves."""
+    """The state of a hand. `step_count` counts the player's moves."""
 
-    natural: bool = Field(default=False, description="A natural that wins pays 1.5.")
-    sab: bool = Field(default=True, description="The rules of Sutton and Barto, exactly.")
+    natural: bool = Field(default=False, description="Whether a natural that wins pays 1.5.")
+    sab: bool = Field(
+        default=True, description="Whether exactly the rules of Sutton and Barto apply."
+    )
     task: str | None = Field(default=None, description="The id of the task being played.")
     dealer_hidden: Annotated[Rank | None, Private] = Field(
         default=None, description="The dealer's card that lies face down; null before reset."
@@ -62,12 +66,14 @@ class BlackjackState(State):
 
 
 class BlackjackTask(BaseModel):
-    """One situation to begin in. The dealer's hidden card and all others are left to chance."""
+    """The visible cards at the start of a hand. Chance decides all other cards."""
 
     model_config = ConfigDict(frozen=True)
 
-    id: str = Field(description="What reset(task=...) takes, such as 10-6-vs-9.")
-    split: Literal["train", "test"] = Field(description="No situation is in both.")
+    id: str = Field(description="The id for reset(task=...), such as 6-10-vs-9.")
+    split: Literal["train", "test"] = Field(
+        description="The task's split; the splits share no task."
+    )
     player_cards: tuple[Rank, Rank] = Field(description="The player's first two cards.")
     dealer_card: Rank = Field(description="The dealer's card that can be seen.")
     instruction: str = Field(description="What to do, in a sentence.")

@@ -1,4 +1,4 @@
-"""Echo: the smallest environment there is. It repeats what it is told."""
+"""Echo: a minimal environment that repeats messages."""
 
 from .client import EchoEnv
 from .models import CallToolAction, EchoAction, EchoObservation, ListToolsAction

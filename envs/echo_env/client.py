@@ -10,7 +10,7 @@ __all__ = ["EchoEnv"]
 
 
 class EchoEnv(MCPToolClient[EchoAction | CallToolAction | ListToolsAction, EchoObservation]):
-    """Talks to an echo environment.
+    """A client of an echo environment.
 
     with EchoEnv(base_url="http://localhost:8000") as env:
         env.reset()

@@ -1,4 +1,4 @@
-"""What goes into the echo environment and what comes out."""
+"""Actions and observations of the echo environment."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["CallToolAction", "EchoAction", "EchoObservation", "ListToolsAction"]
 
 
 class EchoAction(Action):
-    """Say something.
+    """A message to repeat.
 
-    Given a `tool_name` it makes a `CallToolAction`: ``AutoAction.from_env("echo")``, which returns
-    this class, has been documented under both names.
+    If a `tool_name` is given, the constructor returns a `CallToolAction`. The public documentation
+    shows both uses of ``AutoAction.from_env("echo")``, which returns this class.
     """
 
     message: str = Field(description="What to repeat.")
@@ -26,7 +26,7 @@ class EchoAction(Action):
 
 
 class EchoObservation(Observation):
-    """What came back of an `EchoAction`."""
+    """The answer to an `EchoAction`."""
 
     echoed_message: str = ""
     message_length: int = 0

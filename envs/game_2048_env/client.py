@@ -8,7 +8,7 @@ __all__ = ["Game2048Env"]
 
 
 class Game2048Env(EnvClient[Game2048Action, Game2048Observation, Game2048State]):
-    """Plays 2048 on one server.
+    """A client that plays 2048 on one server.
 
     `reset` takes `seed`, `episode_id`, `task`, `goal` and `max_moves`, each of them for one game:
 

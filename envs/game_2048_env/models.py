@@ -1,4 +1,4 @@
-"""What crosses the wire between the 2048 environment and its client."""
+"""Actions, observations and state of the 2048 environment."""
 
 from __future__ import annotations
 
@@ -17,55 +17,59 @@ __all__ = [
 ]
 
 Move = Literal["up", "right", "down", "left"]
-"""In the order of OpenSpiel's action ids, 0 to 3."""
+"""Moves in the order of OpenSpiel's action ids, 0 to 3."""
 
 
 class Game2048Action(Action):
-    """One move: all tiles slide that way as far as they can, and equal ones that meet merge."""
+    """A move: all tiles slide that way as far as they can, and equal tiles that meet merge."""
 
     move: Move = Field(description="One of the observation's legal_actions.")
 
 
 class Game2048Observation(Observation):
-    """What the player sees.
+    """The player's view of the game.
 
-    `reward` is None after `reset`; after a move the sum of the tiles that it made by merging.
+    `reward` is None after `reset`. After a move, it is the sum of the tiles that the move merged.
     """
 
     text: str = Field(description="The board and the score in words.")
     board: list[list[int]] = Field(
-        description="4 rows of 4 tiles, the upper row first; 0 where there is none."
+        description="4 rows of 4 tiles, the upper row first; 0 is an empty cell."
     )
     score: int = Field(description="The sum of all rewards since reset.")
     best_tile: int = Field(description="The highest tile.")
     legal_actions: list[Move] = Field(
-        default_factory=list, description="Moves that move something; empty at the end."
+        default_factory=list, description="Moves that move a tile; empty at the end."
     )
-    goal_reached: bool = Field(default=False, description="The episode's goal is on the board.")
+    goal_reached: bool = Field(
+        default=False, description="Whether the episode's goal is on the board."
+    )
 
 
 class Game2048State(State):
-    """Where the game stands. `step_count` counts moves."""
+    """The state of the game. `step_count` counts moves."""
 
     score: int = Field(default=0, ge=0, description="The sum of all rewards since reset.")
     best_tile: int = Field(default=0, ge=0, description="The highest tile; 0 before reset.")
     goal: int | None = Field(
-        default=None, description="The tile that ends the game; null plays until no move is left."
+        default=None, description="The tile that ends the game; null if the game has no goal."
     )
     max_moves: int | None = Field(
-        default=None, description="Moves after which the game is cut off; null is no limit."
+        default=None, description="Moves after which the game is truncated; null is no limit."
     )
     task: str | None = Field(default=None, description="The id of the task being played.")
 
 
 class Game2048Task(BaseModel):
-    """One opening. The tiles that come later are left to chance."""
+    """An opening. Chance decides the tiles that are added later."""
 
     model_config = ConfigDict(frozen=True)
 
-    id: str = Field(description="What reset(task=...) takes, such as 2@0-4@11.")
-    split: Literal["train", "test"] = Field(description="No opening is in both.")
+    id: str = Field(description="The id for reset(task=...), such as 2@0-4@11.")
+    split: Literal["train", "test"] = Field(
+        description="The task's split; the splits share no task."
+    )
     board: tuple[tuple[int, ...], ...] = Field(
-        description="The board to begin with, its two tiles on it."
+        description="The board at the start, with its two tiles."
     )
     instruction: str = Field(description="What to do, in a sentence.")

@@ -8,7 +8,7 @@ __all__ = ["WordleEnv"]
 
 
 class WordleEnv(EnvClient[WordleAction, WordleObservation, WordleState]):
-    """Guesses secret words of one Wordle server.
+    """A client that guesses the secret words of one Wordle server.
 
     `reset` takes `seed`, `episode_id`, `task`, `split`, `hard_mode`, `max_guesses`,
     `max_rejected` and `accept`, each of them for one episode:

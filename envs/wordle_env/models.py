@@ -1,4 +1,4 @@
-"""What crosses the wire between the Wordle environment and its client."""
+"""Actions, observations and state of the Wordle environment."""
 
 from __future__ import annotations
 
@@ -23,29 +23,30 @@ WORD_LENGTH = 5
 
 
 class WordleAction(Action):
-    """One guess."""
+    """A guess."""
 
     guess: str = Field(
-        description="Five letters from A to Z; case and spaces around them don't matter."
+        description="Five letters from A to Z; case and surrounding spaces are ignored."
     )
 
 
 class MarkedGuess(BaseModel):
-    """A guess that counted, and what it told.
+    """A guess that counted, with its marks.
 
-    green: the secret has this letter here. yellow: it has the letter elsewhere. grey: it has no
-    more of this letter than the other marks say.
+    ``green``: the secret has this letter here. ``yellow``: the secret has the letter elsewhere.
+    ``grey``: the secret has no more of this letter than the other marks say.
     """
 
     word: str = Field(description="The guess, in small letters.")
-    marks: list[Mark] = Field(description="One mark a letter.")
+    marks: list[Mark] = Field(description="One mark per letter.")
 
 
 class WordleObservation(Observation):
-    """What the agent sees.
+    """The agent's view of the game.
 
-    `reward` is None after `reset`; 1 for the guess that is the secret, else 0. After a guess that
-    counted, `metadata["shaping"]` says how much nearer it came; see the README.
+    `reward` is None after `reset`, 1 for the guess that is the secret, else 0. After a guess that
+    counted, `metadata["shaping"]` is the share of the secret that the guess revealed; see the
+    README.
     """
 
     text: str = Field(description="What happened, in words; after reset the rules.")
@@ -64,24 +65,26 @@ class WordleObservation(Observation):
 
 
 class WordleState(State):
-    """Where the episode stands. `step_count` counts guesses, those that did not count too."""
+    """The state of the episode. `step_count` includes guesses that did not count."""
 
     secret: Annotated[str | None, Private] = Field(
         default=None, description="The word to guess; null before reset."
     )
-    task: str | None = Field(default=None, description="The id of the task that it belongs to.")
-    hard_mode: bool = Field(default=False, description="What is known must be used.")
-    max_guesses: int = Field(default=6, description="Guesses of an episode.")
+    task: str | None = Field(default=None, description="The id of the secret's task.")
+    hard_mode: bool = Field(default=False, description="Whether guesses must use known letters.")
+    max_guesses: int = Field(default=6, description="Maximum number of guesses that count.")
     guesses_used: int = Field(default=0, ge=0, description="Guesses that counted.")
     rejected: int = Field(default=0, ge=0, description="Guesses that did not count.")
     solved: bool = Field(default=False, description="The secret was guessed.")
 
 
 class WordleTask(BaseModel):
-    """One secret word, which the task does not tell."""
+    """A secret word. The task does not reveal the word."""
 
     model_config = ConfigDict(frozen=True)
 
-    id: str = Field(description="What reset(task=...) takes.")
-    split: Literal["train", "test"] = Field(description="No word is in both.")
+    id: str = Field(description="The id for reset(task=...).")
+    split: Literal["train", "test"] = Field(
+        description="The task's split; the splits share no word."
+    )
     instruction: str = Field(description="What to do, in a sentence.")

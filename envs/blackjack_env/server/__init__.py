@@ -1,1 +1,1 @@
-"""The side of the blackjack environment that deals the cards."""
+"""The server side of the blackjack environment."""

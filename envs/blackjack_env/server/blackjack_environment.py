@@ -1,7 +1,7 @@
 """Blackjack against a dealer with fixed rules.
 
-Sutton and Barto 2018, "Reinforcement Learning: An Introduction", 2nd edition, example 5.1; and
-Gymnasium's Blackjack-v1 (Farama Foundation), whose rules and defaults these are.
+The rules and defaults are those of Gymnasium's Blackjack-v1 (Farama Foundation), after Sutton and
+Barto 2018, "Reinforcement Learning: An Introduction", 2nd edition, example 5.1.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..models import (
     Move,
     Rank,
 )
-from .hands import LONGEST_DEAL, RANKS, Hand, dealer_stands, payout, value
+from .hands import LONGEST_DEAL, RANKS, Hand, card_value, dealer_stands, payout
 from .picture import HIDDEN, table_svg
 
 __all__ = ["BlackjackEnvironment"]
@@ -39,19 +39,19 @@ _DEALT = 4  # two cards of the dealer's, then two of the player's
 
 
 class BlackjackEnvironment(Environment[BlackjackAction, BlackjackObservation, BlackjackState]):
-    """One hand of blackjack an episode.
+    """Blackjack, one hand per episode.
 
-    Cards are drawn with replacement, so that counting them is of no use. The dealer gets two
-    cards, the first face up, then the player two. The player hits or stands; the dealer then draws
+    Cards are drawn with replacement, so counting them is of no use. The dealer gets two cards,
+    the first face up, then the player gets two. The player hits or stands. Then the dealer draws
     to 17, soft or hard. A win pays 1, a loss -1, a draw 0.
 
-    The seed determines all cards of a hand, drawn or not; together with a task all but the three
-    that can be seen at the start.
+    The seed determines all cards of a hand, drawn or not. With a task, it determines all but the
+    three visible cards at the start.
 
     Args:
-        natural: A natural (an ace and a ten) that wins pays 1.5. Without effect under `sab`.
-        sab: The rules of Sutton and Barto: a natural beats all but another natural, also a 21 of
-            more cards. The default is Gymnasium's for Blackjack-v1.
+        natural: Pay 1.5 for a natural (an ace and a ten) that wins. It has no effect with `sab`.
+        sab: Play by the rules of Sutton and Barto: a natural beats every hand except another
+            natural, also a 21 of more cards. The default is that of Gymnasium's Blackjack-v1.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
@@ -61,8 +61,8 @@ class BlackjackEnvironment(Environment[BlackjackAction, BlackjackObservation, Bl
 
     def __init__(self, natural: bool = False, sab: bool = True) -> None:
         super().__init__()
-        self._default_natural = self._natural = _boolean("natural", natural)
-        self._default_sab = self._sab = _boolean("sab", sab)
+        self._default_natural = self._natural = _check_boolean("natural", natural)
+        self._default_sab = self._sab = _check_boolean("sab", sab)
         self._shoe: list[Rank] = []
         self._hits = 0
         self._stood = False
@@ -81,18 +81,19 @@ class BlackjackEnvironment(Environment[BlackjackAction, BlackjackObservation, Bl
 
         Args:
             seed: Determines the cards; any integer. None deals a fresh random hand.
-            episode_id: Becomes `state.episode_id`; None makes one up.
-            task: A task, or its id: the cards that can be seen at the start.
-            natural: Another rule for this hand, see the class; None takes the environment's own.
-            sab: Likewise.
+            episode_id: Becomes `state.episode_id`; None generates one.
+            task: A task or its id. It fixes the visible cards at the start.
+            natural: The class's `natural` for this hand; None takes the environment's own.
+            sab: The class's `sab` for this hand; None takes the environment's own.
 
         Raises:
-            Refused: There is no such task or rule. The running hand goes on.
+            Refused: The task is unknown, or an argument has the wrong type. The running hand
+                continues.
         """
-        natural = self._default_natural if natural is None else _boolean("natural", natural)
-        sab = self._default_sab if sab is None else _boolean("sab", sab)
-        known = None if task is None else _known_task(task)
-        shoe = _generator(seed).choices(RANKS, k=_DEALT + LONGEST_DEAL)
+        natural = self._default_natural if natural is None else _check_boolean("natural", natural)
+        sab = self._default_sab if sab is None else _check_boolean("sab", sab)
+        known = None if task is None else _find_task(task)
+        shoe = _make_generator(seed).choices(RANKS, k=_DEALT + LONGEST_DEAL)
         if known is not None:
             shoe[0] = known.dealer_card
             shoe[2:_DEALT] = known.player_cards
@@ -108,7 +109,7 @@ class BlackjackEnvironment(Environment[BlackjackAction, BlackjackObservation, Bl
         """Take a card, or stand and let the dealer play.
 
         Raises:
-            Refused: There is no running hand. Nothing changes.
+            Refused: No hand is running. Nothing changes.
         """
         if not self._shoe:
             raise Refused("step() was called before reset(): no cards are dealt")
@@ -127,7 +128,7 @@ class BlackjackEnvironment(Environment[BlackjackAction, BlackjackObservation, Bl
 
     @property
     def state(self) -> BlackjackState:
-        """Where the hand stands; the dealer's hidden card is a private field of it."""
+        """The state of the hand, with the dealer's hidden card as a private field."""
         return BlackjackState(
             episode_id=self._episode_id,
             step_count=self._hits + self._stood,
@@ -148,15 +149,15 @@ class BlackjackEnvironment(Environment[BlackjackAction, BlackjackObservation, Bl
         player, dealer = self._player, self._dealer_shown
         face_down = [] if self._stood else [HIDDEN]
         rows: list[tuple[str, list[Rank | str]]] = [
-            (f"dealer: {_worth(dealer)}", [*dealer, *face_down]),
-            (f"player: {_worth(player)}", [*player]),
+            (f"dealer: {_describe_total(dealer)}", [*dealer, *face_down]),
+            (f"player: {_describe_total(player)}", [*player]),
         ]
         return table_svg(rows)
 
     # ------------------------------------------------------------------ snapshots
 
     def snapshot(self) -> bytes:
-        """Store the hand: its cards, those that are still to come too, and the moves.
+        """Store the hand: its cards, including those to come, and the moves.
 
         Raises:
             Refused: There is no hand yet.
@@ -175,10 +176,10 @@ class BlackjackEnvironment(Environment[BlackjackAction, BlackjackObservation, Bl
         return stored.model_dump_json().encode()
 
     def restore(self, data: bytes) -> None:
-        """Go on with a stored hand.
+        """Restore a stored hand.
 
         Raises:
-            ValueError: The bytes are none that `snapshot` has written. Nothing changes.
+            ValueError: `snapshot` did not write these bytes. Nothing changes.
         """
         stored = _Snapshot.model_validate_json(data)
         shoe = stored.shoe
@@ -187,7 +188,7 @@ class BlackjackEnvironment(Environment[BlackjackAction, BlackjackObservation, Bl
         if (before_last is not None and before_last.is_bust) or (stored.stood and now.is_bust):
             raise ValueError("the stored hand has a move that was made after its end")
         if stored.task is not None:
-            known = _known_task(stored.task)
+            known = _find_task(stored.task)
             if (shoe[0], *shoe[2:_DEALT]) != (known.dealer_card, *known.player_cards):
                 raise ValueError("the stored hand is not that of its task")
         self._shoe, self._hits, self._stood = shoe, stored.hits, stored.stood
@@ -197,24 +198,24 @@ class BlackjackEnvironment(Environment[BlackjackAction, BlackjackObservation, Bl
     # ------------------------------------------------------------------ tasks
 
     def list_splits(self) -> list[str]:
-        """The splits: ``train`` and ``test``, which have no situation in common."""
+        """Return the splits ``train`` and ``test``, which share no situation."""
         return list(SPLITS)
 
     def list_tasks(self, split: str) -> list[BlackjackTask]:
-        """Every situation of a split."""
+        """Return every situation of a split."""
         return self.get_task_range(split)
 
     def num_tasks(self, split: str) -> int:
         """Count the situations of a split."""
-        return len(_TASKS[_known_split(split)])
+        return len(_TASKS[_check_split(split)])
 
     def get_task(self, split: str, index: int) -> BlackjackTask:
-        """One situation.
+        """Return one situation.
 
         Raises:
-            IndexError: The split has fewer, or the index is negative.
+            IndexError: The index is negative, or the split has fewer tasks.
         """
-        tasks = _TASKS[_known_split(split)]
+        tasks = _TASKS[_check_split(split)]
         if not 0 <= index < len(tasks):
             raise IndexError(f"{split} has tasks 0 to {len(tasks) - 1}, not {index}")
         return tasks[index]
@@ -222,8 +223,8 @@ class BlackjackEnvironment(Environment[BlackjackAction, BlackjackObservation, Bl
     def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None
     ) -> list[BlackjackTask]:
-        """The situations from `start` to before `stop`, as a slice gives them."""
-        return _TASKS[_known_split(split)][start:stop]
+        """Return the situations of the slice ``[start:stop]``."""
+        return _TASKS[_check_split(split)][start:stop]
 
     # ------------------------------------------------------------------ a hand
 
@@ -233,7 +234,7 @@ class BlackjackEnvironment(Environment[BlackjackAction, BlackjackObservation, Bl
 
     @property
     def _dealer_shown(self) -> list[Rank]:
-        """The dealer's cards that lie open."""
+        """The dealer's visible cards."""
         if not self._stood:
             return self._shoe[:1]
         cards = self._shoe[:2]
@@ -255,27 +256,27 @@ class BlackjackEnvironment(Environment[BlackjackAction, BlackjackObservation, Bl
         player, dealer = self._player, self._dealer_shown
         mine = Hand.of(player)
         return BlackjackObservation(
-            text=self._words(player, dealer),
+            text=self._describe(player, dealer),
             player_cards=player,
             player_total=mine.total,
             usable_ace=mine.usable_ace,
             dealer_cards=dealer,
-            dealer_value=value(dealer[0]),
+            dealer_value=card_value(dealer[0]),
             legal_actions=[] if self._is_over else list(get_args(Move)),
-            outcome=_outcome(self._payout) if self._is_over else None,
+            outcome=_outcome_of(self._payout) if self._is_over else None,
         )
 
-    def _words(self, player: list[Rank], dealer: list[Rank]) -> str:
-        lines = [f"Your hand: {' '.join(player)} ({_worth(player)})."]
+    def _describe(self, player: list[Rank], dealer: list[Rank]) -> str:
+        lines = [f"Your hand: {' '.join(player)} ({_describe_total(player)})."]
         if self._stood:
-            lines.append(f"Dealer's hand: {' '.join(dealer)} ({_worth(dealer)}).")
+            lines.append(f"Dealer's hand: {' '.join(dealer)} ({_describe_total(dealer)}).")
         else:
             lines.append(f"Dealer shows: {dealer[0]}.")
         if not self._is_over:
             lines.append("Hit or stand?")
         else:
             verdict = {"win": "You win", "lose": "You lose", "draw": "It is a draw"}
-            lines.append(f"{verdict[_outcome(self._payout)]} ({self._payout:+g}).")
+            lines.append(f"{verdict[_outcome_of(self._payout)]} ({self._payout:+g}).")
         return "\n".join(lines)
 
 
@@ -293,38 +294,38 @@ class _Snapshot(BaseModel):
     episode_id: str | None
 
 
-def _worth(cards: list[Rank]) -> str:
+def _describe_total(cards: list[Rank]) -> str:
     hand = Hand.of(cards)
-    return f"bust with {hand.total}" if hand.is_bust else f"{_softness(hand)}{hand.total}"
+    return f"bust with {hand.total}" if hand.is_bust else f"{_soft_prefix(hand)}{hand.total}"
 
 
-def _softness(hand: Hand) -> str:
+def _soft_prefix(hand: Hand) -> str:
     return "soft " if hand.usable_ace else ""
 
 
 def _score(paid: float) -> Score:
-    """What a finished hand pays: its outcome, and what a natural pays beyond that."""
+    """Split the payout of a finished hand into its outcome and the bonus of a natural."""
     outcome = min(paid, 1.0)
     parts = {"outcome": outcome, "natural": paid - outcome}
     return Score(paid, {name: part for name, part in parts.items() if part or name == "outcome"})
 
 
-def _outcome(reward: float) -> Literal["win", "lose", "draw"]:
+def _outcome_of(reward: float) -> Literal["win", "lose", "draw"]:
     return "draw" if reward == 0 else "win" if reward > 0 else "lose"
 
 
-def _boolean(name: str, given: bool) -> bool:
+def _check_boolean(name: str, given: bool) -> bool:
     if type(given) is not bool:
         raise Refused(f"{name} must be true or false, not {given!r}")
     return given
 
 
-def _generator(seed: int | None) -> Random:
+def _make_generator(seed: int | None) -> Random:
     if seed is None:
         return Random()  # nosec B311  # a game's dice
     if type(seed) is not int:
         raise Refused(f"seed must be an integer or null, not {seed!r}")
-    # Random ignores the sign of an integer, and -1 shall not deal the same hand as 1.
+    # Random ignores the sign of an integer, but -1 must not deal the same hand as 1.
     return Random(seed if seed >= 0 else str(seed))  # nosec B311  # a game's dice
 
 
@@ -357,13 +358,13 @@ _TASKS = _make_tasks()
 _BY_ID = {task.id: task for tasks in _TASKS.values() for task in tasks}
 
 
-def _known_split(split: str) -> Split:
+def _check_split(split: str) -> Split:
     if split not in SPLITS:
         raise Refused(f"there is no split {split!r}; there are {' and '.join(SPLITS)}")
     return split
 
 
-def _known_task(task: str | dict[str, Any] | BlackjackTask) -> BlackjackTask:
+def _find_task(task: str | dict[str, Any] | BlackjackTask) -> BlackjackTask:
     if isinstance(task, BlackjackTask):
         name: Any = task.id
     else:

@@ -1,4 +1,4 @@
-"""The table as a picture."""
+"""Pictures of the table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LEFT, _TOP, _ROW = 16, 34, 104
 
 
 def table_svg(rows: Sequence[tuple[str, Sequence[Rank | str]]]) -> str:
-    """Draw rows of cards under their captions as SVG; a card `HIDDEN` lies face down."""
+    """Draw rows of cards under their captions as SVG; the card `HIDDEN` lies face down."""
     longest = max(len(cards) for _, cards in rows)
     width, height = max(2 * _LEFT + longest * _STEP, 220), len(rows) * _ROW + 12
     parts = [

@@ -1,4 +1,4 @@
-"""What the blackjack environment promises; Gymnasium's Blackjack-v1 is the reference."""
+"""Tests of the blackjack environment, with Gymnasium's Blackjack-v1 as the reference."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from blackjack_env import (
 )
 from blackjack_env.server.app import app
 from blackjack_env.server.blackjack_environment import BlackjackEnvironment
-from blackjack_env.server.hands import RANKS, Hand, payout, value
+from blackjack_env.server.hands import RANKS, Hand, card_value, payout
 from openenv import Refused
 from openenv.errors import ServerError
 from openenv.testing import check_environment
@@ -111,7 +111,7 @@ class Shoe:
         self._cards = iter(cards)
 
     def draw(self, np_random: Any) -> int:
-        return value(next(self._cards))
+        return card_value(next(self._cards))
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -157,7 +157,7 @@ def test_the_cards_fall_as_often_as_in_gymnasium() -> None:
     expected = 3 * hands / 13
     spread = math.sqrt(expected * 12 / 13)
     assert all(abs(count - expected) < 5 * spread for count in dealt.values())
-    assert [value(rank) for rank in RANKS] == sorted(reference.deck)
+    assert [card_value(rank) for rank in RANKS] == sorted(reference.deck)
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
-"""Hands that are won by one way of playing them, for `openenv validate`. It goes into no image.
+"""Hands with one winning line of play, for `openenv validate`. Not part of images.
 
-Who stands at once loses each of them, and so does who never stands. The seed determines all cards.
+Standing at once loses each of them, and so does never standing. The seed determines all cards.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The echo environment itself."""
+"""The echo environment: it repeats messages, and its tasks ask for a word."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ..models import CallToolAction, EchoAction, EchoObservation, ListToolsActio
 
 READY = "Echo environment ready!"
 REWARD_PER_CHARACTER = 0.1
-LONGEST_PAID = 1_000_000
-"""Characters of a message beyond which nothing more is paid."""
+MAX_PAID_CHARACTERS = 1_000_000
+"""The number of characters of a message that are paid. Further ones earn nothing."""
 
 WORDS = {"train": ["a", "hello"], "test": ["goodbye"]}
 TASKS = {
@@ -29,11 +29,13 @@ WORD_OF = {f"say-{word}": word for words in WORDS.values() for word in words}
 
 Seen = TypeVar("Seen", bound=Observation)
 
-OF_LENGTH = RewardSpec("per_step", (0.0, LONGEST_PAID * REWARD_PER_CHARACTER), ("length",))
-"""What the rewards of an episode without a task mean."""
+LENGTH_REWARD = RewardSpec(
+    "per_step", (0.0, MAX_PAID_CHARACTERS * REWARD_PER_CHARACTER), ("length",)
+)
+"""The rewards of an episode without a task."""
 
-OF_A_TASK = RewardSpec("per_step", (0.0, 1.0), ("said",))
-"""What the rewards of an episode with a task mean."""
+TASK_REWARD = RewardSpec("per_step", (0.0, 1.0), ("said",))
+"""The rewards of an episode with a task."""
 
 Message = Annotated[str, Field(description="The message to echo back")]
 
@@ -41,18 +43,18 @@ Message = Annotated[str, Field(description="The message to echo back")]
 class EchoEnvironment(
     MCPEnvironment[EchoAction | CallToolAction | ListToolsAction, EchoObservation]
 ):
-    """Repeats messages, said as an `EchoAction` or by calling a tool.
+    """An environment that repeats messages, sent as an `EchoAction` or by a tool call.
 
-    An `EchoAction` is rewarded with 0.1 a character; a tool call is not scored. An episode
-    never ends by itself.
+    An `EchoAction` earns 0.1 per character. A tool call is not scored. An episode never ends by
+    itself.
 
-    With a task (`reset(task=...)`) there is a word to be said, in either way: that earns 1, and
-    ends the episode; nothing else earns anything.
+    A task (`reset(task=...)`) asks for a word. Sending the word in either way earns 1 and ends the
+    episode. Nothing else earns anything.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS = True
     NEVER_BLOCKS = True
-    # Of episodes of either kind, which have no range in common; `reset` declares those of its own.
+    # Episodes with and without a task have no range in common, so `reset` declares each one's own.
     REWARD = RewardSpec("per_step", components=("length", "said"))
 
     def __init__(self) -> None:
@@ -79,14 +81,14 @@ class EchoEnvironment(
         task: str | dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> EchoObservation:
-        """Begin an episode, with a task or without.
+        """Start an episode, with or without a task.
 
         Raises:
-            Refused: There is no such task.
+            Refused: The task is unknown.
         """
-        self._task = None if task is None else _known_task(task)
+        self._task = None if task is None else _find_task_id(task)
         self._is_said = False
-        self.REWARD = OF_LENGTH if self._task is None else OF_A_TASK  # type: ignore[misc]
+        self.REWARD = LENGTH_REWARD if self._task is None else TASK_REWARD  # type: ignore[misc]
         self._state = State(episode_id=episode_id or str(uuid.uuid4()))
         self._shown = READY if self._task is None else f"Say {WORD_OF[self._task]!r}."
         return EchoObservation(
@@ -114,19 +116,20 @@ class EchoEnvironment(
         message = self._shown = action.message
         seen = EchoObservation(echoed_message=message, message_length=len(message))
         if self._task is not None:
-            return self._judged(seen, message == WORD_OF[self._task])
-        reward = round(min(len(message), LONGEST_PAID) * REWARD_PER_CHARACTER, 10)
+            return self._score_word(seen, message == WORD_OF[self._task])
+        reward = round(min(len(message), MAX_PAID_CHARACTERS) * REWARD_PER_CHARACTER, 10)
         return scored(seen, Score(reward, {"length": reward}))
 
     async def _score_call(self, action: Any, observation: Any) -> Any:
-        """Judge the message of a tool call as well, where there is a word to be said: agents that
-        act by tools have no other way to say it.
+        """Score the message of a tool call if the task asks for a word.
+
+        Agents that act by tools have no other way to send it.
         """
         if self._task is None or self._is_said or observation.error is not None:
             return observation
-        return self._judged(observation, action.arguments.get("message") == WORD_OF[self._task])
+        return self._score_word(observation, action.arguments.get("message") == WORD_OF[self._task])
 
-    def _judged(self, seen: Seen, is_said: bool) -> Seen:
+    def _score_word(self, seen: Seen, is_said: bool) -> Seen:
         self._is_said = is_said
         score = Score(float(is_said), {"said": float(is_said)})
         return termination(seen, score) if is_said else transition(seen, score)
@@ -142,35 +145,35 @@ class EchoEnvironment(
         return self._shown
 
     def list_splits(self) -> list[str]:
-        """The names of the splits."""
+        """Return the names of the splits."""
         return list(TASKS)
 
     def list_tasks(self, split: str) -> list[dict[str, str]]:
-        """The tasks of a split."""
+        """Return the tasks of a split."""
         return TASKS[split]
 
     def num_tasks(self, split: str) -> int:
-        """How many tasks a split has."""
+        """Count the tasks of a split."""
         return len(TASKS[split])
 
     def get_task(self, split: str, index: int) -> dict[str, str]:
-        """One task of a split."""
+        """Return one task of a split."""
         return TASKS[split][index]
 
     def snapshot(self) -> bytes:
-        """Store the episode: its state, and what there is to say."""
+        """Store the episode: its state and its task."""
         stored = _Stored(state=self._state, task=self._task, is_said=self._is_said)
         return stored.model_dump_json().encode()
 
     def restore(self, data: bytes) -> None:
-        """Go on with a stored episode."""
+        """Restore a stored episode."""
         stored = _Stored.model_validate_json(data)
-        self._task = None if stored.task is None else _known_task(stored.task)
+        self._task = None if stored.task is None else _find_task_id(stored.task)
         self._state, self._is_said = stored.state, stored.is_said
 
 
 class _Stored(BaseModel):
-    """An episode that is stored."""
+    """A stored episode."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -179,7 +182,7 @@ class _Stored(BaseModel):
     is_said: bool
 
 
-def _known_task(task: str | dict[str, Any]) -> str:
+def _find_task_id(task: str | dict[str, Any]) -> str:
     name = task.get("id") if isinstance(task, dict) else task
     if name not in WORD_OF:
         raise Refused(f"there is no task {name!r:.80}; there are {', '.join(WORD_OF)}")

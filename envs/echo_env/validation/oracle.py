@@ -1,4 +1,4 @@
-"""What solves the tasks, for `openenv validate`. It goes into no image."""
+"""Solutions of the tasks, for `openenv validate`. Not part of images."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ CANARIES = [
 
 
 def oracle(view: Any) -> dict[str, Any]:
-    """Say the word that is asked for."""
+    """Send the word that the task asks for."""
     found = re.search("'(.*)'", view.observation["echoed_message"])
     return {"message": found[1] if found else ""}
 
 
 def do_nothing(view: Any) -> dict[str, Any] | None:
-    """Say nothing."""
+    """Send an empty message."""
     return {"message": ""} if view.step < 3 else None

@@ -1,8 +1,7 @@
 """The rules of 2048 (Gabriele Cirulli, 2014).
 
-A board is a tuple of its 16 tiles, row by row, 0 where there is none. A line of four tiles slides
-in one way only, so each line that ever occurs is worked out once (`slide`), and a move is four
-look-ups.
+A board is a tuple of its 16 tiles, row by row; 0 is an empty cell. A line of four tiles slides in
+one way only, so `slide` computes each line that occurs once, and a move is four look-ups.
 """
 
 from __future__ import annotations
@@ -12,15 +11,25 @@ from random import Random
 
 from ..models import Move
 
-__all__ = ["CELLS", "HIGHEST", "SIDE", "Board", "add_tile", "legal_moves", "moved", "rows", "slide"]
+__all__ = [
+    "CELLS",
+    "HIGHEST",
+    "SIDE",
+    "Board",
+    "add_tile",
+    "legal_moves",
+    "slide_board",
+    "rows",
+    "slide",
+]
 
 Board = tuple[int, ...]
 Line = tuple[int, int, int, int]
 
 SIDE = 4
 CELLS = SIDE * SIDE
-HIGHEST = 2**17  # no game can make a higher tile than 131072
-_FOURS = 0.1  # of the tiles that are added; the others are twos
+HIGHEST = 2**17  # the highest tile that a game can make
+_FOURS = 0.1  # the share of fours among the tiles that are added; the others are twos
 
 # For each move the cells of its four lines, from the edge that the tiles slide to.
 _LINES: dict[Move, list[Line]] = {
@@ -35,11 +44,11 @@ _LINES: dict[Move, list[Line]] = {
 def slide(line: Line) -> tuple[Line, int]:
     """Slide a line of four tiles to its first cell.
 
-    Equal neighbours merge, from the first cell on, and a tile that has just been made does not
-    merge again.
+    Equal neighbors merge, from the first cell on. A tile that has just been merged does not merge
+    again.
 
     Returns:
-        The line, and the sum of the tiles that were made.
+        The line, and the sum of the merged tiles.
     """
     out: list[int] = []
     score, may_merge = 0, False
@@ -55,8 +64,12 @@ def slide(line: Line) -> tuple[Line, int]:
     return (first, second, third, fourth), score
 
 
-def moved(board: Board, move: Move) -> tuple[Board, int]:
-    """The board after a move, before a tile is added, and the sum of the tiles that were made."""
+def slide_board(board: Board, move: Move) -> tuple[Board, int]:
+    """Slide all lines of a board.
+
+    Returns:
+        The board before a tile is added, and the sum of the merged tiles.
+    """
     cells, score = list(board), 0
     for a, b, c, d in _LINES[move]:
         line, made = slide((board[a], board[b], board[c], board[d]))
@@ -66,7 +79,7 @@ def moved(board: Board, move: Move) -> tuple[Board, int]:
 
 
 def legal_moves(board: Board) -> list[Move]:
-    """The moves that move something."""
+    """Return the moves that change the board."""
     return [
         move
         for move, lines in _LINES.items()
@@ -78,7 +91,7 @@ def legal_moves(board: Board) -> list[Move]:
 
 
 def add_tile(board: Board, rng: Random) -> Board:
-    """Add a tile to an empty cell, all of them being equally likely: mostly a 2, or a 4."""
+    """Add a 2, or sometimes a 4, to a random empty cell."""
     empty = [cell for cell, tile in enumerate(board) if not tile]
     cell = empty[rng.randrange(len(empty))]
     tile = 4 if rng.random() < _FOURS else 2
@@ -86,5 +99,5 @@ def add_tile(board: Board, rng: Random) -> Board:
 
 
 def rows(board: Board) -> list[list[int]]:
-    """The board as rows, the upper one first."""
+    """Return the rows of a board, the upper row first."""
     return [list(board[start : start + SIDE]) for start in range(0, CELLS, SIDE)]

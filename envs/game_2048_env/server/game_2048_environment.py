@@ -1,4 +1,4 @@
-"""The puzzle 2048: slide tiles, merge equal ones, until nothing moves any more."""
+"""The puzzle 2048: slide tiles and merge equal ones until no move is left."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..models import (
     Game2048Task,
     Move,
 )
-from .board import CELLS, HIGHEST, Board, add_tile, legal_moves, moved, rows
+from .board import CELLS, HIGHEST, Board, add_tile, legal_moves, rows, slide_board
 from .picture import board_svg
 
 __all__ = ["Game2048Environment"]
@@ -34,19 +34,19 @@ _EMPTY: Board = (0,) * CELLS
 
 
 class Game2048Environment(Environment[Game2048Action, Game2048Observation, Game2048State]):
-    """One game of 2048 an episode.
+    """The puzzle 2048, one game per episode.
 
-    A move that moves nothing is refused. After every other one a tile is added to an empty cell,
-    a 4 one time in ten, else a 2. The reward of a move is the sum of the tiles that it made, so
-    that an episode's return is the score of the original game.
+    The environment refuses a move that moves nothing. After every other move it adds a tile to an
+    empty cell: a 4 one time in ten, else a 2. The reward of a move is the sum of the tiles that
+    the move merged, so an episode's return is the score of the original game.
 
     Args:
-        goal: The game ends, too, once this tile is on the board: a power of two, 8 to 131072.
-            None plays on until no move is left.
-        max_moves: The game is cut off (`truncated`) after so many moves. None is no limit.
+        goal: End the game once this tile is on the board: a power of two, 8 to 131072. None ends
+            the game when no move is left.
+        max_moves: Truncate the game after this many moves. None is no limit.
 
     Raises:
-        ValueError: An argument is none of these values.
+        ValueError: An argument is not valid.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
@@ -56,10 +56,10 @@ class Game2048Environment(Environment[Game2048Action, Game2048Observation, Game2
 
     def __init__(self, goal: int | None = None, max_moves: int | None = None) -> None:
         super().__init__()
-        self._default_goal = self._goal = _checked_goal(goal)
-        self._default_max_moves = self._max_moves = _checked_limit(max_moves)
+        self._default_goal = self._goal = _check_goal(goal)
+        self._default_max_moves = self._max_moves = _check_limit(max_moves)
         self._board: Board = _EMPTY
-        self._legal: list[Move] = []  # before reset none; else those of the board
+        self._legal: list[Move] = []  # the moves that the board allows; none before reset
         self._rng = Random()  # nosec B311  # a game's dice
         self._score = 0
         self._moves = 0
@@ -74,22 +74,22 @@ class Game2048Environment(Environment[Game2048Action, Game2048Observation, Game2
         goal: int | None = None,
         max_moves: int | None = None,
     ) -> Game2048Observation:
-        """Begin a game with two tiles.
+        """Start a game with two tiles.
 
         Args:
-            seed: Determines the tiles that are added; any integer. None begins a fresh random game.
-            episode_id: Becomes `state.episode_id`; None makes one up.
-            task: A task, or its id: the two tiles to begin with.
-            goal: Another goal for this game; None takes the environment's own.
-            max_moves: Another limit for this game; None takes the environment's own.
+            seed: Determines the tiles that are added; any integer. None starts a random game.
+            episode_id: Becomes `state.episode_id`; None generates one.
+            task: A task or its id. It fixes the two tiles at the start.
+            goal: The goal of this game; None takes the environment's own.
+            max_moves: The limit of this game; None takes the environment's own.
 
         Raises:
-            Refused: There is no such task, goal or limit. The running game goes on.
+            Refused: The task is unknown, or an argument is not valid. The running game continues.
         """
-        goal = self._default_goal if goal is None else _checked_goal(goal)
-        max_moves = self._default_max_moves if max_moves is None else _checked_limit(max_moves)
-        rng = _generator(seed)
-        known = None if task is None else _known_task(task)
+        goal = self._default_goal if goal is None else _check_goal(goal)
+        max_moves = self._default_max_moves if max_moves is None else _check_limit(max_moves)
+        rng = _make_generator(seed)
+        known = None if task is None else _find_task(task)
         self._rng = rng
         self._set_up(_opening(rng) if known is None else _board_of(known))
         self._goal, self._max_moves = goal, max_moves
@@ -104,10 +104,10 @@ class Game2048Environment(Environment[Game2048Action, Game2048Observation, Game2
         """Slide the tiles, then add one.
 
         Raises:
-            Refused: There is no running game, or the move moves nothing. Nothing changes.
+            Refused: No game is running, or the move moves nothing. Nothing changes.
         """
         self._refuse_unless_running()
-        board, made = moved(self._board, action.move)
+        board, made = slide_board(self._board, action.move)
         if board == self._board:
             legal = ", ".join(self._legal)
             raise Refused(f"{action.move} moves nothing; the moves that do are {legal}")
@@ -124,7 +124,7 @@ class Game2048Environment(Environment[Game2048Action, Game2048Observation, Game2
 
     @property
     def state(self) -> Game2048State:
-        """Where the game stands."""
+        """The state of the game."""
         return Game2048State(
             episode_id=self._episode_id,
             step_count=self._moves,
@@ -168,19 +168,19 @@ class Game2048Environment(Environment[Game2048Action, Game2048Observation, Game2
         return stored.model_dump_json().encode()
 
     def restore(self, data: bytes) -> None:
-        """Go on with a stored game.
+        """Restore a stored game.
 
         Raises:
-            ValueError: The bytes are none that `snapshot` has written. Nothing changes.
+            ValueError: `snapshot` did not write these bytes. Nothing changes.
         """
         stored = _Snapshot.model_validate_json(data)
         tiles = {0, *(2**power for power in range(1, HIGHEST.bit_length()))}
         if not tiles.issuperset(stored.board) or sum(map(bool, stored.board)) < 2:
             raise ValueError("the stored board has tiles that no game has")
-        goal, max_moves = _checked_goal(stored.goal), _checked_limit(stored.max_moves)
+        goal, max_moves = _check_goal(stored.goal), _check_limit(stored.max_moves)
         if stored.task is not None:
-            _known_task(stored.task)
-        rng = _restored_generator(stored.generator)
+            _find_task(stored.task)
+        rng = _restore_generator(stored.generator)
         self._set_up(tuple(stored.board))
         self._rng = rng
         self._score, self._moves = stored.score, stored.moves
@@ -190,24 +190,24 @@ class Game2048Environment(Environment[Game2048Action, Game2048Observation, Game2
     # ------------------------------------------------------------------ tasks
 
     def list_splits(self) -> list[str]:
-        """The splits: ``train`` and ``test``, which have no opening in common."""
+        """Return the splits ``train`` and ``test``, which share no opening."""
         return list(SPLITS)
 
     def list_tasks(self, split: str) -> list[Game2048Task]:
-        """Every opening of a split."""
+        """Return every opening of a split."""
         return self.get_task_range(split)
 
     def num_tasks(self, split: str) -> int:
         """Count the openings of a split."""
-        return len(_TASKS[_known_split(split)])
+        return len(_TASKS[_check_split(split)])
 
     def get_task(self, split: str, index: int) -> Game2048Task:
-        """One opening.
+        """Return one opening.
 
         Raises:
-            IndexError: The split has fewer, or the index is negative.
+            IndexError: The index is negative, or the split has fewer tasks.
         """
-        tasks = _TASKS[_known_split(split)]
+        tasks = _TASKS[_check_split(split)]
         if not 0 <= index < len(tasks):
             raise IndexError(f"{split} has tasks 0 to {len(tasks) - 1}, not {index}")
         return tasks[index]
@@ -215,8 +215,8 @@ class Game2048Environment(Environment[Game2048Action, Game2048Observation, Game2
     def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None
     ) -> list[Game2048Task]:
-        """The openings from `start` to before `stop`, as a slice gives them."""
-        return _TASKS[_known_split(split)][start:stop]
+        """Return the openings of the slice ``[start:stop]``."""
+        return _TASKS[_check_split(split)][start:stop]
 
     # ------------------------------------------------------------------ a game
 
@@ -245,7 +245,7 @@ class Game2048Environment(Environment[Game2048Action, Game2048Observation, Game2
     def _observe(self) -> Game2048Observation:
         over = self._is_finished or self._is_cut_off
         return Game2048Observation(
-            text=self._words(over),
+            text=self._describe(over),
             board=rows(self._board),
             score=self._score,
             best_tile=max(self._board),
@@ -253,7 +253,7 @@ class Game2048Environment(Environment[Game2048Action, Game2048Observation, Game2
             goal_reached=self._goal_reached,
         )
 
-    def _words(self, over: bool) -> str:
+    def _describe(self, over: bool) -> str:
         width = max(4, len(str(max(self._board))))
         lines = [" ".join(f"{tile or '.':>{width}}" for tile in row) for row in rows(self._board)]
         lines.append(f"Score: {self._score}. Highest tile: {max(self._board)}.")
@@ -281,7 +281,7 @@ class _Snapshot(BaseModel):
     episode_id: str | None
 
 
-def _checked_goal(goal: int | None) -> int | None:
+def _check_goal(goal: int | None) -> int | None:
     if goal is None:
         return None
     if type(goal) is not int or not 8 <= goal <= HIGHEST or goal & (goal - 1):
@@ -289,7 +289,7 @@ def _checked_goal(goal: int | None) -> int | None:
     return goal
 
 
-def _checked_limit(max_moves: int | None) -> int | None:
+def _check_limit(max_moves: int | None) -> int | None:
     if max_moves is None:
         return None
     if type(max_moves) is not int or max_moves < 1:
@@ -297,16 +297,16 @@ def _checked_limit(max_moves: int | None) -> int | None:
     return max_moves
 
 
-def _generator(seed: int | None) -> Random:
+def _make_generator(seed: int | None) -> Random:
     if seed is None:
         return Random()  # nosec B311  # a game's dice
     if type(seed) is not int:
         raise Refused(f"seed must be an integer or null, not {seed!r}")
-    # Random ignores the sign of an integer, and -1 shall not begin the same game as 1.
+    # Random ignores the sign of an integer, but -1 must not start the same game as 1.
     return Random(seed if seed >= 0 else str(seed))  # nosec B311  # a game's dice
 
 
-def _restored_generator(state: tuple[int, list[int], float | None]) -> Random:
+def _restore_generator(state: tuple[int, list[int], float | None]) -> Random:
     version, words, gauss = state
     rng = Random()  # nosec B311  # a game's dice
     try:
@@ -352,13 +352,13 @@ def _board_of(task: Game2048Task) -> Board:
     return tuple(tile for row in task.board for tile in row)
 
 
-def _known_split(split: str) -> Split:
+def _check_split(split: str) -> Split:
     if split not in SPLITS:
         raise Refused(f"there is no split {split!r}; there are {' and '.join(SPLITS)}")
     return split
 
 
-def _known_task(task: str | dict[str, Any] | Game2048Task) -> Game2048Task:
+def _find_task(task: str | dict[str, Any] | Game2048Task) -> Game2048Task:
     if isinstance(task, Game2048Task):
         name: Any = task.id
     else:

@@ -1,4 +1,4 @@
-"""The board as a picture."""
+"""Pictures of the board."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CELL = 64  # pixels; a cell with the gap after it
 _GAP = 6
 _HEAD = 28
 
-# From beige by orange and red to black, a step for each doubling.
+# From beige to orange, red and black, one step for each doubling.
 _FILLS = (
     *("#eee4da", "#ede0c8", "#f2b179", "#f59563", "#f67c5f", "#f65e3b", "#edcf72", "#edcc61"),
     *("#edc850", "#edc53f", "#edc22e"),

@@ -1,4 +1,4 @@
-"""What the 2048 environment promises; OpenSpiel's 2048 is the reference."""
+"""Tests of the 2048 environment, with OpenSpiel's 2048 as the reference."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from game_2048_env import (
     Move,
 )
 from game_2048_env.server.app import app
-from game_2048_env.server.board import Board, add_tile, legal_moves, moved, rows, slide
+from game_2048_env.server.board import Board, add_tile, legal_moves, rows, slide, slide_board
 from game_2048_env.server.game_2048_environment import Game2048Environment
 from openenv import Refused
 from openenv.auto import AutoEnv
@@ -54,7 +54,7 @@ def play(env: Game2048Environment, limit: int = 10_000, **reset: Any) -> list[Ga
 
 
 def on_board(env: Game2048Environment, board: list[int], **changes: Any) -> None:
-    """Put tiles on the board, by way of a snapshot."""
+    """Put tiles on the board by restoring a snapshot."""
     env.reset(seed=0)
     env.restore(json.dumps({**json.loads(env.snapshot()), "board": board, **changes}).encode())
 
@@ -116,14 +116,14 @@ def flat(board: list[list[int]]) -> list[int]:
 
 
 def after_adding(state: Any, board: list[int]) -> Any:
-    """OpenSpiel's position after the one tile that gives this board."""
+    """Return OpenSpiel's position after the one tile that gives this board."""
     children = [state.child(action) for action, _ in state.chance_outcomes()]
     (leading,) = [child for child in children if tiles_of(child) == board]
     return leading
 
 
 def begun_like(board: list[int]) -> Any:
-    """OpenSpiel's position with the two tiles of this board."""
+    """Return OpenSpiel's position with the two tiles of this board."""
     game = pyspiel.load_game(f"2048(max_tile={UNLIMITED})")
     first = next(cell for cell, tile in enumerate(board) if tile)
     one = [tile if cell == first else 0 for cell, tile in enumerate(board)]
@@ -131,7 +131,10 @@ def begun_like(board: list[int]) -> Any:
 
 
 def moves_that_move(state: Any) -> list[Move]:
-    """What moves something in OpenSpiel. Its `legal_actions` leaves out some that merge only."""
+    """Return the moves that change OpenSpiel's board.
+
+    OpenSpiel's own `legal_actions` leaves out some that merge only.
+    """
     moving = [
         name
         for action, name in enumerate(MOVES)
@@ -206,10 +209,10 @@ def test_a_line_slides_and_merges_once(
 
 def test_the_four_moves_slide_to_their_edges() -> None:
     board: Board = (0, 0, 0, 0, 0, 2, 2, 0, 0, 2, 0, 0, 0, 0, 0, 0)
-    assert rows(moved(board, "up")[0])[0] == [0, 4, 2, 0]
-    assert rows(moved(board, "down")[0])[3] == [0, 4, 2, 0]
-    assert [row[0] for row in rows(moved(board, "left")[0])] == [0, 4, 2, 0]
-    assert [row[3] for row in rows(moved(board, "right")[0])] == [0, 4, 2, 0]
+    assert rows(slide_board(board, "up")[0])[0] == [0, 4, 2, 0]
+    assert rows(slide_board(board, "down")[0])[3] == [0, 4, 2, 0]
+    assert [row[0] for row in rows(slide_board(board, "left")[0])] == [0, 4, 2, 0]
+    assert [row[3] for row in rows(slide_board(board, "right")[0])] == [0, 4, 2, 0]
 
 
 def test_a_move_that_moves_nothing_is_refused_and_adds_no_tile() -> None:

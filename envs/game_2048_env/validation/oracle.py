@@ -1,6 +1,6 @@
-"""The best first seven moves after four openings, for `openenv validate`. It goes into no image.
+"""The best first seven moves after four openings, for `openenv validate`. Not part of images.
 
-They were found by trying all; the seed determines the tiles that are added.
+A search over all moves found them. The seed determines the tiles that are added.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..models import Move
-from ..server.board import moved
+from ..server.board import slide_board
 
 MOVES: dict[int, list[Move]] = {  # by seed
     10: ["right", "up", "up", "right", "up", "right", "up"],
@@ -21,14 +21,16 @@ CANARIES = [{"reset": EPISODES[0], "actions": [{"move": "sideways"}, {"move": ""
 
 
 def oracle(view: Any) -> dict[str, Any]:
-    """Move as was found to be best."""
+    """Make the best move that the search found."""
     return {"move": MOVES[view.reset["seed"]][view.step]}
 
 
 def do_nothing(view: Any) -> dict[str, Any]:
     """Make the legal move that merges least."""
     board = tuple(tile for row in view.observation["board"] for tile in row)
-    return {"move": min(view.observation["legal_actions"], key=lambda one: moved(board, one)[1])}
+    return {
+        "move": min(view.observation["legal_actions"], key=lambda one: slide_board(board, one)[1])
+    }
 
 
 LEARNING = {

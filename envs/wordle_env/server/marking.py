@@ -1,4 +1,4 @@
-"""The rules of marking a guess, and what marks tell."""
+"""The marks of a guess, and the knowledge that marks give."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _ORDINALS = ("first", "second", "third", "fourth", "fifth")
 def mark(guess: str, secret: str) -> list[Mark]:
     """Mark each letter of a guess.
 
-    A letter in its place is green. Of the others each is yellow as long as the secret has letters
-    of its kind that no mark has been given for, from left to right; the rest is grey. So a letter
-    is never marked green or yellow more often than the secret has it.
+    A letter in its place is ``green``. Each other letter, from left to right, is ``yellow`` while
+    the secret has more of this letter than are marked already. The rest is ``grey``. So the secret
+    has each letter at least as often as the letter is marked ``green`` or ``yellow``.
     """
     left = Counter(s for g, s in zip(guess, secret, strict=True) if g != s)
     marks: list[Mark] = []
@@ -34,7 +34,7 @@ def mark(guess: str, secret: str) -> list[Mark]:
 
 
 def best_marks(guesses: Iterable[MarkedGuess]) -> dict[str, Mark]:
-    """The best mark that each guessed letter had, in the order of the alphabet."""
+    """Return each guessed letter's best mark, in the order of the alphabet."""
     best: dict[str, Mark] = {}
     for guess in guesses:
         for letter, given in zip(guess.word, guess.marks, strict=True):
@@ -44,10 +44,10 @@ def best_marks(guesses: Iterable[MarkedGuess]) -> dict[str, Mark]:
 
 
 def known_share(guesses: Iterable[MarkedGuess]) -> float:
-    """How much of the secret the marks tell, from 0 to 1.
+    """Return the share of the secret that the marks reveal, from 0 to 1.
 
-    A place whose letter is known counts a fifth, a letter that is known to be in the secret but
-    not where counts a tenth. It never falls as guesses are added.
+    A place whose letter is known counts a fifth. A letter of the secret whose place is not known
+    counts a tenth. The share never falls as guesses are added.
     """
     places: dict[int, str] = {}
     present: Counter[str] = Counter()
@@ -66,10 +66,11 @@ def known_share(guesses: Iterable[MarkedGuess]) -> float:
 
 
 def unused_hint(guess: str, earlier: Iterable[MarkedGuess]) -> str | None:
-    """What a guess leaves unused of earlier marks, in words; None if nothing.
+    """Describe the first known letter that a guess does not use, or return None.
 
-    In hard mode a green letter stays in its place, and a guess has as many of each letter as the
-    green and yellow marks of any earlier guess showed. Grey letters may be tried again.
+    In hard mode a ``green`` letter stays in its place, and a guess has as many of each letter as
+    the ``green`` and ``yellow`` marks of any earlier guess showed. ``grey`` letters may be tried
+    again.
     """
     have = Counter(guess)
     for one in earlier:

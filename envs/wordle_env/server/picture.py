@@ -1,4 +1,4 @@
-"""The board as a picture."""
+"""Pictures of the board."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GAP = 4
 
 
 def board_svg(guesses: Sequence[MarkedGuess], rows: int) -> str:
-    """Draw the guesses, and empty tiles for those that are left, as SVG."""
+    """Draw the guesses as SVG, with empty tiles for the guesses that are left."""
     width, height = WORD_LENGTH * _SIDE + _GAP, rows * _SIDE + _GAP
     tiles = []
     for row in range(rows):

@@ -1,4 +1,4 @@
-"""Guess a secret five-letter word: the rules are those of the newspaper game Wordle."""
+"""A game of guessing a secret five-letter word, by the rules of the newspaper's Wordle."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .words import SPLITS, WORDS, Split, digest, split_of, words_of
 __all__ = ["WordleEnvironment", "WordleRules"]
 
 _VOWELS = frozenset("aeiouy")
-_SHOWN_CHARACTERS = 40  # of a guess that is quoted back
+_SHOWN_CHARACTERS = 40  # maximum length of a guess that is quoted in an observation
 
 
 class WordleRules(BaseModel):
@@ -35,10 +35,10 @@ class WordleRules(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    hard_mode: bool = Field(default=False, description="What is known must be used.")
+    hard_mode: bool = Field(default=False, description="Whether guesses must use known letters.")
     max_guesses: int = Field(default=6, ge=1, le=20, description="Guesses that count.")
     max_rejected: int = Field(
-        default=10, ge=0, description="Guesses that may be rejected before the episode is cut off."
+        default=10, ge=0, description="Guesses that may be rejected before truncation."
     )
     accept: Literal["letters", "listed"] = Field(
         default="letters",
@@ -48,22 +48,23 @@ class WordleRules(BaseModel):
 
 
 class WordleEnvironment(Environment[WordleAction, WordleObservation, WordleState]):
-    """Guess a secret five-letter word from coloured marks.
+    """A game of guessing a secret five-letter word from colored marks.
 
-    A guess that is no word, or that hard mode does not allow, costs none of the guesses: the
-    observation says what was wrong, with `accepted=False`. After `max_rejected` of them the next
-    one cuts the episode off (`done` and `truncated`).
+    A guess that is no word, or that hard mode does not allow, does not count. The observation says
+    what was wrong, with `accepted=False`. After `max_rejected` such guesses the next one truncates
+    the episode.
 
-    The secret is all that is left to chance; it depends on `seed` and `split`, or on the task.
+    Only the secret is random. It depends on `seed` and `split`, or on the task.
 
     Args:
-        hard_mode: Letters that are known must be used in every further guess.
-        max_guesses: Guesses of an episode, 1 to 20.
-        max_rejected: Guesses that may be rejected, in an episode.
-        accept: What counts as a word: any five ``letters`` with a vowel, or ``listed`` words.
+        hard_mode: Require known letters in every further guess.
+        max_guesses: Maximum number of guesses that count, 1 to 20.
+        max_rejected: Maximum number of rejected guesses in an episode.
+        accept: The guesses that count as words: ``letters`` accepts any five letters with a vowel,
+            ``listed`` accepts the words of the list.
 
     Raises:
-        ValueError: An argument is none of these values.
+        ValueError: An argument is not valid.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
@@ -79,7 +80,7 @@ class WordleEnvironment(Environment[WordleAction, WordleObservation, WordleState
         accept: Literal["letters", "listed"] = "letters",
     ) -> None:
         super().__init__()
-        self._default = self._rules = _rules(
+        self._default = self._rules = _make_rules(
             hard_mode=hard_mode, max_guesses=max_guesses, max_rejected=max_rejected, accept=accept
         )
         self._secret: str | None = None
@@ -101,18 +102,18 @@ class WordleEnvironment(Environment[WordleAction, WordleObservation, WordleState
         """Choose a secret.
 
         Args:
-            seed: Determines the secret within the split; any integer. None chooses afresh.
-            episode_id: Becomes `state.episode_id`; None makes one up.
-            task: A task, or its id. It decides the secret, so that seed and split have no say.
+            seed: Determines the secret within the split; any integer. None chooses at random.
+            episode_id: Becomes `state.episode_id`; None generates one.
+            task: A task or its id. It determines the secret; seed and split have no effect then.
             split: The words to choose from, ``train`` or ``test``.
-            hard_mode: Another rule for this episode, as are those that follow; None takes the
-                environment's own.
-            max_guesses: See the class.
-            max_rejected: See the class.
-            accept: See the class.
+            hard_mode: The class's option for this episode; None takes the environment's own.
+            max_guesses: Like `hard_mode`.
+            max_rejected: Like `hard_mode`.
+            accept: Like `hard_mode`.
 
         Raises:
-            Refused: There is no such task, split or rule. The running episode goes on.
+            Refused: The task or split is unknown, or an option is not valid. The running episode
+                continues.
         """
         given = {
             "hard_mode": hard_mode,
@@ -121,10 +122,10 @@ class WordleEnvironment(Environment[WordleAction, WordleObservation, WordleState
             "accept": accept,
         }
         changed = {name: value for name, value in given.items() if value is not None}
-        rules = _rules(**{**self._default.model_dump(), **changed})
-        secret = _drawn(seed, split) if task is None else _secret_of(task)
+        rules = _make_rules(**{**self._default.model_dump(), **changed})
+        secret = _draw_secret(seed, split) if task is None else _find_secret(task)
         self._begin(secret, rules, episode_id or str(uuid.uuid4()))
-        return restart(self._observe(self._instruction(), accepted=None))
+        return restart(self._observe(self._write_instruction(), accepted=None))
 
     def step(  # type: ignore[override]  # no **kwargs: a misspelt argument is an error
         self, action: WordleAction
@@ -132,16 +133,16 @@ class WordleEnvironment(Environment[WordleAction, WordleObservation, WordleState
         """Mark a guess.
 
         Raises:
-            Refused: There is no running episode. Nothing changes.
+            Refused: No episode is running. Nothing changes.
         """
-        secret = self._running_secret()
+        secret = self._require_secret()
         word = action.guess.strip().lower()
-        objection = self._objection(word)
+        objection = self._find_objection(word)
         if objection is not None:
             return self._reject(action.guess, objection)
         before = known_share(self._guesses)
         self._guesses.append(MarkedGuess(word=word, marks=mark(word, secret)))
-        observation = self._observe(self._report(), accepted=True)
+        observation = self._observe(self._describe_guess(), accepted=True)
         observation.metadata["shaping"] = round(known_share(self._guesses) - before, 6)
         if self._solved or self._guesses_left == 0:
             solved = float(self._solved)
@@ -150,7 +151,7 @@ class WordleEnvironment(Environment[WordleAction, WordleObservation, WordleState
 
     @property
     def state(self) -> WordleState:
-        """Where the episode stands; the secret is a private field of it."""
+        """The state of the episode, with the secret as a private field."""
         return WordleState(
             episode_id=self._episode_id,
             step_count=len(self._guesses) + self._rejected,
@@ -193,10 +194,10 @@ class WordleEnvironment(Environment[WordleAction, WordleObservation, WordleState
         return stored.model_dump_json().encode()
 
     def restore(self, data: bytes) -> None:
-        """Go on with a stored episode. Its guesses are made again, and each is checked.
+        """Restore a stored episode, after making its guesses again and checking each.
 
         Raises:
-            ValueError: The bytes are none that `snapshot` has written. Nothing changes.
+            ValueError: `snapshot` did not write these bytes. Nothing changes.
         """
         stored = _Snapshot.model_validate_json(data)
         if stored.secret not in WORDS:
@@ -206,7 +207,7 @@ class WordleEnvironment(Environment[WordleAction, WordleObservation, WordleState
         again = WordleEnvironment()
         again._begin(stored.secret, stored.rules, stored.episode_id)
         for word in stored.guesses:
-            if again._is_over or again._objection(word) is not None:
+            if again._is_over or again._find_objection(word) is not None:
                 raise ValueError("the stored episode has a guess that cannot have been made")
             again._guesses.append(MarkedGuess(word=word, marks=mark(word, stored.secret)))
         self._begin(stored.secret, stored.rules, stored.episode_id)
@@ -215,24 +216,24 @@ class WordleEnvironment(Environment[WordleAction, WordleObservation, WordleState
     # ------------------------------------------------------------------ tasks
 
     def list_splits(self) -> list[str]:
-        """The splits: ``train`` and ``test``, which have no word in common."""
+        """Return the splits ``train`` and ``test``, which share no word."""
         return list(SPLITS)
 
     def list_tasks(self, split: str) -> list[WordleTask]:
-        """Every word of a split, as a task that does not tell it."""
+        """Return a task for every word of a split."""
         return self.get_task_range(split)
 
     def num_tasks(self, split: str) -> int:
         """Count the words of a split."""
-        return len(words_of(_known_split(split)))
+        return len(words_of(_check_split(split)))
 
     def get_task(self, split: str, index: int) -> WordleTask:
-        """The task of one word.
+        """Return the task of one word.
 
         Raises:
-            IndexError: The split has fewer words, or the index is negative.
+            IndexError: The index is negative, or the split has fewer tasks.
         """
-        words = words_of(_known_split(split))
+        words = words_of(_check_split(split))
         if not 0 <= index < len(words):
             raise IndexError(f"{split} has tasks 0 to {len(words) - 1}, not {index}")
         return _task(words[index])
@@ -240,8 +241,8 @@ class WordleEnvironment(Environment[WordleAction, WordleObservation, WordleState
     def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None
     ) -> list[WordleTask]:
-        """The tasks from `start` to before `stop`, as a slice gives them."""
-        return [_task(word) for word in words_of(_known_split(split))[start:stop]]
+        """Return the tasks of the slice ``[start:stop]``."""
+        return [_task(word) for word in words_of(_check_split(split))[start:stop]]
 
     # ------------------------------------------------------------------ an episode
 
@@ -268,15 +269,15 @@ class WordleEnvironment(Environment[WordleAction, WordleObservation, WordleState
     def _is_over(self) -> bool:
         return self._solved or self._guesses_left == 0 or self._is_cut_off
 
-    def _running_secret(self) -> str:
+    def _require_secret(self) -> str:
         if self._secret is None:
             raise Refused("step() was called before reset(): there is no word to guess")
         if self._is_over:
             raise Refused("step() was called after done: the episode is over, call reset()")
         return self._secret
 
-    def _objection(self, word: str) -> str | None:
-        """Why a guess does not count; None if it does."""
+    def _find_objection(self, word: str) -> str | None:
+        """Return the reason why a guess does not count, or None."""
         if len(word) != WORD_LENGTH or not (word.isascii() and word.isalpha()):
             return f"a guess has {WORD_LENGTH} letters from A to Z"
         if self._rules.accept == "listed" and word not in WORDS:
@@ -288,7 +289,7 @@ class WordleEnvironment(Environment[WordleAction, WordleObservation, WordleState
     def _reject(self, guess: str, objection: str) -> WordleObservation:
         self._rejected += 1
         quoted = guess if len(guess) <= _SHOWN_CHARACTERS else guess[:_SHOWN_CHARACTERS] + "..."
-        text = f"{quoted!r} does not count: {objection}. {self._outlook()}"
+        text = f"{quoted!r} does not count: {objection}. {self._describe_rest()}"
         if self._is_cut_off:
             text += f"\nThe episode is cut off after {self._rejected} guesses that did not count."
             return truncation(self._observe(text, accepted=False), 0.0)
@@ -308,9 +309,9 @@ class WordleEnvironment(Environment[WordleAction, WordleObservation, WordleState
 
     # ------------------------------------------------------------------ words for the agent
 
-    def _instruction(self) -> str:
+    def _write_instruction(self) -> str:
         lines = [
-            f"Guess the secret word of {WORD_LENGTH} letters. {self._outlook()}",
+            f"Guess the secret word of {WORD_LENGTH} letters. {self._describe_rest()}",
             "Each letter of a guess is marked: green, it stands in its place; yellow, it is in "
             "the word, but elsewhere; grey, it is not in the word (any more often).",
         ]
@@ -318,7 +319,7 @@ class WordleEnvironment(Environment[WordleAction, WordleObservation, WordleState
             lines.append("Hard mode: green and yellow letters must be used in further guesses.")
         return "\n".join(lines)
 
-    def _report(self) -> str:
+    def _describe_guess(self) -> str:
         guess = self._guesses[-1]
         marked = ", ".join(
             f"{letter.upper()} {given}"
@@ -328,9 +329,9 @@ class WordleEnvironment(Environment[WordleAction, WordleObservation, WordleState
             return f"{marked}. Solved with guess {len(self._guesses)}."
         if self._guesses_left == 0:
             return f"{marked}. No guess is left; the word was {str(self._secret).upper()}."
-        return f"{marked}. {self._outlook()}"
+        return f"{marked}. {self._describe_rest()}"
 
-    def _outlook(self) -> str:
+    def _describe_rest(self) -> str:
         left = self._guesses_left
         return f"{left} guess{'' if left == 1 else 'es'} left."
 
@@ -347,7 +348,7 @@ class _Snapshot(BaseModel):
     episode_id: str | None
 
 
-def _rules(**given: Any) -> WordleRules:
+def _make_rules(**given: Any) -> WordleRules:
     try:
         return WordleRules.model_validate(given)
     except ValidationError as error:
@@ -355,21 +356,21 @@ def _rules(**given: Any) -> WordleRules:
         raise Refused(f"{first['loc'][0]}={first['input']!r}: {first['msg']}") from None
 
 
-def _drawn(seed: int | None, split: str) -> str:
-    words = words_of(_known_split(split))
-    return words[_generator(seed).randrange(len(words))]
+def _draw_secret(seed: int | None, split: str) -> str:
+    words = words_of(_check_split(split))
+    return words[_make_generator(seed).randrange(len(words))]
 
 
-def _generator(seed: int | None) -> Random:
+def _make_generator(seed: int | None) -> Random:
     if seed is None:
         return Random()  # nosec B311  # a game's dice
     if type(seed) is not int:
         raise Refused(f"seed must be an integer or null, not {seed!r}")
-    # Random ignores the sign of an integer, and -1 shall not begin the same game as 1.
+    # Random ignores the sign of an integer, but -1 must not start the same game as 1.
     return Random(seed if seed >= 0 else str(seed))  # nosec B311  # a game's dice
 
 
-def _known_split(split: str) -> Split:
+def _check_split(split: str) -> Split:
     for known in SPLITS:
         if split == known:
             return known
@@ -391,7 +392,7 @@ def _task(word: str) -> WordleTask:
 _SECRETS = {_task_id(word): word for word in WORDS}
 
 
-def _secret_of(task: str | dict[str, Any] | WordleTask) -> str:
+def _find_secret(task: str | dict[str, Any] | WordleTask) -> str:
     if isinstance(task, WordleTask):
         name: Any = task.id
     else:

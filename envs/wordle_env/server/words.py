@@ -1,4 +1,4 @@
-"""The secret words, and the two splits that they are in."""
+"""The secret words and their two splits."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 
 _TEST_SHARE = 0.2
 
-# Common English words of five letters, one a line; no plurals made by adding s.
+# Common English words of five letters, one per line, without plurals in s.
 WORDS = frozenset(Path(__file__).with_name("words.txt").read_text(encoding="ascii").split())
 
 
 def digest(word: str) -> str:
-    """What a word is called where it must not be told: 64 bits, in hexadecimal digits."""
+    """Return a word's name that does not reveal the word: 64 bits, in hexadecimal digits."""
     return hashlib.blake2b(word.encode(), digest_size=8, person=b"wordle_env").hexdigest()
 
 
 def split_of(word: str) -> Split:
-    """The split of a word. It depends on the word alone, so a longer list moves none."""
+    """Return the split of a word. More words in the list never move a word."""
     return "test" if int(digest(word), 16) < _TEST_SHARE * 2**64 else "train"
 
 
 def words_of(split: Split) -> tuple[str, ...]:
-    """The words of a split, in the order of their digests, which tells nothing about them."""
+    """Return the words of a split, in the order of their digests, which reveals nothing."""
     return _BY_SPLIT[split]
 
 

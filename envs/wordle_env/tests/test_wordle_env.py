@@ -1,4 +1,4 @@
-"""What the Wordle environment promises."""
+"""Tests of the Wordle environment."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def task_of(word: str) -> WordleTask:
 
 
 def playing(word: str, **options: Any) -> WordleEnvironment:
-    """An environment whose secret is `word`."""
+    """Return an environment whose secret is `word`."""
     env = WordleEnvironment()
     env.reset(task=task_of(word), **options)
     return env
@@ -137,7 +137,7 @@ def test_letters_that_occur_twice_are_marked_as_often_as_the_secret_has_them(
 
 
 def test_marks_agree_with_their_definition_for_any_letters() -> None:
-    """By brute force over words of three letters, in which much occurs twice."""
+    """Try all words of three letters, in which much occurs twice."""
     words = ["".join(letters) for letters in itertools.product("abcd", repeat=3)]
     for guessed, secret in itertools.product(words, words):
         marks = mark(guessed, secret)

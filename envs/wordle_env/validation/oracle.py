@@ -1,4 +1,4 @@
-"""Words that are guessed at once, for `openenv validate`. It goes into no image."""
+"""Episodes that the secret solves, for `openenv validate`. Not part of images."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ CANARIES = [{"reset": {"seed": 1}, "actions": [{"guess": "crane"}] * 6}]
 
 
 def oracle(view: Any) -> dict[str, Any]:
-    """Guess the secret, after a word that is none of the secrets."""
+    """Guess a word that is never the secret, and then the secret."""
     return {"guess": "aaaaa" if view.step == 0 else view.state["secret"]}
 
 
 def do_nothing(view: Any) -> dict[str, Any]:
-    """Guess what no secret is."""
+    """Guess a word that is never the secret."""
     return {"guess": "aaaaa"}
 
 
 def secrets(view: Any) -> list[str]:
-    """The word that no observation shows before the end."""
+    """Return the word that no observation shows before the end."""
     return [view.state["secret"]]
