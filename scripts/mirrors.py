@@ -150,13 +150,14 @@ def _package(mirror: Mirror) -> str:
         if submodule[0] != "_":
             typed += f"    from {mirror.module} import {submodule} as {submodule}\n"
     private = [submodule for submodule in mirror.submodules if submodule[0] == "_"]
-    arguments = "__name__" + (f", submodules={private!r}".replace("'", '"') if private else "")
+    unlisted = sorted({mirror.module, *(name.source for name in mirror.names if name.is_module)})
+    arguments = ["__name__", *([str(private)] if private else []), f"unlisted={unlisted}"]
+    lazy = f"lazy({', '.join(arguments)})".replace("'", '"')
     return _joined(
         _docstring(mirror),
         "from typing import TYPE_CHECKING",
         "from openenv._internal.lazy import lazy",
-        _all(mirror),
-        f"if TYPE_CHECKING:\n{typed}else:\n    __getattr__, __dir__, _ = lazy({arguments})",
+        f"if TYPE_CHECKING:\n{typed}else:\n    __getattr__, __dir__, __all__ = {lazy}",
     )
 
 
@@ -165,8 +166,11 @@ def _docstring(mirror: Mirror) -> str:
 
 
 def _all(mirror: Mirror) -> str:
-    aliases = sorted(name.alias for name in mirror.names if not name.is_module)
-    return _list("__all__ = ", aliases) if aliases else ""
+    """List the names; type checkers need the list only of a module that renames some."""
+    if all(name.name == name.alias for name in mirror.names):
+        return '__all__ = [name for name in dir() if not name.startswith("__")]'
+    lines = "".join(f'    "{name}",\n' for name in sorted(name.alias for name in mirror.names))
+    return f"__all__ = [\n{lines}]"
 
 
 def _wrapped(name: Name, indent: int = 0) -> str:
@@ -175,16 +179,6 @@ def _wrapped(name: Name, indent: int = 0) -> str:
     head, _, tail = name.statement.partition(" import ")
     pad = " " * indent
     return f"{head} import (\n{pad}    {tail},\n{pad})"
-
-
-def _list(prefix: str, names: Sequence[str]) -> str:
-    """Write `prefix` and a list of strings, on as many lines as it takes."""
-    quoted = [f'"{name}"' for name in names]
-    line = f"{prefix}[{', '.join(quoted)}]"
-    if len(line) < LINE_LENGTH:
-        return line
-    pad = prefix[: len(prefix) - len(prefix.lstrip())]
-    return f"{prefix}[\n" + "".join(f"{pad}    {name},\n" for name in quoted) + f"{pad}]"
 
 
 def _joined(*blocks: str) -> str:

@@ -34,13 +34,14 @@ __all__ = ["asyncio", "futures", "json", "lazy", "lazy_module", "logging"]
 
 
 def lazy(
-    package: str, submodules: Sequence[str] = ()
+    package: str, submodules: Sequence[str] = (), *, unlisted: Sequence[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Make `__getattr__`, `__dir__` and `__all__` for the package that calls this.
 
     Args:
         package: The package's name.
         submodules: Modules of the package that are reached as its attributes, beside its names.
+        unlisted: Packages whose names `__all__` leaves out: modules that are no public names.
     """
     root = package.partition(".")[0]
     frame = sys._getframe(1)
@@ -69,7 +70,8 @@ def lazy(
         own = vars(sys.modules[package])
         return sorted({*sources, *submodules, *own, *own.get("__all__", ())})
 
-    return __getattr__, __dir__, sorted(sources)
+    listed = sorted(name for name, (module, _) in sources.items() if module not in unlisted)
+    return __getattr__, __dir__, listed
 
 
 def _imports_of(code: CodeType) -> Iterator[tuple[str, str, str]]:

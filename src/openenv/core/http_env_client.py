@@ -3,4 +3,7 @@
 from openenv.client.client import EnvClient as HTTPEnvClient
 from openenv.types import StepResult as StepResult
 
-__all__ = ["HTTPEnvClient", "StepResult"]
+__all__ = [
+    "HTTPEnvClient",
+    "StepResult",
+]

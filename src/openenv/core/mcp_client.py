@@ -14,18 +14,4 @@ from openenv.types import Observation as Observation
 from openenv.types import State as State
 from openenv.types import StepResult as StepResult
 
-__all__ = [
-    "CallToolAction",
-    "CallToolObservation",
-    "EnvClient",
-    "GenericMCPObservation",
-    "ListToolsAction",
-    "ListToolsObservation",
-    "MCPClientBase",
-    "MCPToolClient",
-    "Observation",
-    "State",
-    "StepResult",
-    "Tool",
-    "ToolError",
-]
+__all__ = [name for name in dir() if not name.startswith("__")]

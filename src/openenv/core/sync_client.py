@@ -6,4 +6,4 @@ from openenv.environment import StateT as StateT
 from openenv.types import ObsT as ObsT
 from openenv.types import StepResult as StepResult
 
-__all__ = ["ActT", "ObsT", "StateT", "StepResult", "SyncEnvClient"]
+__all__ = [name for name in dir() if not name.startswith("__")]

@@ -7,4 +7,4 @@ from openenv._internal.lazy import lazy
 if TYPE_CHECKING:
     from openenv.core.containers import runtime as runtime
 else:
-    __getattr__, __dir__, _ = lazy(__name__)
+    __getattr__, __dir__, __all__ = lazy(__name__, unlisted=["openenv.core.containers"])

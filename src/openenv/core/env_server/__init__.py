@@ -4,71 +4,6 @@ from typing import TYPE_CHECKING
 
 from openenv._internal.lazy import lazy
 
-__all__ = [
-    "Action",
-    "BaseMessage",
-    "CallToolAction",
-    "CallToolObservation",
-    "CompositeTransform",
-    "ConcurrencyConfig",
-    "ConcurrencyConfigurationError",
-    "Environment",
-    "EnvironmentFactoryError",
-    "GetEndpointConfig",
-    "GetTaskRangeRequest",
-    "GetTaskRequest",
-    "HTTPEnvServer",
-    "HealthResponse",
-    "HealthStatus",
-    "JsonRpcError",
-    "JsonRpcErrorCode",
-    "JsonRpcRequest",
-    "JsonRpcResponse",
-    "ListTasksRequest",
-    "ListToolsAction",
-    "ListToolsObservation",
-    "MCPEnvironment",
-    "McpMethod",
-    "Message",
-    "ModelTokenizer",
-    "NullTransform",
-    "NumTasksRequest",
-    "Observation",
-    "OpenEnvError",
-    "RESERVED_TOOL_NAMES",
-    "SchemaResponse",
-    "ServerCapacityStatus",
-    "ServerMode",
-    "SessionCapacityError",
-    "SessionCreationError",
-    "SessionInfo",
-    "SessionNotFoundError",
-    "State",
-    "TaskProvider",
-    "Tool",
-    "ToolError",
-    "ToolErrorType",
-    "Transform",
-    "WSCloseMessage",
-    "WSErrorCode",
-    "WSErrorResponse",
-    "WSIncomingMessage",
-    "WSMCPMessage",
-    "WSMCPResponse",
-    "WSObservationResponse",
-    "WSResetMessage",
-    "WSStateMessage",
-    "WSStateResponse",
-    "WSStepMessage",
-    "WebInterfaceManager",
-    "create_app",
-    "create_fastapi_app",
-    "create_web_interface_app",
-    "deserialize_action",
-    "deserialize_action_with_preprocessing",
-    "serialize_observation",
-]
-
 if TYPE_CHECKING:
     from openenv.core.env_server.mcp_types import WSMCPMessage as WSMCPMessage
     from openenv.core.env_server.mcp_types import WSMCPResponse as WSMCPResponse
@@ -145,4 +80,4 @@ if TYPE_CHECKING:
     from openenv.core.env_server import types as types
     from openenv.core.env_server import web_interface as web_interface
 else:
-    __getattr__, __dir__, _ = lazy(__name__, submodules=["_utils"])
+    __getattr__, __dir__, __all__ = lazy(__name__, ["_utils"], unlisted=["openenv.core.env_server"])

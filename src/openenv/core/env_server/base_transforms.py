@@ -5,4 +5,4 @@ from openenv.environment import NullTransform as NullTransform
 from openenv.environment import Transform as Transform
 from openenv.types import Observation as Observation
 
-__all__ = ["CompositeTransform", "NullTransform", "Observation", "Transform"]
+__all__ = [name for name in dir() if not name.startswith("__")]

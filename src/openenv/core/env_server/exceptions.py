@@ -7,11 +7,4 @@ from openenv.errors import SessionCapacityError as SessionCapacityError
 from openenv.errors import SessionCreationError as SessionCreationError
 from openenv.errors import SessionNotFoundError as SessionNotFoundError
 
-__all__ = [
-    "ConcurrencyConfigurationError",
-    "EnvironmentFactoryError",
-    "OpenEnvError",
-    "SessionCapacityError",
-    "SessionCreationError",
-    "SessionNotFoundError",
-]
+__all__ = [name for name in dir() if not name.startswith("__")]

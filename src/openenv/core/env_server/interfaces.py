@@ -13,17 +13,4 @@ from openenv.types import ModelTokenizer as ModelTokenizer
 from openenv.types import Observation as Observation
 from openenv.types import State as State
 
-__all__ = [
-    "ActT",
-    "Action",
-    "Environment",
-    "EnvironmentMetadata",
-    "Message",
-    "ModelTokenizer",
-    "ObsT",
-    "Observation",
-    "State",
-    "StateT",
-    "TaskProvider",
-    "Transform",
-]
+__all__ = [name for name in dir() if not name.startswith("__")]

@@ -16,20 +16,4 @@ from openenv.tools.types import ToolErrorType as ToolErrorType
 from openenv.types import Action as Action
 from openenv.types import Observation as Observation
 
-__all__ = [
-    "Action",
-    "CallToolAction",
-    "CallToolObservation",
-    "Environment",
-    "ListToolsAction",
-    "ListToolsObservation",
-    "MCPEnvironment",
-    "MCP_TOOL_CALL_TIMEOUT",
-    "Observation",
-    "RESERVED_TOOL_NAMES",
-    "Tool",
-    "ToolError",
-    "ToolErrorType",
-    "VALID_MODES",
-    "get_server_tools",
-]
+__all__ = [name for name in dir() if not name.startswith("__")]

@@ -10,12 +10,4 @@ from openenv.tools.types import ListToolsAction as ListToolsAction
 from openenv.types import Action as Action
 from openenv.types import Observation as Observation
 
-__all__ = [
-    "Action",
-    "CallToolAction",
-    "ListToolsAction",
-    "Observation",
-    "deserialize_action",
-    "deserialize_action_with_preprocessing",
-    "serialize_observation",
-]
+__all__ = [name for name in dir() if not name.startswith("__")]

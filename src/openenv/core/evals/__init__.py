@@ -4,8 +4,6 @@ from typing import TYPE_CHECKING
 
 from openenv._internal.lazy import lazy
 
-__all__ = ["EvalConfig", "EvalHarness", "EvalResult", "InspectAIHarness"]
-
 if TYPE_CHECKING:
     from openenv.evals.base import EvalHarness as EvalHarness
     from openenv.evals.inspect_harness import InspectAIHarness as InspectAIHarness
@@ -15,4 +13,4 @@ if TYPE_CHECKING:
     from openenv.core.evals import inspect_harness as inspect_harness
     from openenv.core.evals import types as types
 else:
-    __getattr__, __dir__, _ = lazy(__name__)
+    __getattr__, __dir__, __all__ = lazy(__name__, unlisted=["openenv.core.evals"])

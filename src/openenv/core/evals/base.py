@@ -4,4 +4,4 @@ from openenv.evals.base import EvalHarness as EvalHarness
 from openenv.evals.types import EvalConfig as EvalConfig
 from openenv.evals.types import EvalResult as EvalResult
 
-__all__ = ["EvalConfig", "EvalHarness", "EvalResult"]
+__all__ = [name for name in dir() if not name.startswith("__")]

@@ -3,4 +3,4 @@
 from openenv.evals.types import EvalConfig as EvalConfig
 from openenv.evals.types import EvalResult as EvalResult
 
-__all__ = ["EvalConfig", "EvalResult"]
+__all__ = [name for name in dir() if not name.startswith("__")]

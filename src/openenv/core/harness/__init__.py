@@ -4,50 +4,6 @@ from typing import TYPE_CHECKING
 
 from openenv._internal.lazy import lazy
 
-__all__ = [
-    "AgenticHarnessAdapter",
-    "CLIHarnessAdapter",
-    "HarnessAction",
-    "HarnessAdapter",
-    "HarnessClientMessage",
-    "HarnessConfig",
-    "HarnessEnvironment",
-    "HarnessError",
-    "HarnessEvent",
-    "HarnessEventType",
-    "HarnessMCPBridge",
-    "HarnessNotRunningError",
-    "HarnessProcess",
-    "HarnessResponse",
-    "HarnessRolloutResult",
-    "HarnessRunLimits",
-    "HarnessStartupError",
-    "HarnessTransport",
-    "HarnessTurnTimeoutError",
-    "LoopOwningSession",
-    "MCPHarnessAdapter",
-    "Message",
-    "ModelStep",
-    "ModelStepResult",
-    "RESERVED_TOOL_NAMES",
-    "ResourceSession",
-    "ResourceSessionFactory",
-    "RolloutEvent",
-    "SessionMCPBridge",
-    "StepEnvSessionAdapter",
-    "ToolResult",
-    "ToolTraceEntry",
-    "TraceEntry",
-    "TrainableSession",
-    "TrainingTrace",
-    "TrainingTurn",
-    "VerifyResult",
-    "build_bridge_server",
-    "build_harness_rollout_func",
-    "events_to_metadata",
-    "resolve_tool_conflicts",
-]
-
 if TYPE_CHECKING:
     from openenv.agents.adapter import AgenticHarnessAdapter as AgenticHarnessAdapter
     from openenv.agents.bridge import HarnessMCPBridge as HarnessMCPBridge
@@ -104,4 +60,4 @@ if TYPE_CHECKING:
     from openenv.core.harness import tools as tools
     from openenv.core.harness import training as training
 else:
-    __getattr__, __dir__, _ = lazy(__name__)
+    __getattr__, __dir__, __all__ = lazy(__name__, unlisted=["openenv.core.harness"])

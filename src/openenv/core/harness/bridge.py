@@ -3,4 +3,4 @@
 from openenv.agents.bridge import HarnessMCPBridge as HarnessMCPBridge
 from openenv.agents.bridge import build_bridge_server as build_bridge_server
 
-__all__ = ["HarnessMCPBridge", "build_bridge_server"]
+__all__ = [name for name in dir() if not name.startswith("__")]

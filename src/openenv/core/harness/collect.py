@@ -11,15 +11,4 @@ from openenv.rollouts.collect.serializer import RESULTS_FILENAME as RESULTS_FILE
 from openenv.rollouts.collect.serializer import RolloutSerializer as RolloutSerializer
 from openenv.rollouts.collect.teachers import build_model_step as build_model_step
 
-__all__ = [
-    "CollectResult",
-    "CollectRunner",
-    "EpisodeRecord",
-    "METADATA_FILENAME",
-    "README_FILENAME",
-    "RESULTS_FILENAME",
-    "RolloutSerializer",
-    "build_dataset_readme",
-    "build_model_step",
-    "push_to_hf_hub",
-]
+__all__ = [name for name in dir() if not name.startswith("__")]

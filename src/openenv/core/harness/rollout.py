@@ -24,26 +24,4 @@ from openenv.rollouts.harness.sessions import TraceEntry as TraceEntry
 from openenv.rollouts.harness.sessions import TrainableSession as TrainableSession
 from openenv.tools.types import RESERVED_TOOL_NAMES as RESERVED_TOOL_NAMES
 
-__all__ = [
-    "CLIHarnessAdapter",
-    "HarnessAdapter",
-    "HarnessRolloutResult",
-    "HarnessRunLimits",
-    "LoopOwningSession",
-    "MCPHarnessAdapter",
-    "Message",
-    "ModelStep",
-    "ModelStepResult",
-    "RESERVED_TOOL_NAMES",
-    "ResourceSession",
-    "ResourceSessionFactory",
-    "RolloutEvent",
-    "SessionMCPBridge",
-    "StepEnvSessionAdapter",
-    "ToolResult",
-    "ToolTraceEntry",
-    "TraceEntry",
-    "TrainableSession",
-    "VerifyResult",
-    "build_harness_rollout_func",
-]
+__all__ = [name for name in dir() if not name.startswith("__")]

@@ -4,18 +4,6 @@ from typing import TYPE_CHECKING
 
 from openenv._internal.lazy import lazy
 
-__all__ = [
-    "ExponentialDiscountingTrajectoryRubric",
-    "Gate",
-    "LLMJudge",
-    "Rubric",
-    "RubricDict",
-    "RubricList",
-    "Sequential",
-    "TrajectoryRubric",
-    "WeightedSum",
-]
-
 if TYPE_CHECKING:
     from openenv.rewards.containers import Gate as Gate
     from openenv.rewards.containers import RubricDict as RubricDict
@@ -33,4 +21,4 @@ if TYPE_CHECKING:
     from openenv.core.rubrics import llm_judge as llm_judge
     from openenv.core.rubrics import trajectory as trajectory
 else:
-    __getattr__, __dir__, _ = lazy(__name__)
+    __getattr__, __dir__, __all__ = lazy(__name__, unlisted=["openenv.core.rubrics"])

@@ -7,4 +7,4 @@ from openenv.rewards.containers import Sequential as Sequential
 from openenv.rewards.containers import WeightedSum as WeightedSum
 from openenv.rewards.rubric import Rubric as Rubric
 
-__all__ = ["Gate", "Rubric", "RubricDict", "RubricList", "Sequential", "WeightedSum"]
+__all__ = [name for name in dir() if not name.startswith("__")]

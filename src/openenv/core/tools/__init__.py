@@ -4,8 +4,6 @@ from typing import TYPE_CHECKING
 
 from openenv._internal.lazy import lazy
 
-__all__ = ["GitServerClient", "PyExecutor", "RepoInfo"]
-
 if TYPE_CHECKING:
     from openenv.sandbox.git_server import GitServerClient as GitServerClient
     from openenv.sandbox.git_server import RepoInfo as RepoInfo
@@ -13,4 +11,4 @@ if TYPE_CHECKING:
     from openenv.core.tools import git_server_client as git_server_client
     from openenv.core.tools import local_python_executor as local_python_executor
 else:
-    __getattr__, __dir__, _ = lazy(__name__)
+    __getattr__, __dir__, __all__ = lazy(__name__, unlisted=["openenv.core.tools"])

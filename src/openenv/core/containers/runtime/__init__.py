@@ -4,15 +4,6 @@ from typing import TYPE_CHECKING
 
 from openenv._internal.lazy import lazy
 
-__all__ = [
-    "ContainerProvider",
-    "DockerSwarmProvider",
-    "KubernetesProvider",
-    "LocalDockerProvider",
-    "RuntimeProvider",
-    "UVProvider",
-]
-
 if TYPE_CHECKING:
     from openenv.providers.base import ContainerProvider as ContainerProvider
     from openenv.providers.base import RuntimeProvider as RuntimeProvider
@@ -27,4 +18,4 @@ if TYPE_CHECKING:
     from openenv.core.containers.runtime import providers as providers
     from openenv.core.containers.runtime import uv_provider as uv_provider
 else:
-    __getattr__, __dir__, _ = lazy(__name__)
+    __getattr__, __dir__, __all__ = lazy(__name__, unlisted=["openenv.core.containers.runtime"])

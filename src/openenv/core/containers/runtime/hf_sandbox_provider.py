@@ -2,4 +2,4 @@
 
 from openenv.providers.hf import HFSandboxProvider as HFSandboxProvider
 
-__all__ = ["HFSandboxProvider"]
+__all__ = [name for name in dir() if not name.startswith("__")]

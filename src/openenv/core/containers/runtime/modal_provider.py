@@ -2,4 +2,4 @@
 
 from openenv.providers.modal import ModalProvider as ModalProvider
 
-__all__ = ["ModalProvider"]
+__all__ = [name for name in dir() if not name.startswith("__")]

@@ -6,10 +6,4 @@ from openenv.providers.docker import LocalDockerProvider as LocalDockerProvider
 from openenv.providers.kubernetes import KubernetesProvider as KubernetesProvider
 from openenv.providers.swarm import DockerSwarmProvider as DockerSwarmProvider
 
-__all__ = [
-    "ContainerProvider",
-    "DockerSwarmProvider",
-    "KubernetesProvider",
-    "LocalDockerProvider",
-    "RuntimeProvider",
-]
+__all__ = [name for name in dir() if not name.startswith("__")]

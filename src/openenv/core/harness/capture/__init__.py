@@ -4,23 +4,6 @@ from typing import TYPE_CHECKING
 
 from openenv._internal.lazy import lazy
 
-__all__ = [
-    "APIType",
-    "CaptureServer",
-    "InferenceClient",
-    "LLMReport",
-    "RolloutGraph",
-    "TurnNode",
-    "UpstreamError",
-    "detect",
-    "measure_retokenization_skew",
-    "require_llm",
-    "to_trace_entries",
-    "to_training_trace",
-    "to_turn_records",
-    "validate_llm",
-]
-
 if TYPE_CHECKING:
     from openenv.capture.detection import APIType as APIType
     from openenv.capture.detection import detect as detect
@@ -46,4 +29,4 @@ if TYPE_CHECKING:
     from openenv.core.harness.capture import upstream as upstream
     from openenv.core.harness.capture import validate as validate
 else:
-    __getattr__, __dir__, _ = lazy(__name__)
+    __getattr__, __dir__, __all__ = lazy(__name__, unlisted=["openenv.core.harness.capture"])

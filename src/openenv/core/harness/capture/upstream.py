@@ -11,15 +11,4 @@ from openenv.capture.upstream import auth_headers as auth_headers
 from openenv.capture.upstream import openai_api_base as openai_api_base
 from openenv.rollouts.harness.training import training_sampling as training_sampling
 
-__all__ = [
-    "CAPTURE_LEVELS",
-    "InferenceClient",
-    "UpstreamError",
-    "UpstreamHTTPError",
-    "UpstreamRequestError",
-    "UpstreamTimeoutError",
-    "UpstreamTransportError",
-    "auth_headers",
-    "openai_api_base",
-    "training_sampling",
-]
+__all__ = [name for name in dir() if not name.startswith("__")]
