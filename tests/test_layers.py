@@ -222,7 +222,6 @@ HOMES = {
     "kubernetes": {"openenv.providers._clusters"},
     "modal": {"openenv.providers.modal"},
     "urllib3": {"openenv.providers._clusters"},
-    "_typeshed": {"openenv.providers.options"},
     "pathspec": {"openenv.hub.staging", "openenv.images.context"},
     "h11": {"openenv._internal.net.http", "openenv.gateway", "openenv.agents.bridge"},
     "pettingzoo": {"openenv.wrappers", "openenv.integrations"},

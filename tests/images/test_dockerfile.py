@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.commands import ENVIRONMENTS
 
+from openenv._internal.dockerfile import ParsedDockerfile
 from openenv.cli._template import EnvironmentNames, render
-from openenv.images.dockerfile import ParsedDockerfile
 
 OURS = render(EnvironmentNames.of("my_game_env"))["server/Dockerfile"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from openenv._internal.dockerfile import DockerfileInstruction, ParsedDockerfile
 from openenv.hub.errors import StructureError
-from openenv.images.dockerfile import DockerfileInstruction, ParsedDockerfile
 
 __all__ = ["replace_base", "set_interface"]
 

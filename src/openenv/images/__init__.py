@@ -3,8 +3,8 @@
 from openenv.images import build, find_builder, read_plan
 
 `read_plan` reads an environment's directory, `build` stages a context, locks the packages and runs
-an engine. Above: the CLI, `openenv.hub` and `openenv.validation`. Below: `openenv.manifest` and the
-Dockerfile parser of `openenv.providers`. Read ``build.py`` first.
+an engine. Above: the CLI, `openenv.hub` and `openenv.validation`. Below: `openenv.manifest`. Read
+``build.py`` first.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import openenv
+from openenv._internal.dockerfile import LOCK, OURS
 from openenv._internal.replacing import replacing
 from openenv.images.context import copy_context, scratch_directory, set_times
-from openenv.images.dockerfile import LOCK, OURS
 from openenv.images.engines import BuildOptions, BuildRequest, Engine
 from openenv.images.errors import BuildError, EngineError
 from openenv.images.locking import LockOptions, LockResult, write_lock

@@ -24,9 +24,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from openenv._internal.dockerfile import LOCK, OURS
 from openenv._internal.version import version
 from openenv.images.context import copy_context
-from openenv.images.dockerfile import LOCK, OURS
 from openenv.images.errors import BuildError
 from openenv.images.plan import BuildPlan
 from openenv.images.running import (

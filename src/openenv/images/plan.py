@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from openenv._internal.dockerfile import ParsedDockerfile
 from openenv._internal.toml import parse_toml
 from openenv.images.context import BuildContext, read_build_context
-from openenv.images.dockerfile import ParsedDockerfile
 from openenv.images.errors import BuildError
 from openenv.manifest import (
     MANIFEST,

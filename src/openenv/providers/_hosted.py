@@ -23,7 +23,6 @@ from openenv._internal.redaction import redact, register_secrets_of
 from openenv._internal.timing import backoff_s
 from openenv._internal.yaml import UnreadableYAML, read_yaml
 from openenv.errors import ProviderError, ProviderExited
-from openenv.providers._dockerfiles import Dockerfile
 from openenv.providers._readiness import LOG_TAIL_LINES
 from openenv.providers.base import FRESH_KEY, FreshKey
 from openenv.providers.options import key_file, key_of, slug
@@ -341,8 +340,8 @@ class HostedProvider(ImageProvider):
     ) -> HostedSandbox:
         """Make a running sandbox; leave nothing behind on a failure."""
 
-    def _dockerfile_of(self, image: str) -> Dockerfile | None:
-        """Return the registered Dockerfile that an image is built from, or None."""
+    def _command_of_image(self, image: str) -> str | None:
+        """Return the command of an image's Dockerfile, if known."""
         return None
 
     def _held_by_others(self) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -381,12 +380,9 @@ class HostedProvider(ImageProvider):
         """Return the command that starts the server: the given one, or else the image's."""
         if command is not None:
             return command
-        found = command_of_manifest(sandbox)
+        found = command_of_manifest(sandbox) or self._command_of_image(image)
         if found is not None:
             return found
-        file = self._dockerfile_of(image)
-        if file is not None and file.command is not None:
-            return as_command(file.command, file.folder)
         raise ValueError(
             f"nothing says how the server of {image} is started: there is no openenv.yaml with an "
             "'app' below /app, and no Dockerfile with a CMD; pass cmd='uvicorn server.app:app "

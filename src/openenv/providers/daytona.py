@@ -13,19 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from openenv._internal.dockerfile import strip_mounts
 from openenv._internal.packages import needs
 from openenv._internal.redaction import redact, register_secret
 from openenv.errors import ProviderError
-from openenv.providers._dockerfiles import (
-    Dockerfile,
-    is_registered_name,
-    register,
-    registered,
-    strip_mounts,
-)
+from openenv.providers._dockerfiles import DockerfileProvider, RegisteredDockerfile, registered
 from openenv.providers._hosted import (
     PORT,
-    HostedProvider,
     HostedSandbox,
     HostedServer,
     SandboxGone,
@@ -45,7 +39,6 @@ __all__ = ["DaytonaProvider"]
 logger = logging.getLogger(__name__)
 
 SNAPSHOT = "snapshot:"
-DOCKERFILE = "dockerfile"
 LINK_S = 24 * 60 * 60
 DELETE_S = 60
 ANSWER_S = 30.0  # to a short request
@@ -64,7 +57,7 @@ def sdk() -> Any:
     return daytona
 
 
-class DaytonaProvider(HostedProvider):
+class DaytonaProvider(DockerfileProvider):
     """Serves environments from sandboxes of Daytona.
 
         provider = DaytonaProvider(image="ghcr.io/me/echo-env:latest")
@@ -149,20 +142,6 @@ class DaytonaProvider(HostedProvider):
         """Remove the flags ``--mount`` of ``RUN``, which only BuildKit supports."""
         return strip_mounts(dockerfile_content)
 
-    @classmethod
-    def image_from_dockerfile(cls, dockerfile_path: str, context_dir: str | None = None) -> str:
-        """Register a Dockerfile, which is read now, and return the name of its image.
-
-        Args:
-            dockerfile_path: The Dockerfile.
-            context_dir: The build context; by default the Dockerfile's directory.
-
-        Raises:
-            FileNotFoundError: The file or the directory does not exist.
-            ValueError: The file is not a Dockerfile.
-        """
-        return register(dockerfile_path, context_dir, DOCKERFILE)
-
     def refresh_preview_url(self) -> str:
         """Renew the address of the held server for 24 hours, and return the address.
 
@@ -173,9 +152,6 @@ class DaytonaProvider(HostedProvider):
         assert isinstance(server, HostedServer)
         server.move_to(server._sandbox.address())
         return server.url
-
-    def _dockerfile_of(self, image: str) -> Dockerfile | None:
-        return registered(image) if is_registered_name(image, DOCKERFILE) else None
 
     def _held_by_others(self) -> Iterator[tuple[str, Callable[[], object]]]:
         with _failing("sandboxes could not be listed"):
@@ -207,7 +183,7 @@ class DaytonaProvider(HostedProvider):
     ) -> tuple[Any, float, Callable[[str], None] | None]:
         daytona = sdk()
         is_snapshot = image.startswith(SNAPSHOT)
-        file = self._dockerfile_of(image)
+        file = registered(image)
         kind = (
             daytona.CreateSandboxFromSnapshotParams
             if is_snapshot
@@ -251,7 +227,7 @@ class DaytonaProvider(HostedProvider):
             logger.warning("%s may be left behind, and cost money: %s", name, error)
 
 
-def _built(daytona: Any, file: Dockerfile) -> Any:
+def _built(daytona: Any, file: RegisteredDockerfile) -> Any:
     """Return Daytona's image of a Dockerfile, which has to lie in the build context."""
     beside = file.context / f".openenv-{secrets.token_hex(6)}.Dockerfile"
     try:

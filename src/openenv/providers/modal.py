@@ -15,10 +15,9 @@ from typing import Any, ClassVar
 from openenv._internal.packages import needs
 from openenv._internal.redaction import redact
 from openenv.errors import ProviderError
-from openenv.providers._dockerfiles import Dockerfile, is_registered_name, register, registered
+from openenv.providers._dockerfiles import DockerfileProvider, registered
 from openenv.providers._hosted import (
     PORT,
-    HostedProvider,
     HostedSandbox,
     SandboxGone,
     ServiceBusy,
@@ -36,7 +35,6 @@ __all__ = ["ModalProvider"]
 
 logger = logging.getLogger(__name__)
 
-DOCKERFILE = "dockerfile"
 TUNNEL_S = 60
 WRITE_S = 60.0
 MAIN_COMMAND = ("sleep", "infinity")  # the server is started beside it
@@ -55,7 +53,7 @@ def sdk() -> Any:
     return modal
 
 
-class ModalProvider(HostedProvider):
+class ModalProvider(DockerfileProvider):
     """Serves environments from sandboxes of Modal.
 
         provider = ModalProvider(image="ghcr.io/me/echo-env:latest", timeout=3600)
@@ -123,23 +121,6 @@ class ModalProvider(HostedProvider):
         self._turn_of_app = threading.Lock()
         sdk()
 
-    @classmethod
-    def image_from_dockerfile(cls, dockerfile_path: str, context_dir: str | None = None) -> str:
-        """Register a Dockerfile, which is read now, and return the name of its image.
-
-        Args:
-            dockerfile_path: The Dockerfile.
-            context_dir: The build context; by default the Dockerfile's directory.
-
-        Raises:
-            FileNotFoundError: The file or the directory does not exist.
-            ValueError: The file is not a Dockerfile.
-        """
-        return register(dockerfile_path, context_dir, DOCKERFILE)
-
-    def _dockerfile_of(self, image: str) -> Dockerfile | None:
-        return registered(image) if is_registered_name(image, DOCKERFILE) else None
-
     def _make(
         self, image: str, env_vars: Mapping[str, str], options: dict[str, Any]
     ) -> HostedSandbox:
@@ -175,7 +156,7 @@ class ModalProvider(HostedProvider):
             return self._app
 
     def _image_for(self, modal: Any, image: str) -> Any:
-        file = self._dockerfile_of(image)
+        file = registered(image)
         if file is None:
             made = modal.Image.from_registry(image)
         else:

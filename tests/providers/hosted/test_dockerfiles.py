@@ -6,13 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from openenv.providers._dockerfiles import (
-    instructions,
-    parse,
-    register,
-    registered,
-    strip_mounts,
-)
+from openenv._internal.dockerfile import parse_instructions, strip_mounts
+from openenv.providers._dockerfiles import parse, register, registered
 
 
 def command_of(text: str) -> str | None:
@@ -93,7 +88,7 @@ def test_every_dockerfile_of_this_repository_is_read() -> None:
     assert len(files) > 5
     for file in files:
         text = file.read_text()
-        assert "".join(one.text for one in instructions(text)) == text
+        assert "".join(one.source for one in parse_instructions(text)) == text
         read = parse(text, file, file.parent)
         assert read.command is not None and "--mount" not in read.text
 
@@ -102,16 +97,17 @@ def test_a_dockerfile_is_registered_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "server" / "Dockerfile"
     file.parent.mkdir()
     file.write_text("FROM a\nCMD one\n")
-    name = register(str(file), str(tmp_path), "dockerfile")
+    name = register(str(file), str(tmp_path))
     assert name == f"dockerfile:{file}"
     found = registered(name)
-    assert (found.context, found.command) == (tmp_path, "one")
+    assert found is not None and (found.context, found.command) == (tmp_path, "one")
     file.write_text("FROM a\nCMD two\n")
-    assert registered(name).command == "one"
-    assert registered(register(str(file), None, "dockerfile")).context == file.parent
+    assert registered(name) == found
+    again = registered(register(str(file), None))
+    assert again is not None and again.context == file.parent
     with pytest.raises(ValueError, match="image_from_dockerfile"):
         registered("dockerfile:/nowhere")
     with pytest.raises(FileNotFoundError, match="no Dockerfile"):
-        register(str(tmp_path / "none"), None, "dockerfile")
+        register(str(tmp_path / "none"), None)
     with pytest.raises(FileNotFoundError, match="no directory"):
-        register(str(file), str(tmp_path / "none"), "dockerfile")
+        register(str(file), str(tmp_path / "none"))

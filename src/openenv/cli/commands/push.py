@@ -226,9 +226,9 @@ def _push_image(asked: PushOptions, registry: str) -> None:
 
 def _plan(asked: PushOptions) -> BuildPlan:
     """Return the build plan, with the Dockerfile changed as the options say."""
+    from openenv._internal.dockerfile import ParsedDockerfile
     from openenv.hub.dockerfiles import replace_base, set_interface
     from openenv.images import read_plan
-    from openenv.images.dockerfile import ParsedDockerfile
 
     plan = read_plan(asked.environment, default_dockerfile="")
     text = plan.dockerfile.text

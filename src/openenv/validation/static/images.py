@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from openenv.images.dockerfile import DockerfileInstruction, DockerfileStage
+from openenv._internal.dockerfile import DockerfileInstruction, DockerfileStage
 from openenv.validation.graders import FunctionGrader, Subject
 from openenv.validation.report import Judgment, accept, reject, skip
 from openenv.validation.static.builds import ImageBuilds

@@ -8,10 +8,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from openenv._internal.dockerfile import DockerfileInstruction, DockerfileStage, ParsedDockerfile
 from openenv._internal.toml import parse_toml
 from openenv.errors import OpenEnvError
 from openenv.images.context import BuildContext, read_build_context
-from openenv.images.dockerfile import DockerfileInstruction, DockerfileStage, ParsedDockerfile
 from openenv.images.errors import BuildError
 from openenv.images.plan import BuildPlan, read_plan
 from openenv.manifest import MANIFEST

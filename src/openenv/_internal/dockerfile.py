@@ -1,16 +1,24 @@
-"""The instructions, stages, base images and arguments of a Dockerfile."""
+"""The instructions, stages, base images and arguments of a Dockerfile.
+
+Format: https://docs.docker.com/reference/dockerfile
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from openenv.providers._dockerfiles import Instruction as Written
-from openenv.providers._dockerfiles import instructions
-
-__all__ = ["LOCK", "OURS", "ParsedDockerfile", "DockerfileInstruction", "DockerfileStage"]
+__all__ = [
+    "LOCK",
+    "OURS",
+    "DockerfileInstruction",
+    "DockerfileStage",
+    "ParsedDockerfile",
+    "parse_instructions",
+    "strip_mounts",
+]
 
 OURS = ".openenv"
 """Directory in a build context for the files that `openenv build` adds."""
@@ -25,21 +33,29 @@ PREDEFINED = re.compile(
 )
 _FROM = re.compile(r"^(?:--\S+\s+)*(\S+)(?:\s+AS\s+(\S+))?\s*$", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))")
+_ESCAPE = re.compile(r"#\s*escape\s*=\s*(\S)", re.IGNORECASE)
+_DIRECTIVE = re.compile(r"#\s*\w+\s*=")
+_HEREDOC = re.compile(r"<<(-?)(['\"]?)([A-Za-z_]\w*)\2")
+_FLAG = re.compile(r"--[\w-]+=(?:\"[^\"]*\"|'[^']*'|\S)*")
+_KEYWORD = re.compile(r"\s*([A-Za-z]+)(?=\s|$)")
+_BETWEEN_FLAGS = re.compile(r"(?:[ \t]|[\\`][ \t]*\n)*")
 
 
 @dataclass(frozen=True)
 class DockerfileInstruction:
-    """A Dockerfile instruction with a line number.
+    """A Dockerfile instruction, or a line between instructions.
 
     Attributes:
-        name: The keyword, such as ``RUN``.
-        text: The arguments on one line, with the commands of a here-document.
+        name: The keyword in upper case, such as ``RUN``; empty for comments and empty lines.
+        text: The arguments on one line, with the commands of a RUN's here-document.
         line: The first line, from 1.
+        source: The text as written, including the last line's end.
     """
 
     name: str
     text: str
     line: int
+    source: str
 
 
 @dataclass(frozen=True)
@@ -67,12 +83,7 @@ class ParsedDockerfile:
     @cached_property
     def instructions(self) -> tuple[DockerfileInstruction, ...]:
         """Return all instructions in order."""
-        found, line = [], 1
-        for one in instructions(self.text):
-            if one.keyword:
-                found.append(DockerfileInstruction(one.keyword, _on_one_line(one), line))
-            line += one.text.count("\n")
-        return tuple(found)
+        return tuple(one for one in parse_instructions(self.text) if one.name)
 
     @cached_property
     def stages(self) -> tuple[DockerfileStage, ...]:
@@ -131,9 +142,80 @@ class ParsedDockerfile:
         return found
 
 
-def _on_one_line(written: Written) -> str:
-    """Return an instruction's arguments on one line, including a RUN's here-documents."""
-    if written.keyword != "RUN" or "<<" not in written.value:
-        return written.value
-    text = re.sub(r"\\\n", " ", written.text).strip().partition(" ")[2]
+def parse_instructions(text: str) -> Iterator[DockerfileInstruction]:
+    """Yield the instructions and the lines between them; the sources join to the whole text."""
+    lines = text.splitlines(keepends=True)
+    escape = _escape(lines)
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        start, at = at, at + 1
+        keyword = _KEYWORD.match(line)
+        if keyword is None or line.lstrip().startswith("#"):
+            yield DockerfileInstruction("", "", at, line)
+            continue
+        name, value = keyword[1].upper(), line.rstrip()
+        while value.endswith(escape) and at < len(lines):
+            value = value[:-1].rstrip(" \t")
+            following = lines[at].strip()
+            at += 1
+            if following and not following.startswith("#"):
+                value += f" {following}"
+            else:  # a comment or an empty line does not end the instruction
+                value += escape
+        if name in ("RUN", "COPY", "ADD"):
+            for dash, _, word in _HEREDOC.findall(value):
+                while at < len(lines):
+                    document_line = lines[at].rstrip("\r\n")
+                    at += 1
+                    if (document_line.lstrip("\t") if dash else document_line) == word:
+                        break
+        source = "".join(lines[start:at])
+        value = value[keyword.end() :].rstrip(escape).strip()
+        if name == "RUN" and "<<" in value:
+            value = _with_documents(source)
+        yield DockerfileInstruction(name, value, start + 1, source)
+
+
+def _escape(lines: list[str]) -> str:
+    for line in lines:
+        if not _DIRECTIVE.match(line):
+            break
+        found = _ESCAPE.match(line)
+        if found:
+            return found[1]
+    return "\\"
+
+
+def _with_documents(source: str) -> str:
+    text = re.sub(r"\\\n", " ", source).strip().partition(" ")[2]
     return " ; ".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
+
+
+def strip_mounts(text: str) -> str:
+    """Remove the flags ``--mount`` of ``RUN``, which only BuildKit supports."""
+    return "".join(
+        _without_mounts(one.source) if one.name == "RUN" else one.source
+        for one in parse_instructions(text)
+    )
+
+
+def _without_mounts(text: str) -> str:
+    keyword = _KEYWORD.match(text)
+    assert keyword is not None
+    at, kept = keyword.end(), [keyword[0]]
+    has_mounts = False
+    while True:
+        space = _BETWEEN_FLAGS.match(text, at)
+        assert space is not None
+        flag = _FLAG.match(text, space.end())
+        if flag is None:
+            break
+        if flag[0].startswith("--mount="):
+            has_mounts = True
+        else:
+            kept.append(f" {flag[0]}")
+        at = flag.end()
+    if not has_mounts:
+        return text
+    return "".join(kept) + " " + text[space.end() :].lstrip(" \t")
