@@ -67,16 +67,16 @@ class DoctorFinding(NamedTuple):
     cure: str | None = None
 
 
-def _ok(area: str, name: str, detail: str) -> DoctorFinding:
-    return DoctorFinding(area, name, FindingStatus.OK, detail)
+def _ok(name: str, detail: str) -> DoctorFinding:
+    return DoctorFinding("", name, FindingStatus.OK, detail)
 
 
-def _missing(area: str, name: str, detail: str, cure: str | None = None) -> DoctorFinding:
-    return DoctorFinding(area, name, FindingStatus.MISSING, detail, cure)
+def _missing(name: str, detail: str, cure: str | None = None) -> DoctorFinding:
+    return DoctorFinding("", name, FindingStatus.MISSING, detail, cure)
 
 
-def _broken(area: str, name: str, detail: str, cure: str | None = None) -> DoctorFinding:
-    return DoctorFinding(area, name, FindingStatus.BROKEN, detail, cure)
+def _broken(name: str, detail: str, cure: str | None = None) -> DoctorFinding:
+    return DoctorFinding("", name, FindingStatus.BROKEN, detail, cure)
 
 
 class DoctorCheck(NamedTuple):
@@ -100,11 +100,10 @@ def run_checks(on_done: Callable[[int], None] = lambda done: None) -> list[Docto
             results[check] = list(check.look())
         except Exception as error:
             why = redact(f"it cannot be told: {type(error).__name__}: {error}")
-            results[check] = [_broken(check.area, check.name, why)]
+            results[check] = [_broken(check.name, why)]
 
-    threads = [  # daemons, so that a hanging check does not block the program's exit
-        threading.Thread(target=run, args=[check], daemon=True) for check in CHECKS
-    ]
+    # Daemons, so that a hanging check does not block the program's exit.
+    threads = [threading.Thread(target=run, args=[check], daemon=True) for check in CHECKS]
     for thread in threads:
         thread.start()
     ends = time.monotonic() + CHECK_S
@@ -113,20 +112,14 @@ def run_checks(on_done: Callable[[int], None] = lambda done: None) -> list[Docto
         on_done(done)
     late = f"no answer within {CHECK_S:g} s"
     return [
-        finding
+        finding._replace(area=check.area)
         for check in CHECKS
-        for finding in results.get(check, [_broken(check.area, check.name, late)])
+        for finding in results.get(check, [_broken(check.name, late)])
     ]
 
 
-class _ProgramOutput(NamedTuple):
-    """The output of a program; `failure` is None on success."""
-
-    text: str
-    failure: str | None
-
-
-def _run_program(*command: str) -> _ProgramOutput:
+def _run_program(*command: str) -> tuple[str, str | None]:
+    """Return a program's output, and what failed, or None."""
     try:
         done = subprocess.run(  # nosec B603  # no shell; the programs of this module
             command,
@@ -137,24 +130,24 @@ def _run_program(*command: str) -> _ProgramOutput:
             timeout=PROGRAM_S,
         )
     except subprocess.TimeoutExpired:
-        return _ProgramOutput("", f"it does not answer within {PROGRAM_S:g} s")
+        return "", f"it does not answer within {PROGRAM_S:g} s"
     except OSError as error:
-        return _ProgramOutput("", f"it does not start: {error.strerror}")
+        return "", f"it does not start: {error.strerror}"
     said = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
-    return _ProgramOutput(done.stdout.strip(), None if done.returncode == 0 else redact(said[-1]))
+    return done.stdout.strip(), None if done.returncode == 0 else redact(said[-1])
 
 
-def _check_program(area: str, name: str, *arguments: str, cure: str) -> DoctorFinding:
+def _check_program(name: str, *arguments: str, cure: str) -> DoctorFinding:
     """Run a program that prints a version; look on PATH and beside Python."""
     on_path = shutil.which(name)
     found = on_path or shutil.which(name, path=os.path.dirname(sys.executable))
     if found is None:
-        return _missing(area, name, "not installed", cure)
-    answer = _run_program(found, *arguments)
-    if answer.failure is not None:
-        return _broken(area, name, answer.failure, shlex.join((name, *arguments)))
+        return _missing(name, "not installed", cure)
+    text, failure = _run_program(found, *arguments)
+    if failure is not None:
+        return _broken(name, failure, shlex.join((name, *arguments)))
     where = "" if on_path else f", at {found}, which is not on PATH"
-    return _ok(area, name, answer.text.partition("\n")[0] + where)
+    return _ok(name, text.partition("\n")[0] + where)
 
 
 # ------------------------------------------------------------------ Python and this package
@@ -162,23 +155,19 @@ def _check_program(area: str, name: str, *arguments: str, cure: str) -> DoctorFi
 
 def _python() -> Iterator[DoctorFinding]:
     version = f"{platform.python_version()} ({platform.python_implementation()})"
-    where = f"{platform.system()} {platform.machine()}, {sys.executable}"
-    yield _ok("Python", "python", f"{version}, {where}")
-    yield _ok("Python", "openenv", f"{openenv.__version__}, {Path(openenv.__file__).parent}")
-    try:
-        importlib.metadata.version("openenv")
-    except importlib.metadata.PackageNotFoundError:
-        yield _missing("Python", "extras", "openenv runs from its sources", "pip install -e .")
+    yield _ok("python", f"{version}, {platform.system()} {platform.machine()}, {sys.executable}")
+    yield _ok("openenv", f"{openenv.__version__}, {Path(openenv.__file__).parent}")
+    if _version("openenv") is None:
+        yield _missing("extras", "openenv runs from its sources", "pip install -e .")
         return
     for extra, packages in _extras().items():
-        absent = [one for one in packages if not _is_installed(one)]
         name = f"openenv[{extra}]"
+        versions = {one: _version(one) for one in packages}
+        absent = [one for one, version in versions.items() if version is None]
         if absent:
-            cure = f"pip install 'openenv[{extra}]'"
-            yield _missing("Python", name, f"without {', '.join(absent)}", cure)
+            yield _missing(name, f"without {', '.join(absent)}", f"pip install '{name}'")
         else:
-            there = ", ".join(f"{one} {importlib.metadata.version(one)}" for one in packages)
-            yield _ok("Python", name, there)
+            yield _ok(name, ", ".join(f"{one} {version}" for one, version in versions.items()))
 
 
 def _extras() -> dict[str, list[str]]:
@@ -194,84 +183,73 @@ def _extras() -> dict[str, list[str]]:
     return dict(sorted(extras.items()))
 
 
-def _is_installed(package: str) -> bool:
+def _version(package: str) -> str | None:
     try:
-        importlib.metadata.version(package)
+        return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
+        return None
 
 
 # ------------------------------------------------------------------ where environments run
 
 
 def _podman() -> Iterator[DoctorFinding]:
-    yield _check_program(
-        "Containers", "podman", "info", "--format", "{{.Version.Version}}", cure=INSTALL_ENGINE
-    )
+    yield _check_program("podman", "info", "--format", "{{.Version.Version}}", cure=INSTALL_ENGINE)
 
 
 def _docker() -> Iterator[DoctorFinding]:
     if shutil.which("docker") is None:
-        cure = "see https://docs.docker.com/engine/install"
-        yield _missing("Containers", "docker", "not installed", cure)
+        yield _missing("docker", "not installed", "see https://docs.docker.com/engine/install")
         return
-    answer = _run_program("docker", "version", "--format", "{{.Server.Version}}")
-    if answer.failure is None:
-        yield _ok("Containers", "docker", answer.text)
+    text, failure = _run_program("docker", "version", "--format", "{{.Server.Version}}")
+    if failure is None:
+        yield _ok("docker", text)
     else:
-        cure = "sudo systemctl start docker"
-        yield _broken("Containers", "docker", answer.failure, cure)
+        yield _broken("docker", failure, "sudo systemctl start docker")
 
 
 def _sandboxes() -> Iterator[DoctorFinding]:
+    from openenv.sandbox.cgroups import why_no_group
     from openenv.sandbox.kinds import kinds_of_this_machine
 
     for offer in kinds_of_this_machine():
         if offer.why_not is None:
-            guarantee = f"guarantees: {offer.guarantee}"
-            yield _ok("Sandboxes", offer.kind, guarantee)
+            yield _ok(offer.kind, f"guarantees: {offer.guarantee}")
             continue
         # "here: " marks an installed sandbox that fails; otherwise program or kernel lack support.
-        is_broken = "here: " in offer.why_not
+        finding = _broken if "here: " in offer.why_not else _missing
         detail, _, cure = offer.why_not.partition("; ")
         command = re.match(r"(?:sudo )?(?:apt-get|pip) install [\w.-]+", cure)
-        yield DoctorFinding(
-            "Sandboxes",
-            offer.kind,
-            FindingStatus.BROKEN if is_broken else FindingStatus.MISSING,
-            detail if command else offer.why_not,
-            command[0] if command else None,
-        )
-
-    from openenv.sandbox.cgroups import why_no_group
-
+        if command:
+            yield finding(offer.kind, detail, command[0])
+        else:
+            yield finding(offer.kind, offer.why_not)
     why_not = why_no_group()
-    told = "the kernel keeps the limits of a sandbox's memory" if why_not is None else why_not
-    status = FindingStatus.OK if why_not is None else FindingStatus.MISSING
-    yield DoctorFinding("Sandboxes", "cgroups", status, told)
+    if why_not is None:
+        yield _ok("cgroups", "the kernel keeps the limits of a sandbox's memory")
+    else:
+        yield _missing("cgroups", why_not)
 
 
 def _gpus() -> Iterator[DoctorFinding]:
     if shutil.which("nvidia-smi") is None:
-        yield _missing("GPUs", "nvidia", "no nvidia-smi; only training wants one")
+        yield _missing("nvidia", "no nvidia-smi; only training wants one")
         return
     fields = "--query-gpu=name,memory.total,driver_version"
-    answer = _run_program("nvidia-smi", fields, "--format=csv,noheader")
-    if answer.failure is not None or not answer.text:
-        detail = answer.failure or "nvidia-smi names no GPU"
-        yield _broken("GPUs", "nvidia", detail, "nvidia-smi")
+    text, failure = _run_program("nvidia-smi", fields, "--format=csv,noheader")
+    if failure is not None or not text:
+        yield _broken("nvidia", failure or "nvidia-smi names no GPU", "nvidia-smi")
         return
-    for number, line in enumerate(answer.text.splitlines()):
+    for number, line in enumerate(text.splitlines()):
         name, memory, driver = [one.strip() for one in f"{line},,".split(",")[:3]]
-        yield _ok("GPUs", f"nvidia {number}", f"{name}, {memory}, driver {driver}")
+        yield _ok(f"nvidia {number}", f"{name}, {memory}, driver {driver}")
 
 
 def _kubernetes() -> Iterator[DoctorFinding]:
-    if importlib.util.find_spec("kubernetes") is None:
+    name = "kubernetes"
+    if importlib.util.find_spec(name) is None:
         cure = "pip install 'openenv[kubernetes]'"
-        detail = "its Python client is not installed"
-        yield _missing("Clusters", "kubernetes", detail, cure)
+        yield _missing(name, "its Python client is not installed", cure)
         return
     from openenv.errors import ProviderError
     from openenv.providers._clusters import Cluster, ClusterError
@@ -279,27 +257,25 @@ def _kubernetes() -> Iterator[DoctorFinding]:
     try:
         cluster = Cluster()
     except ProviderError:
-        cure = "export KUBECONFIG=FILE"
-        yield _missing("Clusters", "kubernetes", "no cluster is known", cure)
+        yield _missing(name, "no cluster is known", "export KUBECONFIG=FILE")
         return
     try:
         cluster.find("Pod", "default", "openenv-doctor")  # there is none
     except ClusterError as error:
         if error.status != 403:  # the user may not read this namespace
-            detail = redact(str(error))
-            yield _broken("Clusters", "kubernetes", detail, "kubectl cluster-info")
+            yield _broken(name, redact(str(error)), "kubectl cluster-info")
             return
-    yield _ok("Clusters", "kubernetes", "the API server answers")
+    yield _ok(name, "the API server answers")
 
 
 def _ray() -> Iterator[DoctorFinding]:
-    if not _is_installed("ray"):
-        cure = "pip install 'openenv[ray]'"
-        yield _missing("Clusters", "ray", "not installed", cure)
+    version = _version("ray")
+    if version is None:
+        yield _missing("ray", "not installed", "pip install 'openenv[ray]'")
         return
     address = os.environ.get("RAY_ADDRESS")
     where = "one is started when it is needed" if address is None else f"cluster {address}"
-    yield _ok("Clusters", "ray", f"{importlib.metadata.version('ray')}, {where}")
+    yield _ok("ray", f"{version}, {where}")
 
 
 # ------------------------------------------------------------------ the Hub, and programs
@@ -308,14 +284,14 @@ def _ray() -> Iterator[DoctorFinding]:
 def _hub() -> Iterator[DoctorFinding]:
     if importlib.util.find_spec("huggingface_hub") is None:
         cure = "pip install 'openenv[hf]'"
-        yield _missing("Hub", "login", "huggingface_hub is not installed", cure)
+        yield _missing("login", "huggingface_hub is not installed", cure)
         return
     from huggingface_hub import constants, get_token
     from huggingface_hub.utils import build_hf_headers, get_session
 
     token = get_token()
     if token is None:
-        yield _missing("Hub", "login", "there is no token", "hf auth login")
+        yield _missing("login", "there is no token", "hf auth login")
         return
     where = f"{constants.ENDPOINT}/api/whoami-v2"
     try:
@@ -325,18 +301,18 @@ def _hub() -> Iterator[DoctorFinding]:
     except Exception as error:  # depends on the library's HTTP client
         why = redact(f"{type(error).__name__}: {error}".removesuffix(": "))
         detail = f"there is a token; {constants.ENDPOINT} cannot be reached ({why})"
-        yield _missing("Hub", "login", detail)
+        yield _missing("login", detail)
         return
     if answer.status_code == 200:
-        yield _ok("Hub", "login", f"as {answer.json().get('name')}")
+        yield _ok("login", f"as {answer.json().get('name')}")
     else:
         detail = f"{constants.ENDPOINT} refuses the token (status {answer.status_code})"
-        yield _broken("Hub", "login", detail, "hf auth login")
+        yield _broken("login", detail, "hf auth login")
 
 
 def _programs() -> Iterator[DoctorFinding]:
     for name, (purpose, cure) in PROGRAMS.items():
-        found = _check_program("Programs", name, "--version", cure=cure)
+        found = _check_program(name, "--version", cure=cure)
         if found.status is FindingStatus.MISSING:
             found = found._replace(detail=f"not installed; for {purpose}")
         yield found
@@ -353,32 +329,31 @@ def _files() -> DoctorFinding:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    is_few = soft != resource.RLIM_INFINITY and soft < FEW_FILES
-    if not is_few:
-        shown = "no limit" if soft == resource.RLIM_INFINITY else f"{soft:,}"
-        return _ok("Room", "open files", shown)
+    if soft == resource.RLIM_INFINITY:
+        return _ok("open files", "no limit")
+    if soft >= FEW_FILES:
+        return _ok("open files", f"{soft:,}")
     more = 65536 if hard == resource.RLIM_INFINITY else min(65536, hard)
     detail = f"{soft:,} are too few for thousands of sessions"
-    return _missing("Room", "open files", detail, f"ulimit -n {more}")
+    return _missing("open files", detail, f"ulimit -n {more}")
 
 
 def _disk() -> DoctorFinding:
     free = shutil.disk_usage(tempfile.gettempdir()).free / 1e9
     detail = f"{free:,.1f} GB free in {tempfile.gettempdir()}"
     if free >= LITTLE_DISK_GB:
-        return _ok("Room", "disk", detail)
-    cure = "export TMPDIR=DIRECTORY"
-    return _missing("Room", "disk", f"{detail}: images may not fit", cure)
+        return _ok("disk", detail)
+    return _missing("disk", f"{detail}: images may not fit", "export TMPDIR=DIRECTORY")
 
 
 def _memory() -> DoctorFinding:
     free = _available_gb()
     if free is None:
-        return _ok("Room", "memory", "it cannot be told how much is free")
+        return _ok("memory", "it cannot be told how much is free")
     detail = f"{free:,.1f} GB free"
     if free >= LITTLE_MEMORY_GB:
-        return _ok("Room", "memory", detail)
-    return _missing("Room", "memory", f"{detail}: environments may be killed")
+        return _ok("memory", detail)
+    return _missing("memory", f"{detail}: environments may be killed")
 
 
 def _available_gb() -> float | None:
@@ -403,9 +378,8 @@ def _port() -> DoctorFinding:
         try:
             probe.bind(("127.0.0.1", PORT))
         except OSError:
-            cure = "openenv serve --port 0"
-            return _missing("Room", f"port {PORT}", "it is in use", cure)
-    return _ok("Room", f"port {PORT}", "free")
+            return _missing(f"port {PORT}", "it is in use", "openenv serve --port 0")
+    return _ok(f"port {PORT}", "free")
 
 
 CHECKS = (
