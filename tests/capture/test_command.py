@@ -62,7 +62,7 @@ def test_what_agents_ask_is_in_the_file_and_keys_are_not(tmp_path: Path) -> None
     ended = [json.loads(line) for line in out.splitlines()]
     assert sorted(one["stats"]["n_turns"] for one in ended) == [1, 2]
     assert all(one["trainable"] for one in ended)
-    assert "it tells tokens" in err and "tokens to train on" in err
+    assert "it returns tokens" in err and "tokens to train on" in err
     text = Path(told["calls"]).read_text()
     assert "sk-one" not in text and "the-models" not in text
     sessions = read_sessions(tmp_path)

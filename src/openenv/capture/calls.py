@@ -74,17 +74,22 @@ class ModelCall:
         except (KeyError, TypeError, AttributeError) as error:
             raise UnsupportedRequest(f"malformed: {type(error).__name__}: {error}") from error
         self.requested_sampling = _sampling(chat)
-        self.chat = {**self.session.eval_sampling, **chat, **self.session.sampling}
-        self._limit_output()
+        self.chat = chat = {**self.session.eval_sampling, **chat, **self.session.sampling}
+        if cap := self.max_output_tokens:
+            names = ("max_tokens", "max_completion_tokens")
+            given = [name for name in names if isinstance(chat.get(name), int)]
+            for name in given:
+                chat[name] = min(chat[name], cap)
+            if not given:
+                self.wished["max_tokens"] = cap
 
     def record_answer(self, completion: Mapping[str, Any], answer_id: str | None = None) -> None:
         """Record an answer: a node of the graph for each choice."""
         session = self.session
+        used = int((completion.get("usage") or {}).get("total_tokens") or 0)
         for number, choice in enumerate(completion.get("choices") or ()):
             node = session.record_answer(self._node(completion, choice))
-            session.n_tokens += len(node.prompt_ids) + len(node.sampled_ids) or _tokens_used(
-                completion
-            )
+            session.n_tokens += len(node.prompt_ids) + len(node.sampled_ids) or used
             if number == 0 and answer_id:
                 has_instructions = bool(self.body.get("instructions"))
                 session.responses[answer_id] = (node.node_id, has_instructions)
@@ -123,29 +128,11 @@ class ModelCall:
             n_tools=len(self.chat.get("tools") or ()),
             request_messages=list(messages),
             request_tools=self.chat.get("tools"),
-            sampling_params=self._effective_sampling(),
+            sampling_params={**_sampling(self.chat), **_constraints(self.chat)},
             requested_sampling_params=self.requested_sampling,
             response_message=_strip_message(choice.get("message") or {}),
             no_tokens=tokens.lacking,
         )
-
-    def _effective_sampling(self) -> dict[str, Any]:
-        bent = {name: True for name in CONSTRAINING_KEYS if self.chat.get(name)}
-        choice = self.chat.get("tool_choice")
-        if choice == "required" or isinstance(choice, Mapping):
-            bent["tool_choice"] = True
-        return {**_sampling(self.chat), **bent}
-
-    def _limit_output(self) -> None:
-        cap = self.max_output_tokens
-        if not cap:
-            return
-        names = ("max_tokens", "max_completion_tokens")
-        given = [name for name in names if isinstance(self.chat.get(name), int)]
-        for name in given:
-            self.chat[name] = min(self.chat[name], cap)
-        if not given:
-            self.wished["max_tokens"] = cap
 
     def _earlier(self, answer_id: str) -> list[dict[str, Any]]:
         """Return the conversation up to an answer, without instructions, which belong to single
@@ -177,18 +164,22 @@ def build_budget_stop(model: str) -> dict[str, Any]:
 def to_chunk(completion: Mapping[str, Any]) -> dict[str, Any]:
     """Convert a completion to a single chunk of a stream."""
     choices = [
-        {
-            "index": choice["index"],
-            "delta": choice["message"],
-            "finish_reason": choice["finish_reason"],
-        }
-        for choice in completion["choices"]
+        {"index": one["index"], "delta": one["message"], "finish_reason": one["finish_reason"]}
+        for one in completion["choices"]
     ]
     return {**completion, "object": "chat.completion.chunk", "choices": choices}
 
 
 def _sampling(chat: Mapping[str, Any]) -> dict[str, Any]:
     return {name: chat[name] for name in SAMPLING_KEYS if chat.get(name) is not None}
+
+
+def _constraints(chat: Mapping[str, Any]) -> dict[str, bool]:
+    names = [name for name in CONSTRAINING_KEYS if chat.get(name)]
+    choice = chat.get("tool_choice")
+    if choice == "required" or isinstance(choice, Mapping):
+        names.append("tool_choice")
+    return dict.fromkeys(names, True)
 
 
 def _strip_message(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -202,7 +193,3 @@ def _system_digest(messages: list[dict[str, Any]]) -> str | None:
         return None
     text = extract_text(first.get("content"))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-
-
-def _tokens_used(completion: Mapping[str, Any]) -> int:
-    return int((completion.get("usage") or {}).get("total_tokens") or 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -120,7 +120,9 @@ class CompletionAssembler:
                 self._head[name] = value
         for part in chunk.get("choices") or ():
             index = part.get("index", 0)
-            choice = self._choices.setdefault(index, _empty_choice(index))
+            message = {"role": "assistant", "content": None}
+            empty = {"index": index, "message": message, "finish_reason": None, "logprobs": None}
+            choice = self._choices.setdefault(index, empty)
             _add_delta(choice["message"], part.get("delta") or {})
             for name in ("finish_reason", "stop_reason", "prompt_token_ids"):
                 if part.get(name) is not None:
@@ -136,11 +138,6 @@ class CompletionAssembler:
         """Return the chunks so far as a completion that was not streamed."""
         choices = [self._choices[index] for index in sorted(self._choices)]
         return {**self._head, "object": "chat.completion", "choices": choices}
-
-
-def _empty_choice(index: int) -> dict[str, Any]:
-    message = {"role": "assistant", "content": None}
-    return {"index": index, "message": message, "finish_reason": None, "logprobs": None}
 
 
 def _add_delta(message: dict[str, Any], delta: Mapping[str, Any]) -> None:
@@ -173,21 +170,15 @@ def _add_call(calls: list[dict[str, Any]], part: Mapping[str, Any]) -> None:
 def strip_capture(body: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
     """Remove from a completion or chunk what the agent did not ask for."""
     wants_ids = bool(asked.get("return_token_ids"))
-    told = {name: value for name, value in body.items() if wants_ids or name not in _OF_CAPTURE}
-    told["choices"] = list(_choices(body, wants_ids, bool(asked.get("logprobs"))))
-    return told
 
+    def strip_ids(given: Mapping[str, Any]) -> dict[str, Any]:
+        kept = dict(given)
+        for name in () if wants_ids else ("prompt_token_ids", "token_ids"):
+            kept.pop(name, None)
+        return kept
 
-_OF_CAPTURE = ("prompt_token_ids", "token_ids")
-
-
-def _choices(
-    body: Mapping[str, Any], wants_ids: bool, wants_logprobs: bool
-) -> Iterator[dict[str, Any]]:
-    for choice in body.get("choices") or ():
-        told = {
-            name: value for name, value in choice.items() if wants_ids or name not in _OF_CAPTURE
-        }
-        if not wants_logprobs and told.get("logprobs") is not None:
-            told["logprobs"] = None
-        yield told
+    choices = [strip_ids(choice) for choice in body.get("choices") or ()]
+    for choice in choices:
+        if not asked.get("logprobs") and choice.get("logprobs") is not None:
+            choice["logprobs"] = None
+    return {**strip_ids(body), "choices": choices}

@@ -10,17 +10,12 @@ from the text; these may differ from what the model sampled, and have no log-pro
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from openenv._internal.json import read_json
-from openenv.capture.graph import (
-    RolloutGraph,
-    TrainingSequence,
-    TurnNode,
-    common_prefix_len,
-)
+from openenv.capture.graph import RolloutGraph, TrainingSequence, TurnNode, common_prefix_len
 from openenv.capture.sessions import CaptureSession, rollout_type_for
 from openenv.capture.validate import check_rollout, check_sequence
 from openenv.rollouts.harness.training import TrainingTrace, TrainingTurn
@@ -117,6 +112,8 @@ def export_session(
     ]
     report = check_rollout(graph, capture_level=level, budget_stop_count=session.budget_stop_count)
     fit = [one for one in sequences if one["trainable"]]
+    of_failures = ["index", "kind", "status", "message"]
+    of_failures += ["request_messages", "partial_message"] if include_messages else []
     return {
         "session_id": session.session_id,
         "metadata": session.metadata,
@@ -124,7 +121,7 @@ def export_session(
         "turns": [
             _turn(graph, node, roles[node.node_id], include_messages) for node in graph.nodes()
         ],
-        "failures": [_failure(one, include_messages) for one in session.failures],
+        "failures": [_pick(one, *of_failures) for one in session.failures],
         "stats": {
             **graph.stats(),
             "n_failures": len(session.failures),
@@ -156,49 +153,31 @@ def _roles(graph: RolloutGraph) -> dict[str, str]:
     discarded = {node.node_id for node in graph.discarded_nodes()}
     root = {node.node_id: graph.root_of(node.node_id) for node in graph.nodes()}
     with_tools = {root[node.node_id] for node in graph.nodes() if node.n_tools}
-    return {
-        name: DISCARDED
-        if name in discarded
-        else AGENT
-        if not with_tools or of in with_tools
-        else AUXILIARY
-        for name, of in root.items()
-    }
+    roles = {n: AGENT if not with_tools or r in with_tools else AUXILIARY for n, r in root.items()}
+    return {**roles, **dict.fromkeys(discarded, DISCARDED)}
 
 
 def _turn(graph: RolloutGraph, node: TurnNode, role: str, with_messages: bool) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "node_id": node.node_id,
-        "parent_id": node.parent_id,
-        "index": node.index,
+    return {
+        **_pick(node, "node_id", "parent_id", "index"),
         "root_id": graph.root_of(node.node_id),
         "role": role,
         "n_sampled": len(node.sampled_ids),
         "n_prompt": len(node.prompt_ids),
-        "n_tools": node.n_tools,
-        "finish_reason": node.finish_reason,
-        "harness_session_id": node.harness_session_id,
-        "sampling_params": node.sampling_params,
-        "requested_sampling_params": node.requested_sampling_params,
+        **_pick(node, "n_tools", "finish_reason", "harness_session_id", *_SAMPLING),
         "sampled_logprobs": node.sampled_logprobs,
         "discarded": role == DISCARDED,
-        "rerendered": node.rerendered,
-        "retry_of": node.retry_of,
-        "no_tokens": node.no_tokens,
+        **_pick(node, "rerendered", "retry_of", "no_tokens"),
+        **(_pick(node, *_MESSAGES) if with_messages else {}),
     }
-    if with_messages:
-        told["request_messages"] = node.request_messages
-        told["request_tools"] = node.request_tools
-        told["response_message"] = node.response_message
-    return told
 
 
-def _failure(failure: Any, with_messages: bool) -> dict[str, Any]:
-    told = {name: getattr(failure, name) for name in ("index", "kind", "status", "message")}
-    if with_messages:
-        told["request_messages"] = failure.request_messages
-        told["partial_message"] = failure.partial_message
-    return told
+_SAMPLING = ("sampling_params", "requested_sampling_params")
+_MESSAGES = ("request_messages", "request_tools", "response_message")
+
+
+def _pick(source: Any, *names: str) -> dict[str, Any]:
+    return {name: getattr(source, name) for name in names}
 
 
 def _sequence(
@@ -207,15 +186,9 @@ def _sequence(
     report = check_sequence(sequence)
     return {
         "role": role,
-        "root_id": sequence.root_id,
-        "node_ids": sequence.node_ids,
-        "n_turns": sequence.n_turns,
-        "prompt_len": sequence.prompt_len,
-        "n_trainable": sequence.n_trainable,
+        **_pick(sequence, "root_id", "node_ids", "n_turns", "prompt_len", "n_trainable"),
         "turn_lengths": sequence.turn_lengths(),
-        "input_ids": sequence.input_ids,
-        "loss_mask": sequence.loss_mask,
-        "logprobs": sequence.logprobs,
+        **_pick(sequence, "input_ids", "loss_mask", "logprobs"),
         "trainable": report.ok and role in trained and kind == "train",
         "validation": [str(finding) for finding in report.findings],
     }
@@ -232,7 +205,10 @@ def to_trace_entries(graph: RolloutGraph, document: Mapping[str, Any]) -> list[d
     """
     return [
         {
-            "request": _request(node),
+            "request": {
+                "messages": node.request_messages,
+                **({"tools": node.request_tools} if node.request_tools else {}),
+            },
             "response": {
                 "choices": [{"message": node.response_message, "finish_reason": node.finish_reason}]
             },
@@ -240,15 +216,9 @@ def to_trace_entries(graph: RolloutGraph, document: Mapping[str, Any]) -> list[d
             "completion_token_ids": list(node.sampled_ids),
             "per_token_logps": list(node.sampled_logprobs or ()),
             "loss_mask": [0] * len(node.prompt_ids) + [1] * len(node.sampled_ids),
-            "metadata": {
-                "node_id": node.node_id,
-                "index": node.index,
-                "model": node.model,
-                "n_tools": node.n_tools,
-                "harness_session_id": node.harness_session_id,
-                "sampling_params": node.sampling_params,
-                "requested_sampling_params": node.requested_sampling_params,
-            },
+            "metadata": _pick(
+                node, "node_id", "index", "model", "n_tools", "harness_session_id", *_SAMPLING
+            ),
         }
         for node in _nodes_to_train(graph, document)
     ]
@@ -372,11 +342,8 @@ def _nodes_to_train(graph: RolloutGraph, document: Mapping[str, Any]) -> list[Tu
             f"the session was not captured for training (capture_level="
             f"{document['capture_level']!r}): {TOKENS_REMEDY}"
         )
-    lacking = [
-        one
-        for one in document["turns"]
-        if one["role"] == AGENT and _lacks_tokens(graph, one["node_id"])
-    ]
+    agents = [one for one in document["turns"] if one["role"] == AGENT]
+    lacking = [one for one in agents if not graph.get(one["node_id"]).has_tokens]
     if lacking:
         first = lacking[0]
         raise ValueError(
@@ -386,15 +353,6 @@ def _nodes_to_train(graph: RolloutGraph, document: Mapping[str, Any]) -> list[Tu
         )
     names = {n for one in document["sequences"] if one["trainable"] for n in one["node_ids"]}
     return [node for node in graph.nodes() if node.node_id in names]
-
-
-def _lacks_tokens(graph: RolloutGraph, node_id: str) -> bool:
-    return not graph.get(node_id).has_tokens
-
-
-def _request(node: TurnNode) -> dict[str, Any]:
-    tools: dict[str, Any] = {"tools": node.request_tools} if node.request_tools else {}
-    return {"messages": node.request_messages, **tools}
 
 
 # ------------------------------------------------------------------ retokenization
@@ -422,23 +380,20 @@ def retokenize(
     Raises:
         ValueError: The template does not append the answer to the question's tokens.
     """
-    return [
-        _retokenize_node(node, tokenizer, {"chat_template": chat_template, **template_options})
-        for node in graph.nodes()
-    ]
-
-
-def _retokenize_node(
-    node: TurnNode, tokenizer: Tokenizer, options: dict[str, Any]
-) -> CapturedRollout:
-    prompt, whole = render_call(node, tokenizer, options)
-    if whole[: len(prompt)] != prompt:
-        raise ValueError(
-            f"call {node.index}: the chat template renders the conversation with the answer in "
-            f"other tokens than without; give another chat_template"
+    rollouts = []
+    for node in graph.nodes():
+        prompt, whole = render_call(
+            node, tokenizer, {"chat_template": chat_template, **template_options}
         )
-    completion = whole[len(prompt) :]
-    return CapturedRollout(prompt, completion, [1] * len(completion), None, [node.node_id], True)
+        if whole[: len(prompt)] != prompt:
+            raise ValueError(
+                f"call {node.index}: the chat template renders the conversation with the answer in "
+                f"other tokens than without; give another chat_template"
+            )
+        completion = whole[len(prompt) :]
+        mask = [1] * len(completion)
+        rollouts.append(CapturedRollout(prompt, completion, mask, None, [node.node_id], True))
+    return rollouts
 
 
 def render_call(
@@ -456,17 +411,13 @@ def render_call(
 def _to_template_message(message: Mapping[str, Any]) -> dict[str, Any]:
     """Convert a message for templates, with arguments of calls as objects."""
     told = {**message, "content": message.get("content") or ""}
-    if message.get("tool_calls"):
-        told["tool_calls"] = list(_calls(message["tool_calls"]))
-    return told
-
-
-def _calls(calls: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    for call in calls:
+    calls = []
+    for call in message.get("tool_calls") or ():
         function = dict(call["function"])
         with contextlib.suppress(TypeError, ValueError):
             function["arguments"] = read_json(function.get("arguments") or "{}")
-        yield {**call, "function": function}
+        calls.append({**call, "function": function})
+    return {**told, "tool_calls": calls} if calls else told
 
 
 def measure_retokenization_skew(

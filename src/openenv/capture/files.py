@@ -15,6 +15,7 @@ import logging
 import os
 import threading
 from dataclasses import asdict
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -121,20 +122,11 @@ class Recorder:
         if parent is not None:
             told["prompt_ids"] = made.context_ids(parent)
             tokens = len(made.prompt_ids) - len(told["prompt_ids"])
-            messages = _count_shared(made, parent)
+            pairs = zip(made.request_messages, parent.request_messages, strict=False)
+            messages = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
             told["request_messages"] = made.request_messages[messages:]
         shared = {"shared_tokens": tokens, "shared_messages": messages}
         return {"type": "turn", "session_id": session.session_id, **told, **shared}
-
-
-def _count_shared(node: TurnNode, parent: TurnNode) -> int:
-    """Return how many messages at the beginning of a request are the parent's."""
-    shared = 0
-    for one, other in zip(node.request_messages, parent.request_messages, strict=False):
-        if one is not other:
-            break
-        shared += 1
-    return shared
 
 
 def read_sessions(directory: str | Path) -> list[CaptureSession]:
@@ -149,16 +141,14 @@ def read_sessions(directory: str | Path) -> list[CaptureSession]:
     path = Path(directory) / CALLS
     sessions: dict[str, CaptureSession] = {}
     lines = path.read_text(encoding="utf-8").split("\n")
-    for number, line in enumerate(lines[:-1], 1):  # the last is empty or incomplete
-        _read_line(sessions, line, f"{path}, line {number}")
-    return list(sessions.values())
-
-
-def _read_line(sessions: dict[str, CaptureSession], line: str, where: str) -> None:
+    where = str(path)
     try:
-        _add_entry(sessions, read_json(line))
+        for number, line in enumerate(lines[:-1], 1):  # the last is empty or incomplete
+            where = f"{path}, line {number}"
+            _add_entry(sessions, read_json(line))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{where}: {type(error).__name__}: {error}") from error
+    return list(sessions.values())
 
 
 def _add_entry(sessions: dict[str, CaptureSession], told: dict[str, Any]) -> None:

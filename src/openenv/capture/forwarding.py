@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
@@ -55,7 +55,8 @@ async def forward_call(
         raw = json.dumps({**call.body, "model": client.served_model}).encode()
     headers = {name: given[name] for name in _PASSED_HEADERS if name in given}
     async with contextlib.AsyncExitStack() as stack:
-        answer = await stack.enter_async_context(client.forward("/messages", raw, headers))
+        asking = client.request("POST", "/messages", raw, headers)
+        answer = await stack.enter_async_context(asking)
         if call.body.get("stream"):
             events = _events(call, answer, stack.pop_all())
             await anext(events)
@@ -73,14 +74,16 @@ async def _events(
     try:
         async with stack:
             yield ""
-            async for event in _read_objects(answer):
-                _apply_event(message, event)
-                is_over = event.get("type") == "message_stop"
-                if is_over:
-                    call.record_answer(_to_completion(call, message))
-                if event.get("type") == "error":
-                    raise UpstreamTransportError(f"the upstream failed during the stream: {event}")
-                yield encode_event(event, str(event.get("type")))
+            async for parts in read_events(answer):
+                for event in map(parse_object, parts):
+                    _apply_event(message, event)
+                    is_over = event.get("type") == "message_stop"
+                    if is_over:
+                        call.record_answer(_to_completion(call, message))
+                    if event.get("type") == "error":
+                        told = f"the upstream failed during the stream: {event}"
+                        raise UpstreamTransportError(told)
+                    yield encode_event(event, str(event.get("type")))
         if not is_over:
             raise UpstreamTransportError("the upstream's stream ended early")
     except UpstreamError as error:
@@ -90,12 +93,6 @@ async def _events(
         if not is_over:
             call.record_failure("abandoned", None, "the agent disconnected during its answer")
         raise
-
-
-async def _read_objects(answer: StreamedAnswer) -> AsyncIterator[dict[str, Any]]:
-    async for events in read_events(answer):
-        for data in events:
-            yield parse_object(data)
 
 
 def _apply_event(message: dict[str, Any], event: Mapping[str, Any]) -> None:

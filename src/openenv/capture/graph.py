@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -111,7 +112,7 @@ class TurnNode:
         """
         if parent is None or not _continues(self.prompt_ids, parent):
             return list(self.prompt_ids)
-        return self.prompt_ids[len(parent.prompt_ids) + len(parent.sampled_ids) :]
+        return self.prompt_ids[_n_tokens(parent) :]
 
 
 @dataclass
@@ -174,11 +175,9 @@ class RolloutGraph:
             node.parent_id = self._parent(node, chain)
         parent = self._nodes[node.parent_id] if node.parent_id is not None else None
         if parent is not None:
-            if _continues(
-                node.prompt_ids, parent
-            ):  # share the int objects with the parent, to save memory
-                rest = node.context_ids(parent)
-                node.prompt_ids = parent.prompt_ids + parent.sampled_ids + rest
+            if _continues(node.prompt_ids, parent):
+                # Share the int objects with the parent, to save memory.
+                node.prompt_ids = parent.end_ids + node.context_ids(parent)
             else:
                 node.rerendered = bool(node.prompt_ids and parent.prompt_ids)
         self._retries(node, chain)
@@ -254,8 +253,7 @@ class RolloutGraph:
         """Return the token sequence that ends with a call.
 
         It begins at the first call of the conversation, or where the history was last rendered in
-        other
-        tokens: everything before is then only context.
+        other tokens: everything before is then only context.
         """
         return self._sequence(self._exact_path(leaf_id), set())
 
@@ -290,14 +288,8 @@ class RolloutGraph:
             if ends := self._by_end.get(chain[at]):
                 exact = [one for one in ends if _continues(node.prompt_ids, self._nodes[one])]
                 return (exact or ends)[-1]
-        return self._parent_by_tokens(node)
-
-    def _parent_by_tokens(self, node: TurnNode) -> str | None:
-        """Return the longest earlier call that the prompt's tokens continue, or None."""
         before = [one for one in self._nodes.values() if _continues(node.prompt_ids, one)]
-        longest = max(
-            before, key=lambda one: len(one.prompt_ids) + len(one.sampled_ids), default=None
-        )
+        longest = max(before, key=_n_tokens, default=None)
         return None if longest is None else longest.node_id
 
     def _retries(self, node: TurnNode, chain: list[bytes]) -> None:
@@ -313,9 +305,7 @@ class RolloutGraph:
         """Replace messages by equal messages of earlier calls, so that each is stored once."""
         shared = []
         for message in node.request_messages:
-            key = hashlib.blake2b(
-                json.dumps(message, sort_keys=True, default=str).encode(), digest_size=16
-            ).digest()
+            key = _chain_digest(b"", json.dumps(message, sort_keys=True, default=str))
             shared.append(self._messages.setdefault(key, message))
         node.request_messages = shared
 
@@ -362,9 +352,13 @@ def new_node_id() -> str:
     return uuid.uuid4().hex[:12]
 
 
+def _n_tokens(node: TurnNode) -> int:
+    return len(node.prompt_ids) + len(node.sampled_ids)
+
+
 def _continues(prompt: Sequence[int], parent: TurnNode) -> bool:
     """Return whether a prompt begins with all tokens of a call, and is longer."""
-    read, end = len(parent.prompt_ids), len(parent.prompt_ids) + len(parent.sampled_ids)
+    read, end = len(parent.prompt_ids), _n_tokens(parent)
     return (
         0 < end < len(prompt)
         and prompt[end - 1] == (parent.sampled_ids or parent.prompt_ids)[-1]
@@ -382,12 +376,8 @@ def fingerprints(messages: Sequence[Mapping[str, Any]]) -> list[bytes]:
     Messages are equal if they have the same content: agents send answers back without empty fields,
     with text in blocks, or with reformatted arguments of calls.
     """
-    chain: list[bytes] = []
-    before = b""
-    for message in messages:
-        before = _chain_digest(before, _canonical_text(message))
-        chain.append(before)
-    return chain
+    texts = map(_canonical_text, messages)
+    return list(itertools.accumulate(texts, _chain_digest, initial=b""))[1:]
 
 
 def _chain_digest(before: bytes, told: str) -> bytes:
@@ -395,25 +385,18 @@ def _chain_digest(before: bytes, told: str) -> bytes:
 
 
 def _canonical_text(message: Mapping[str, Any]) -> str:
-    role = message.get("role")
-    calls = [_canonical_call(call) for call in message.get("tool_calls") or ()]
+    role, content = message.get("role"), message.get("content") or ""
+    if isinstance(content, list) and all(
+        isinstance(part, Mapping) and isinstance(part.get("text"), str) for part in content
+    ):
+        content = "\n".join(part["text"] for part in content)
     told = [
         "system" if role == "developer" else role,
-        _content(message.get("content")),
-        calls,
+        content.strip() if isinstance(content, str) else content,
+        [_canonical_call(call) for call in message.get("tool_calls") or ()],
         message.get("tool_call_id"),
     ]
     return json.dumps(told, sort_keys=True, default=str)
-
-
-def _content(content: Any) -> Any:
-    if isinstance(content, str):
-        return content.strip()
-    if isinstance(content, list):
-        if all(isinstance(part, Mapping) and isinstance(part.get("text"), str) for part in content):
-            return "\n".join(part["text"] for part in content).strip()
-        return content
-    return content or ""
 
 
 def _canonical_call(call: Any) -> Any:

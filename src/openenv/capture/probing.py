@@ -214,10 +214,8 @@ async def _look_at_tokens(client: InferenceClient, report: LLMReport) -> None:
     completion = await client.completion(_question("Say: ok", 8))
     report.ok = report.reachable = True
     tokens = extract_tokens(completion, first_choice(completion))
-    report.n_prompt_ids, report.n_completion_ids = (
-        len(tokens.prompt_ids),
-        len(tokens.completion_ids),
-    )
+    report.n_prompt_ids = len(tokens.prompt_ids)
+    report.n_completion_ids = len(tokens.completion_ids)
     if tokens.lacking is None:
         report.capture_level = "tokens"
         return

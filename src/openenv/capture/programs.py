@@ -56,7 +56,6 @@ __all__ = ["AgentFailed", "ProgramSession", "ProgramSessionFactory", "run_progra
 
 OUTPUT_BYTES = 2**16
 KILL_AFTER_S = 5.0
-# Keys that would let an agent call a model directly, past the proxy.
 _MODEL_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "GEMINI_API_KEY")
 
 
@@ -227,8 +226,10 @@ class ProgramSession(ResourceSession):
             cwd = self._directory.name
         values = self._values()
         filled = [_fill(word, values) for word in command]
+        # Without keys by which the agent could reach a model past the proxy.
+        inherited = without_keys(os.environ)
         variables = {
-            **_inherited_environment(),
+            **{name: value for name, value in inherited.items() if name not in _MODEL_KEYS},
             **self._variables(values),
             **{name: _fill(value, values) for name, value in env.items()},
         }
@@ -410,13 +411,6 @@ class _EnvironmentTools:
                 result = ToolResult(error=refused)
         content = [{"type": "text", "text": result.text}]
         return {"content": content, "isError": result.error is not None}
-
-
-def _inherited_environment() -> dict[str, str]:
-    """Return this process's variables without keys that would let an agent bypass the proxy."""
-    return {
-        name: value for name, value in without_keys(os.environ).items() if name not in _MODEL_KEYS
-    }
 
 
 def _fill(word: str, values: Mapping[str, str]) -> str:

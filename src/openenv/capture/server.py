@@ -15,7 +15,8 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
@@ -24,6 +25,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from openenv._internal.json import read_json
+from openenv._internal.net.responses import read_body
 from openenv.capture.answers import (
     EVENTS,
     AgentDisconnected,
@@ -50,11 +52,8 @@ from openenv.capture.sessions import (
     rollout_type_for,
     same_key,
 )
-from openenv.capture.upstream import (
-    InferenceClient,
-    UpstreamError,
-    UpstreamTransportError,
-)
+from openenv.capture.upstream import InferenceClient, UpstreamError, UpstreamTransportError
+from openenv.errors import RequestTooLargeError
 
 __all__ = ["DEFAULT_MAX_BODY_BYTES", "create_app"]
 
@@ -62,10 +61,6 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_MAX_BODY_BYTES = 64 * 2**20
 OnEnd = Callable[[CaptureSession], None]
-
-
-class _BodyTooLarge(Exception):
-    pass
 
 
 def create_app(
@@ -131,22 +126,22 @@ def create_app(
         max_tokens=max_session_tokens,
         on_call=on_call,
     )
-    desk = _SessionEndpoints(registry, client, admin_key, on_end or (lambda session: None))
+    admin = _SessionEndpoints(registry, client, admin_key, on_end or (lambda session: None))
     proxy = _AgentEndpoints(registry, client, max_output_tokens, max_body_bytes)
     app = Starlette(
         routes=[
-            Route("/health", desk.health),
-            Route("/sessions", desk.make, methods=["POST"]),
-            Route("/sessions", desk.list),
-            Route("/sessions/{session_id}", desk.session),
-            Route("/sessions/{session_id}", desk.delete, methods=["DELETE"]),
-            Route("/sessions/{session_id}/rollout", desk.rollout),
-            Route("/sessions/{session_id}/trace_entries", desk.entries),
+            Route("/health", admin.health),
+            Route("/sessions", admin.make, methods=["POST"]),
+            Route("/sessions", admin.list),
+            Route("/sessions/{session_id}", admin.session),
+            Route("/sessions/{session_id}", admin.delete, methods=["DELETE"]),
+            Route("/sessions/{session_id}/rollout", admin.rollout),
+            Route("/sessions/{session_id}/trace_entries", admin.entries),
             Route("/v1/models", proxy.models),
             Route("/models", proxy.models),
             Route("/{path:path}", proxy.call, methods=["POST"]),
         ],
-        lifespan=desk.lifespan,
+        lifespan=admin.lifespan,
     )
     app.state.registry, app.state.inference, app.state.admin_key = registry, client, admin_key
     return app
@@ -190,11 +185,11 @@ class _AgentEndpoints:
             session = self._session(request)
             if session is None:
                 return _unknown_key(guessed)
-            raw = await _read_body(request, self.max_body_bytes)
+            raw = await read_body(request, self.max_body_bytes)
             body = read_json(raw)
         except SessionLimitError as error:
             return build_error(guessed, 429, str(error))
-        except _BodyTooLarge:
+        except RequestTooLargeError:
             return build_error(guessed, 413, f"the request is over {self.max_body_bytes} bytes")
         except ClientDisconnect:
             return Response(status_code=499)
@@ -204,21 +199,18 @@ class _AgentEndpoints:
             return build_error(guessed, 400, "the request is no JSON object")
         if path.rstrip("/").endswith("/count_tokens"):
             return await self._count_tokens(body)
-        api = detect(path, request.headers, body)
+        dialect = DIALECTS[detect(path, request.headers, body)]
         try:
-            return await self._answer(request, session, DIALECTS[api], api, body, raw)
+            return await self._answer(request, session, dialect, body, raw)
         except OSError as error:  # from `on_call`: a call that cannot be recorded is not answered
             logger.error("a call could not be recorded: %s", error)
-            return build_error(
-                DIALECTS[api], 500, f"the call could not be recorded: {error.strerror}"
-            )
+            return build_error(dialect, 500, f"the call could not be recorded: {error.strerror}")
 
     async def _answer(
         self,
         request: Request,
         session: CaptureSession,
         dialect: Dialect,
-        api: APIType,
         body: dict[str, Any],
         raw: bytes,
     ) -> Response:
@@ -226,13 +218,16 @@ class _AgentEndpoints:
         streams = dialect.wants_stream(request.url.path, body)
         if session.over_budget:
             session.budget_stop_count += 1
-            return _answer_at_once(
-                dialect, body, build_budget_stop(str(body.get("model") or "")), streams
-            )
+            completion = build_budget_stop(str(body.get("model") or ""))
+            if not streams:
+                return JSONResponse(dialect.from_chat(completion, body))
+            events = dialect.stream(body)
+            text = events.chunk(to_chunk(completion)) + events.end(completion)
+            return Response(text, headers=EVENTS)
         call = ModelCall(session, dialect, body, self.max_output_tokens, names)
         session.model_calls += 1
         if self.client.provider == "anthropic":
-            if api is not APIType.ANTHROPIC:
+            if dialect is not DIALECTS[APIType.ANTHROPIC]:
                 words = "the upstream is Anthropic's: it is called by POST /v1/messages only"
                 call.record_failure("refused", 400, words)
                 return build_error(dialect, 400, words)
@@ -256,9 +251,8 @@ class _AgentEndpoints:
     async def _complete(self, call: ModelCall) -> Response:
         completion = await self.client.completion(call.chat, call.wished)
         if not completion.get("choices"):
-            raise UpstreamTransportError(
-                f"the upstream answered no choices: {_abbreviate(completion)}"
-            )
+            told = json.dumps(completion)[:200]
+            raise UpstreamTransportError(f"the upstream answered no choices: {told}")
         answer = call.dialect.from_chat(completion, call.body)
         call.record_answer(completion, call.dialect.response_id(answer))
         return JSONResponse(answer)
@@ -338,34 +332,9 @@ def _add_chunks(
     return "".join(told)
 
 
-async def _read_body(request: Request, limit: int) -> bytes:
-    if int(request.headers.get("content-length") or 0) > limit:
-        raise _BodyTooLarge
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > limit:
-            raise _BodyTooLarge
-    return bytes(body)
-
-
-def _answer_at_once(
-    dialect: Dialect, body: Mapping[str, Any], completion: dict[str, Any], streams: bool
-) -> Response:
-    if not streams:
-        return JSONResponse(dialect.from_chat(completion, body))
-    events = dialect.stream(body)
-    text = events.chunk(to_chunk(completion)) + events.end(completion)
-    return Response(text, headers=EVENTS)
-
-
 def _unknown_key(dialect: Dialect) -> Response:
     words = "unknown API key: expected the id of a session made by POST /sessions"
     return build_error(dialect, 401, words)
-
-
-def _abbreviate(value: Any) -> str:
-    return json.dumps(value)[:200]
 
 
 # ------------------------------------------------------------------ endpoints for sessions
@@ -412,12 +381,16 @@ class _SessionEndpoints:
         if (refusal := self._refusal(request)) is not None:
             return refusal
         try:
-            raw = await _read_body(request, 2**20)
-            body = read_json(raw or b"{}")
-            session = self.registry.create(**_creation(body))
+            body = read_json(await read_body(request, 2**20) or b"{}")
+            if not isinstance(body, dict):
+                raise ValueError("expected an object")
+            metadata = body.pop("metadata", {})
+            if not isinstance(metadata, dict):
+                raise ValueError(f"metadata={metadata!r}: expected an object")
+            session = self.registry.create(**{**metadata, **body})
         except SessionLimitError as error:
             return _error(429, str(error))
-        except _BodyTooLarge:
+        except RequestTooLargeError:
             return _error(413, "the request is over 1 MiB")
         except (TypeError, ValueError) as error:
             return _error(400, str(error))
@@ -440,26 +413,27 @@ class _SessionEndpoints:
         return refusal or JSONResponse({"sessions": self.registry.summary()})
 
     async def session(self, request: Request) -> Response:
-        return self._show(request, _summary)
+        def summary(session: CaptureSession) -> dict[str, Any]:
+            return {
+                "session_id": session.session_id,
+                "idle_s": round(session.idle_seconds, 1),
+                "upstream_errors": session.upstream_errors,
+                "failures": len(session.failures),
+                "n_tokens": session.n_tokens,
+                **session.graph.stats(),
+            }
+
+        return self._show(request, summary)
 
     async def rollout(self, request: Request) -> Response:
-        def wants(name: str) -> bool:
-            return request.query_params.get(name, "") in ("1", "true")
-
-        def document(session: CaptureSession) -> dict[str, Any]:
-            return export_session(
-                session,
-                include_discarded=wants("include_discarded"),
-                include_messages=wants("include_messages"),
-                include_auxiliary=wants("include_auxiliary"),
-            )
-
-        return self._show(request, document)
+        names = ("include_discarded", "include_messages", "include_auxiliary")
+        asked = request.query_params
+        wanted: dict[str, Any] = {name: asked.get(name) in ("1", "true") for name in names}
+        return self._show(request, partial(export_session, **wanted))
 
     async def entries(self, request: Request) -> Response:
         def entries(session: CaptureSession) -> dict[str, Any]:
-            document = export_session(session)
-            found = to_trace_entries(session.graph, document)
+            found = to_trace_entries(session.graph, export_session(session))
             return {"session_id": session.session_id, "entries": found}
 
         return self._show(request, entries)
@@ -488,26 +462,6 @@ class _SessionEndpoints:
         if self.admin_key is None or same_key(extract_api_key(request.headers), self.admin_key):
             return None
         return _error(401, "this needs the admin key of the proxy")
-
-
-def _creation(body: Any) -> dict[str, Any]:
-    if not isinstance(body, dict):
-        raise ValueError("expected an object")
-    metadata = body.pop("metadata", {})
-    if not isinstance(metadata, dict):
-        raise ValueError(f"metadata={metadata!r}: expected an object")
-    return {**metadata, **body}
-
-
-def _summary(session: CaptureSession) -> dict[str, Any]:
-    return {
-        "session_id": session.session_id,
-        "idle_s": round(session.idle_seconds, 1),
-        "upstream_errors": session.upstream_errors,
-        "failures": len(session.failures),
-        "n_tokens": session.n_tokens,
-        **session.graph.stats(),
-    }
 
 
 def _error(status: int, message: str) -> Response:

@@ -314,9 +314,7 @@ def rollout_type_for(purpose: str, capture_level: str) -> str:
 
 def clean_session_id(value: Any) -> str | None:
     """Return a valid session id, or None for any other value."""
-    if isinstance(value, str) and _SESSION_ID.fullmatch(value):
-        return value
-    return None
+    return value if isinstance(value, str) and _SESSION_ID.fullmatch(value) else None
 
 
 def extract_api_key(headers: Mapping[str, str]) -> str | None:
@@ -325,10 +323,8 @@ def extract_api_key(headers: Mapping[str, str]) -> str | None:
     scheme, _, bearer = lower.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and bearer.strip():
         return bearer.strip()
-    for name in ("x-api-key", "x-goog-api-key", "api-key"):
-        if lower.get(name):
-            return lower[name]
-    return None
+    names = ("x-api-key", "x-goog-api-key", "api-key")
+    return next((lower[name] for name in names if lower.get(name)), None)
 
 
 def extract_harness_session(headers: Mapping[str, str], body: Mapping[str, Any]) -> str | None:

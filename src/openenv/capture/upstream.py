@@ -194,7 +194,7 @@ class InferenceClient:
         Raises:
             UpstreamError: The upstream does not answer.
         """
-        async with self._request("GET", "/models", {}, b"") as answer:
+        async with self.request("GET", "/models") as answer:
             return parse_object(await read_body(answer))
 
     async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,20 +203,8 @@ class InferenceClient:
         Raises:
             UpstreamError: The upstream does not answer.
         """
-        async with self._request("POST", path, {}, json.dumps(body).encode()) as answer:
+        async with self.request("POST", path, json.dumps(body).encode()) as answer:
             return parse_object(await read_body(answer))
-
-    @contextlib.asynccontextmanager
-    async def forward(
-        self, path: str, body: bytes, headers: Mapping[str, str]
-    ) -> AsyncIterator[StreamedAnswer]:
-        """Forward a request unchanged, with further headers, and yield the answer.
-
-        Raises:
-            UpstreamError: The answer is an error, or there is none.
-        """
-        async with self._request("POST", path, headers, body) as answer:
-            yield answer
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -226,11 +214,12 @@ class InferenceClient:
         """Return the request to send, with the parameters that capture adds."""
         asked = {**wished, **_ASKED[self.capture_level]}
         added = {name: value for name, value in asked.items() if name not in self.refused}
-        model = {"model": self.served_model} if self.served_model else {}
+        if self.served_model:
+            added["model"] = self.served_model
         top = request.get("top_logprobs")
         if top and "top_logprobs" in added:
             added["top_logprobs"] = top  # requested by the agent
-        return {**request, **added, **model}
+        return {**request, **added}
 
     @contextlib.asynccontextmanager
     async def _open_answer(
@@ -241,7 +230,7 @@ class InferenceClient:
             refused: set[str] = set()
             async with contextlib.AsyncExitStack() as stack:
                 try:
-                    answer = await stack.enter_async_context(self._request("POST", path, {}, sent))
+                    answer = await stack.enter_async_context(self.request("POST", path, sent))
                 except UpstreamHTTPError as error:
                     refused = self._refused_in(error, wished)
                     if not refused:
@@ -262,18 +251,24 @@ class InferenceClient:
         return named
 
     @contextlib.asynccontextmanager
-    async def _request(
-        self, method: str, path: str, headers: Mapping[str, str], body: bytes
+    async def request(
+        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[StreamedAnswer]:
-        asking = self._connections.request(method, path, {**self._headers, **headers}, body)
+        """Send a request, with further headers, and yield the answer.
+
+        Raises:
+            UpstreamError: The answer is an error, or there is none.
+        """
+        sent = {**self._headers, **(headers or {})}
         try:
-            async with asking as answer:
+            async with self._connections.request(method, path, sent, body) as answer:
                 if answer.status >= 400:
-                    raise UpstreamHTTPError(
-                        answer.status,
-                        _text_or_json(await answer.read(_LONGEST_ERROR)),
-                        retry_after=answer.headers.get("retry-after"),
-                    )
+                    text = (await answer.read(_LONGEST_ERROR)).decode("utf-8", "replace")
+                    told: dict[str, Any] | str = text
+                    with contextlib.suppress(ValueError):
+                        told = value if isinstance(value := read_json(text), dict) else text
+                    again = answer.headers.get("retry-after")
+                    raise UpstreamHTTPError(answer.status, told, retry_after=again)
                 yield answer
         except UpstreamError:
             raise
@@ -304,27 +299,14 @@ def parse_object(body: bytes) -> dict[str, Any]:
     try:
         value = from_json(body)
     except ValueError:
-        value = _parse_leniently(body)
+        try:  # again, with lone surrogates, which some servers send
+            value = read_json(body)
+        except ValueError as error:
+            words = f"the upstream answered no JSON: {body[:200]!r}"
+            raise UpstreamTransportError(words) from error
     if not isinstance(value, dict):
         raise UpstreamTransportError(f"the upstream answered no JSON object: {body[:200]!r}")
     return value
-
-
-def _parse_leniently(body: bytes) -> Any:
-    """Parse JSON with lone surrogates, which some servers send and the strict parser refuses."""
-    try:
-        return read_json(body)
-    except ValueError as error:
-        raise UpstreamTransportError(f"the upstream answered no JSON: {body[:200]!r}") from error
-
-
-def _text_or_json(body: bytes) -> dict[str, Any] | str:
-    text = body.decode("utf-8", "replace")
-    try:
-        value = read_json(text)
-    except ValueError:
-        return text
-    return value if isinstance(value, dict) else text
 
 
 async def _chunks(answer: StreamedAnswer) -> AsyncIterator[list[dict[str, Any]]]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from openenv.capture.graph import RolloutGraph, TrainingSequence, TurnNode
+from openenv.capture.graph import RolloutGraph, TrainingSequence
 
 __all__ = ["FATAL", "INFO", "WARN", "Finding", "Report", "check_rollout", "check_sequence"]
 
@@ -83,7 +82,15 @@ def check_rollout(
             why = lacking[0].no_tokens or "no log-probabilities"
             detail = f"{len(lacking)} of {len(nodes)} calls (call {lacking[0].index}: {why})"
             report.add(FATAL if len(lacking) == len(nodes) else WARN, "no_tokens", detail)
-        _check_sampling(report, nodes)
+        distorted = [names for node in nodes if (names := find_distortions(node.sampling_params))]
+        if distorted:
+            report.add(
+                WARN,
+                "bent_sampling",
+                f"{len(distorted)} calls were not sampled from the model's own distribution "
+                f"({', '.join(sorted(set().union(*distorted)))}); give the session sampling=, "
+                "which overrides the agent's",
+            )
     for number, code, detail in (
         (stats["n_roots"] - 1, "multiple_roots", f"{stats['n_roots']} conversations"),
         (stats["n_forks"], "forks", f"{stats['n_forks']} calls have several continuations"),
@@ -94,10 +101,8 @@ def check_rollout(
             report.add(INFO, code, detail)
     rerendered = [node for node in nodes if node.rerendered]
     if rerendered:
-        detail = (
-            f"in {len(rerendered)} calls the history was rendered in other tokens than were sampled"
-        )
-        report.add(INFO, "rerendered", detail)
+        told = f"in {len(rerendered)} calls the history was rendered in other tokens than sampled"
+        report.add(INFO, "rerendered", told)
     return report
 
 
@@ -114,21 +119,9 @@ def check_sequence(sequence: TrainingSequence, *, min_trainable: int = 1) -> Rep
     lengths = {len(sequence.input_ids), len(sequence.loss_mask), len(sequence.logprobs)}
     if len(lengths) != 1:
         report.add(FATAL, "lengths", "tokens, mask and log-probabilities differ in length")
-    if not _are_logprobs(sequence.logprobs):
+    if not all(-math.inf < value <= 0 for value in sequence.logprobs):
         report.add(FATAL, "logprobs", "a log-probability is above 0 or not finite")
     return report
-
-
-def _check_sampling(report: Report, nodes: Sequence[TurnNode]) -> None:
-    bent = [node for node in nodes if find_distortions(node.sampling_params)]
-    if bent:
-        names = sorted({name for node in bent for name in find_distortions(node.sampling_params)})
-        report.add(
-            WARN,
-            "bent_sampling",
-            f"{len(bent)} calls were not sampled from the model's own distribution "
-            f"({', '.join(names)}); give the session sampling=, which overrides the agent's",
-        )
 
 
 def find_distortions(sampling: dict[str, Any]) -> list[str]:
@@ -136,7 +129,3 @@ def find_distortions(sampling: dict[str, Any]) -> list[str]:
     names = [name for name, fine in _NEUTRAL.items() if sampling.get(name, fine[0]) not in fine]
     names += [name for name, value in sampling.items() if value is True]
     return names + (["temperature"] if sampling.get("temperature") == 0 else [])
-
-
-def _are_logprobs(values: Sequence[float]) -> bool:
-    return all(-math.inf < value <= 0 for value in values)
