@@ -10,17 +10,6 @@ import re
 
 from openenv.settings import hub_endpoint
 
-__all__ = [
-    "PAGES",
-    "URL",
-    "hub_hosts",
-    "is_address",
-    "is_hub_address",
-    "over_http",
-    "server_root",
-    "without_scheme",
-]
-
 PAGES = frozenset({"docs", "health", "mcp", "web", "ws"})
 """The routes that `openenv serve` prints, one of which may end an address."""
 

@@ -12,8 +12,6 @@ from openenv._internal.terminal import console
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["Tell", "bar"]
-
 
 class Tell(Protocol):
     """A callback that reports progress."""

@@ -28,16 +28,6 @@ from openenv._internal.forkserver import CODE, ForkRequest, receive, send
 from openenv._internal.timing import backoff_s
 from openenv.settings import without_keys
 
-__all__ = [
-    "ChildProcess",
-    "absolute_path",
-    "calm_garbage_collector",
-    "fork",
-    "keep_freed_memory",
-    "run_module",
-    "wait_for_all",
-]
-
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt, in glibc's malloc.h
 
 logger = logging.getLogger(__name__)

@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-__all__ = ["AnyOf", "AnyText", "Choice"]
-
 SAMPLED_CHARACTERS = 64
 PRINTABLE = "".join(map(chr, range(32, 127)))
 

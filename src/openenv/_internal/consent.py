@@ -6,8 +6,6 @@ import sys
 
 from openenv._internal.quoting import printable
 
-__all__ = ["agrees", "is_at_terminal"]
-
 
 def is_at_terminal() -> bool:
     """Return whether standard input is a terminal, so that the user can be asked."""

@@ -10,16 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-__all__ = [
-    "LOCK",
-    "OURS",
-    "DockerfileInstruction",
-    "DockerfileStage",
-    "ParsedDockerfile",
-    "parse_instructions",
-    "strip_mounts",
-]
-
 OURS = ".openenv"
 """Directory in a build context for the files that `openenv build` adds."""
 

@@ -32,8 +32,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-__all__ = ["CODE", "HEAD", "ForkRequest", "main", "read_exactly", "receive", "send"]
-
 # What servers and workers import before they look at an environment, and what they do alike.
 PRELOADED: tuple[str, ...] = ("openenv.client", "openenv.execution.worker", "uvloop", "yaml")
 WARM_UP = ("openenv.server.run", "warm_up")

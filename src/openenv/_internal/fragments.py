@@ -5,8 +5,6 @@ from __future__ import annotations
 from picows import WSCloseCode, WSMsgType
 from picows.common import WSProtocolError
 
-__all__ = ["Fragments"]
-
 CONTINUATION = WSMsgType.CONTINUATION
 
 

@@ -6,8 +6,6 @@ import functools
 from collections.abc import Callable
 from typing import Annotated, Any, ForwardRef, ParamSpec, TypeVar, Union, cast, get_args, get_origin
 
-__all__ = ["members", "once_per_class", "overrides_method", "type_arguments"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -11,8 +11,6 @@ from typing import Any
 
 from openenv._internal.quoting import did_you_mean
 
-__all__ = ["NameNotFound", "import_attribute", "import_file", "import_named", "look_up"]
-
 
 class NameNotFound(LookupError):
     """There is no such module, file or attribute; the text says which.

@@ -26,16 +26,6 @@ from openenv.errors import (
     words,
 )
 
-__all__ = [
-    "Incident",
-    "error_data",
-    "incident_of",
-    "is_incident",
-    "log_incident",
-    "note",
-    "describe_error",
-]
-
 logger = logging.getLogger(__name__)
 
 ID_BYTES = 6

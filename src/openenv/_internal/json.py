@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-__all__ = ["read_json"]
-
 
 def read_json(text: str | bytes | bytearray) -> Any:
     """Parse JSON as `json.loads` does, which accepts NaN and lone surrogates.

@@ -19,8 +19,6 @@ from typing import Any, Protocol
 from openenv._internal.redaction import redact, redacted
 from openenv.settings import log_format, log_level
 
-__all__ = ["CALLER", "Caller", "JSONFormatter", "RedactingFormatter", "set_up_logs", "silence"]
-
 # What an entry may carry beside its words, by ``extra``.
 FIELDS = ("session_id", "environment", "request", "request_id", "incident")
 ACCESS = ("client", "method", "path", "http_version", "status")

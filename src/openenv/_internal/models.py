@@ -30,19 +30,6 @@ from openenv._internal.generics import members, once_per_class
 from openenv.arrays import as_base64, is_written_by_arrays
 from openenv.errors import EncodingError, InvalidActionError
 
-__all__ = [
-    "ACTION_TYPE",
-    "ValueReader",
-    "check_distinct",
-    "kinds_to_name",
-    "like_fields",
-    "misread_as",
-    "named_kinds",
-    "reader_of",
-    "wire_schema",
-    "writer_of",
-]
-
 ACTION_TYPE = "openenv_action"
 """Names the model of an action, where several models of a union take the same fields."""
 

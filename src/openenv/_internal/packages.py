@@ -8,8 +8,6 @@ from importlib.util import find_spec
 
 from openenv.errors import OpenEnvError
 
-__all__ = ["MissingPackage", "check_installed", "needs"]
-
 COMMANDS = {
     "dm_env": "pip install dm-env gymnasium",
     "gymnasium": "pip install gymnasium",

@@ -22,8 +22,6 @@ from typing import Any
 
 from openenv._internal.redaction import redact
 
-__all__ = ["CHUNK_BYTES", "LATE_S", "PipedProcess", "read_pipe", "write_all"]
-
 CHUNK_BYTES = 2**16
 LATE_S = 1.0  # how long after its output has ended an end, and the last words, may take
 TICK_S = 0.01

@@ -16,18 +16,6 @@ from openenv._internal.lazy import json
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-__all__ = [
-    "MAX_QUOTED",
-    "closest",
-    "did_you_mean",
-    "first_problem",
-    "error_list",
-    "printable",
-    "problem",
-    "quoted",
-    "shortened",
-]
-
 MAX_QUOTED = 2000  # characters of JSON
 MAX_DEPTH = 20
 MAX_BITS = 4096  # of an integer

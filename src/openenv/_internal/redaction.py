@@ -15,15 +15,6 @@ from urllib.parse import quote
 
 from openenv.settings import MIN_SECRET_CHARACTERS, secrets, secrets_of
 
-__all__ = [
-    "HIDDEN",
-    "holds_secret",
-    "redact",
-    "redacted",
-    "register_secret",
-    "register_secrets_of",
-]
-
 HIDDEN = "***"
 
 _registered: set[str] = set()

@@ -19,8 +19,6 @@ from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
-__all__ = ["keep_libraries"]
-
 INSTALLED = ("site-packages", "dist-packages")
 
 

@@ -25,8 +25,6 @@ from typing import NamedTuple
 
 from openenv._internal.addresses import URL, is_address, is_hub_address, over_http
 
-__all__ = ["IMAGE_PREFIX", "LIBRARY_SCHEMES", "Target", "TargetKind", "parse_target"]
-
 IMAGE_PREFIX = "docker://"
 
 LIBRARY_SCHEMES = (

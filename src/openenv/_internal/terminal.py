@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-__all__ = ["console"]
-
 
 def console(**options: Any) -> Console:
     """Return a console of Rich that shows control characters as escapes.

@@ -13,8 +13,6 @@ from typing import TypeVar
 
 from openenv._internal.lazy import asyncio
 
-__all__ = ["Expired", "TimeoutBase", "backoff_s", "new_event_loop", "within"]
-
 T = TypeVar("T")
 LARGEST_EXPONENT = 60  # a float overflows above 1,000
 

@@ -6,8 +6,6 @@ import importlib
 import sys
 from typing import Any
 
-__all__ = ["parse_toml"]
-
 
 def parse_toml(text: str) -> dict[str, Any]:
     """Parse TOML.

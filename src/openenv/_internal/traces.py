@@ -17,8 +17,6 @@ from typing import Any, TypeVar
 
 from openenv.settings import traces
 
-__all__ = ["begin_serving", "end_serving", "inside", "serving", "traced", "tracer"]
-
 T = TypeVar("T")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["version"]
-
 
 def version() -> str:
     """Return the installed version; ``0.0.0`` for sources that are not installed."""

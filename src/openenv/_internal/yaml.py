@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-__all__ = ["UnreadableYAML", "pairs_of", "read_yaml"]
-
 MAX_VALUES = 20_000
 MAX_DEPTH = 50
 

@@ -36,15 +36,6 @@ from openenv.errors import OpenEnvError
 from openenv.manifest import MANIFEST, ManifestError, image_name, read_manifest
 from openenv.manifest.directories import EnvironmentDirectory, is_environment
 
-__all__ = [
-    "EnvironmentDiscovery",
-    "EnvironmentInfo",
-    "NoEnvironmentError",
-    "UnknownEnvironmentError",
-    "get_discovery",
-    "reset_discovery",
-]
-
 logger = logging.getLogger(__name__)
 
 GROUP = "openenv.environments"

@@ -33,16 +33,6 @@ from openenv.settings import hub_endpoint, trusts_remote_code
 if TYPE_CHECKING:
     from openenv.hub import SpaceRevision
 
-__all__ = [
-    "InstallRefusedError",
-    "answers",
-    "install",
-    "is_loopback",
-    "repo_id_of",
-    "space_image",
-    "space_url",
-]
-
 logger = logging.getLogger(__name__)
 
 SPACE_URL = "https://{subdomain}.hf.space"

@@ -11,8 +11,6 @@ from openenv._internal.net.http import FAILURES, ask
 from openenv._internal.net.keys import key_for, key_headers
 from openenv.auto._hub import PROBE_TIMEOUT_S
 
-__all__ = ["fetch_served_name", "image_base_name", "is_server_of"]
-
 
 def image_base_name(image: str) -> str:
     """Return an image's name within the registry: ``echo-env`` of ``ghcr.io/me/echo-env:1``."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 else:
     np = lazy_module("numpy")
 
-__all__ = ["gather_infos", "info_of", "plain_value", "rows_of", "stack_observations"]
-
 NUMBERS = {bool, int, float}
 FINAL_OBS = "final_obs"  # stays an array of objects, as in Gymnasium
 

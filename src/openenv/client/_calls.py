@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from openenv.client.background import Receipt
 
-__all__ = ["PendingCall"]
-
 T = TypeVar("T")
 
 

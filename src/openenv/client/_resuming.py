@@ -22,8 +22,6 @@ from openenv.protocol.v1.connection import Multiplexer
 if TYPE_CHECKING:
     from openenv.client.connection import ConnectionEndpoint
 
-__all__ = ["CannotResume", "greeted", "resume"]
-
 HELLO_LIMIT_S = 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 5.0
 # A packet that was lost as the network was away is sent again after ever longer pauses: another

@@ -42,18 +42,6 @@ if TYPE_CHECKING:
 else:
     h11 = lazy_module("h11")
 
-__all__ = [
-    "FAILURES",
-    "MAX_BYTES",
-    "BlockingAnswer",
-    "HTTPAnswer",
-    "HTTPClient",
-    "NoAnswerError",
-    "StreamedAnswer",
-    "ask",
-    "open_answer",
-]
-
 MAX_BYTES = 16 * 2**20
 CHUNK_BYTES = 2**16
 CONNECT_TIMEOUT_S = 10.0

@@ -7,8 +7,6 @@ from urllib.parse import urlsplit
 
 from openenv.settings import api_key
 
-__all__ = ["checked_key", "forget_key", "key_for", "key_headers", "note_key"]
-
 _of_servers: dict[str, str | None] = {}
 
 

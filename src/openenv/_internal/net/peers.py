@@ -11,8 +11,6 @@ import functools
 import socket
 from typing import Any
 
-__all__ = ["ends", "is_loopback", "notice_dead_peer"]
-
 PROBES = 3
 
 

@@ -25,15 +25,6 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
-__all__ = [
-    "OutgoingProxy",
-    "connect_through",
-    "direct_mounts",
-    "is_from_environment",
-    "is_this_machine",
-    "proxy_for",
-]
-
 VARIABLES = {
     "http": ("http", "socks", "all"),
     "https": ("https", "socks", "all"),

@@ -18,8 +18,6 @@ from openenv.errors import (
     outward,
 )
 
-__all__ = ["JSON", "error_response", "read_body"]
-
 JSON = "application/json"
 
 

@@ -12,8 +12,6 @@ from openenv._internal.net.proxies import connect_through, proxy_for
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["connect", "open_stream"]
-
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 BUFFER_BYTES = 2**20
 PORTS = {"http": 80, "https": 443}

@@ -11,8 +11,6 @@ from openenv.settings import ca_file as configured_ca_file
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["CERTIFICATE_HINT", "client_context"]
-
 CERTIFICATE_HINT = (
     "if the server's certificate is signed by an authority of your own, name that authority's "
     "certificate (PEM): ca_file=..., or OPENENV_CA_FILE"

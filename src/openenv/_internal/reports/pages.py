@@ -12,8 +12,6 @@ from typing import Any
 
 from openenv._internal.packages import needs
 
-__all__ = ["plain", "rendered"]
-
 
 def rendered(
     package: str,

@@ -22,8 +22,6 @@ with needs("a report", "pip install 'openenv[eval]'"):
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["BLUE", "GREEN", "GREY", "ORANGE", "SKY", "Plot", "drawn", "plot", "styled"]
-
 BLUE, ORANGE, GREEN, SKY, GREY = "#0072b2", "#d55e00", "#009e73", "#56b4e9", "#595959"
 
 STYLE: dict[Any, Any] = {

@@ -19,8 +19,6 @@ from openenv.protocol.v1.codec import is_binary
 if TYPE_CHECKING:
     from openenv.client.transports.websocket import WebSocketOptions
 
-__all__ = ["WebSocketLink"]
-
 TEXT, BINARY, CONTINUATION, CLOSE = (
     WSMsgType.TEXT,
     WSMsgType.BINARY,
