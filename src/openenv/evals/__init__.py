@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from openenv._internal.lazy import lazy
 
 if TYPE_CHECKING:
+    from openenv.evals.base import EvalConfig as EvalConfig
     from openenv.evals.base import EvalHarness as EvalHarness
+    from openenv.evals.base import EvalResult as EvalResult
     from openenv.evals.comparison import Comparison as Comparison
     from openenv.evals.comparison import ComparisonError as ComparisonError
     from openenv.evals.comparison import compare as compare
@@ -29,7 +31,5 @@ if TYPE_CHECKING:
     from openenv.evals.reproducibility import check_reproducible as check_reproducible
     from openenv.evals.results import compare_eval_results as compare_eval_results
     from openenv.evals.results import load_evaluation as load_evaluation
-    from openenv.evals.types import EvalConfig as EvalConfig
-    from openenv.evals.types import EvalResult as EvalResult
 else:
     __getattr__, __dir__, __all__ = lazy(__name__)

@@ -127,7 +127,9 @@ def compare(
             f"the two runs have no task in common: {_named(list(before.per_task))} in the one, "
             f"{_named(list(after.per_task))} in the other"
         )
-    first, second = names or _names(before, after)
+    first, second = names or (before.policy, after.policy)
+    if names is None and (not first or not second or first == second):
+        first, second = "before", "after"
     pairs = {name: _matched(before.per_task[name], after.per_task[name]) for name in common}
     compared = Comparison(
         before=first,
@@ -136,18 +138,20 @@ def compare(
         tasks=len(common),
         only_before=[name for name in before.per_task if name not in after.per_task],
         only_after=[name for name in after.per_task if name not in before.per_task],
-        differences=_differences(before, after, pairs, (level, resamples, permutations, seed)),
-        per_task={name: _task_difference(*pair) for name, pair in pairs.items()},
+        differences=_differences(before, after, pairs, level, resamples, permutations, seed),
+        per_task={
+            name: TaskDifference(
+                success_before=one.success,
+                success_after=other.success,
+                reward_before=one.reward,
+                reward_after=other.reward,
+            )
+            for name, (one, other) in pairs.items()
+        },
     )
     _tell_solved(compared)
     compared.warnings = _warnings(before, after, compared)
     return compared
-
-
-def _names(before: Evaluation, after: Evaluation) -> tuple[str, str]:
-    if before.policy and after.policy and before.policy != after.policy:
-        return before.policy, after.policy
-    return "before", "after"
 
 
 def _check_same_meaning(before: Evaluation, after: Evaluation) -> None:
@@ -202,56 +206,55 @@ def _of_seeds(task: TaskResult, seeds: set[int | None]) -> TaskResult:
 
 # ------------------------------------------------------------------ figures
 
-Pairs = Mapping[str, tuple[TaskResult, TaskResult]]
-
 
 def _differences(
     before: Evaluation,
     after: Evaluation,
-    pairs: Pairs,
-    drawing: tuple[float, int, int, int],
+    pairs: Mapping[str, tuple[TaskResult, TaskResult]],
+    level: float,
+    resamples: int,
+    permutations: int,
+    seed: int,
 ) -> list[FigureDifference]:
     import numpy as np
 
-    from openenv.evals.statistics import (
-        RELATIVE,
-        bootstrap_intervals,
-        holm,
-        permutation_p_values,
-    )
+    from openenv.evals import statistics
+    from openenv.evals.statistics import RELATIVE
 
-    level, resamples, permutations, seed = drawing
     shared = [f"component/{name}" for name in before.components if name in after.components]
     tested = ["solved", "reward", *shared]
     figures = [*tested, *COSTS]
     means = np.array(
-        [[_both(pair, figure) for figure in figures] for pair in pairs.values()], dtype=np.float64
+        [[[task.mean(figure) for task in pair] for figure in figures] for pair in pairs.values()],
+        dtype=np.float64,  # which makes NaN of None
     )
     if before.has_unknown_rewards or after.has_unknown_rewards:
         means[:, figures.index("reward")] = np.nan
     apart = means[:, :, 1] - means[:, :, 0]
     apart[np.abs(apart) <= RELATIVE * np.abs(means).sum(axis=2)] = 0.0  # but for rounding
     known = np.isfinite(apart)
-    intervals = bootstrap_intervals(
+    intervals = statistics.bootstrap_intervals(
         np.where(known, apart, 0.0),
         known.astype(np.float64),
         level=level,
         resamples=resamples,
         seed=seed,
     )
-    p_values = permutation_p_values(apart[:, : len(tested)], resamples=permutations, seed=seed)
-    adjusted = holm(p_values)
+    p_values = statistics.permutation_p_values(
+        apart[:, : len(tested)], resamples=permutations, seed=seed
+    )
+    adjusted = statistics.holm(p_values)
     found = []
     for place, figure in enumerate(figures):
-        has = known[:, place]
+        has, name = known[:, place], "success" if figure == "solved" else figure
         if not has.any():
-            found.append(FigureDifference(name=_shown(figure)))
+            found.append(FigureDifference(name=name))
             continue
         low, high = intervals[place] or (None, None)
         is_tested = place < len(tested)
         found.append(
             FigureDifference(
-                name=_shown(figure),
+                name=name,
                 before=float(means[has, place, 0].mean()),
                 after=float(means[has, place, 1].mean()),
                 difference=float(apart[has, place].mean()),
@@ -263,24 +266,6 @@ def _differences(
             )
         )
     return found
-
-
-def _both(pair: tuple[TaskResult, TaskResult], figure: str) -> list[float]:
-    means = [task.mean(figure) for task in pair]
-    return [float("nan") if mean is None else mean for mean in means]
-
-
-def _shown(figure: str) -> str:
-    return "success" if figure == "solved" else figure
-
-
-def _task_difference(before: TaskResult, after: TaskResult) -> TaskDifference:
-    return TaskDifference(
-        success_before=before.success,
-        success_after=after.success,
-        reward_before=before.reward,
-        reward_after=after.reward,
-    )
 
 
 def _tell_solved(compared: Comparison) -> None:
@@ -303,58 +288,22 @@ def _tell_solved(compared: Comparison) -> None:
 
 
 def _warnings(before: Evaluation, after: Evaluation, compared: Comparison) -> list[str]:
-    return [
-        *_of_tasks(compared),
-        *_of_runs(before, after),
-        *_of_matching(before, after),
-        *_of_given_up(before, after, compared),
-        *_of_unknown(before, after, compared),
-        *_of_left_out(before, after, compared),
-    ]
-
-
-def _of_tasks(compared: Comparison) -> list[str]:
-    sides = ((compared.before, compared.only_before), (compared.after, compared.only_after))
-    return [
+    left_out = [
         f"{len(tasks):,} tasks are of {name} only, and left out: {_named(tasks)}."
-        for name, tasks in sides
+        for name, tasks in (
+            (compared.before, compared.only_before),
+            (compared.after, compared.only_after),
+        )
         if tasks
     ]
-
-
-def _of_runs(before: Evaluation, after: Evaluation) -> list[str]:
-    found = []
-    if before.environment != after.environment:
-        found.append(
-            f"The environment is called {before.environment!r} in one run, and "
-            f"{after.environment!r} in the other."
-        )
-    if (before.reward is None) != (after.reward is None):
-        found.append("Only one of the runs says what its rewards mean.")
-    if set(before.components) != set(after.components):
-        found.append(
-            f"The components of rewards are {list(before.components)} in one run, and "
-            f"{list(after.components)} in the other."
-        )
-    changed = "; ".join(
-        f"{name} {before.settings.get(name)!r:.80} and {after.settings.get(name)!r:.80}"
-        for name in sorted({*before.settings, *after.settings})
-        if before.settings.get(name) != after.settings.get(name)
-    )
-    if changed:
-        found.append(f"The runs were set up differently: {changed}.")
-    if before.reproducible is False or after.reproducible is False:
-        found.append("The environment did not show the same twice for one task and seed.")
-    return found
-
-
-def _of_matching(before: Evaluation, after: Evaluation) -> list[str]:
-    found: dict[str, list[str]] = {}
+    matching: dict[str, list[str]] = {}
     for name in before.per_task:
         if name in after.per_task:
             for what in _unlike(before.per_task[name], after.per_task[name]):
-                found.setdefault(what, []).append(name)
-    return [f"{len(tasks):,} tasks {what}: {_named(tasks)}." for what, tasks in found.items()]
+                matching.setdefault(what, []).append(name)
+    unlike = [f"{len(tasks):,} tasks {what}: {_named(tasks)}." for what, tasks in matching.items()]
+    on_rewards = _warnings_on_rewards(before, after, compared)
+    return [*left_out, *_warnings_on_runs(before, after), *unlike, *on_rewards]
 
 
 def _unlike(one: TaskResult, other: TaskResult) -> Iterator[str]:
@@ -367,49 +316,60 @@ def _unlike(one: TaskResult, other: TaskResult) -> Iterator[str]:
         yield "have more samples in one run than in the other"
 
 
-def _of_left_out(before: Evaluation, after: Evaluation, compared: Comparison) -> list[str]:
-    """Warn of unscored samples: these may be the hard part of a run, and flatter the rest."""
-    counts = [
-        (
-            run.counts["samples"] - run.counts["scored"] - run.counts.get("given_up", 0),
-            run.counts["samples"],
-            name,
+def _warnings_on_runs(before: Evaluation, after: Evaluation) -> Iterator[str]:
+    if before.environment != after.environment:
+        yield (
+            f"The environment is called {before.environment!r} in one run, and "
+            f"{after.environment!r} in the other."
         )
-        for run, name in ((before, compared.before), (after, compared.after))
-    ]
-    if not any(left_out for left_out, _, _ in counts):
-        return []
-    told = "; ".join(f"{left_out:,} of {of:,} of {name}" for left_out, of, name in counts)
-    return [f"Samples without a known reward, which are in no mean of rewards: {told}."]
-
-
-def _of_given_up(before: Evaluation, after: Evaluation, compared: Comparison) -> list[str]:
-    if not (before.has_unknown_rewards or after.has_unknown_rewards):
-        return []
-    told = "; ".join(
-        f"{run.counts.get('given_up', 0):,} of {name}"
-        for run, name in ((before, compared.before), (after, compared.after))
+    if (before.reward is None) != (after.reward is None):
+        yield "Only one of the runs says what its rewards mean."
+    if set(before.components) != set(after.components):
+        yield (
+            f"The components of rewards are {list(before.components)} in one run, and "
+            f"{list(after.components)} in the other."
+        )
+    changed = "; ".join(
+        f"{name} {before.settings.get(name)!r:.80} and {after.settings.get(name)!r:.80}"
+        for name in sorted({*before.settings, *after.settings})
+        if before.settings.get(name) != after.settings.get(name)
     )
-    return [
-        f"Rewards are not compared: samples were given up by the policy ({told}), and no range of "
-        "rewards says what these are worth. Give the lowest reward to both evaluations."
-    ]
+    if changed:
+        yield f"The runs were set up differently: {changed}."
+    if before.reproducible is False or after.reproducible is False:
+        yield "The environment did not show the same twice for one task and seed."
 
 
-def _of_unknown(before: Evaluation, after: Evaluation, compared: Comparison) -> list[str]:
+def _warnings_on_rewards(
+    before: Evaluation, after: Evaluation, compared: Comparison
+) -> Iterator[str]:
+    """Warn of samples without a reward, which may be the hard part and flatter the rest."""
+    runs = ((before, compared.before), (after, compared.after))
     if before.has_unknown_rewards or after.has_unknown_rewards:
-        return []  # said already
-    unknown = [
+        told = "; ".join(f"{run.counts.get('given_up', 0):,} of {name}" for run, name in runs)
+        yield (
+            f"Rewards are not compared: samples were given up by the policy ({told}), and no range "
+            "of rewards says what these are worth. Give the lowest reward to both evaluations."
+        )
+    elif unknown := [
         name
         for name, task in compared.per_task.items()
         if task.reward_before is None or task.reward_after is None
+    ]:
+        yield (
+            f"{len(unknown):,} tasks have no sample with a known reward in one of the runs, and "
+            f"are left out of rewards: {_named(unknown)}."
+        )
+    left_out = [
+        run.counts["samples"] - run.counts["scored"] - run.counts.get("given_up", 0)
+        for run, _ in runs
     ]
-    if not unknown:
-        return []
-    return [
-        f"{len(unknown):,} tasks have no sample with a known reward in one of the runs, and are "
-        f"left out of rewards: {_named(unknown)}."
-    ]
+    if any(left_out):
+        told = "; ".join(
+            f"{count:,} of {run.counts['samples']:,} of {name}"
+            for count, (run, name) in zip(left_out, runs, strict=True)
+        )
+        yield f"Samples without a known reward, which are in no mean of rewards: {told}."
 
 
 def _named(tasks: Sequence[str]) -> str:

@@ -15,11 +15,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from typing_extensions import Self
 
-from openenv.evals.base import EvalHarness
+from openenv.evals.base import EvalConfig, EvalHarness, EvalResult
 from openenv.evals.metrics import Evaluation, Unscored, evaluate
 from openenv.evals.reproducibility import check_reproducible
 from openenv.evals.results import ROLLOUTS, check_extra, result_of, save
-from openenv.evals.types import EvalConfig, EvalResult
 from openenv.rollouts.limits import RolloutLimits
 from openenv.rollouts.policies.named import FORMS, policy_named
 from openenv.rollouts.runs import rollout
@@ -60,31 +59,20 @@ def play_and_evaluate(
         OpenEnvError: They cannot be played, or not evaluated.
     """
     check_extra()
-    if output_dir is not None and not options.get("resume"):
-        _check_new(Path(output_dir) / ROLLOUTS)
+    output = None if output_dir is None else Path(output_dir) / ROLLOUTS
+    if output is not None and output.exists() and not options.get("resume"):
+        why = "there are rollouts already; resume=True goes on with them, or name another folder"
+        raise FileExistsError(errno.EEXIST, why, str(output))
     if options.get("seed") is None:
         options["seed"] = 0
     is_same = None
     if checks_reproducibility:
         looked_at = tasks if first is None else [first]
         is_same = check_reproducible(env, looked_at, seed=options["seed"]).is_same
-    output = None
-    if output_dir is not None:
-        Path(output_dir).mkdir(parents=True, exist_ok=True)
-        output = Path(output_dir) / ROLLOUTS
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
     run = rollout(env, policy, tasks, output=output, **options)
     return evaluate(run, run.header, reproducible=is_same, **(evaluation or {}))
-
-
-def _check_new(rollouts: Path) -> None:
-    """Refuse a folder that has rollouts already, before anything is played.
-
-    Raises:
-        FileExistsError: There are some.
-    """
-    if rollouts.exists():
-        why = "there are rollouts already; resume=True goes on with them, or name another folder"
-        raise FileExistsError(errno.EEXIST, why, str(rollouts))
 
 
 class EvalParameters(BaseModel):
@@ -178,7 +166,12 @@ class EnvEvalHarness(EvalHarness):
             RolloutsFailed: More rollouts have failed than may.
             OpenEnvError: They cannot be played, or not evaluated.
         """
-        parameters = _parameters(eval_parameters)
+        try:
+            parameters = EvalParameters.model_validate(eval_parameters)
+        except ValidationError as error:
+            one = error.errors(include_url=False)[0]
+            what = f"eval_parameters[{'.'.join(map(str, one['loc']))!r}]"
+            raise ValueError(f"{what} is {one['input']!r:.100}: {one['msg']}") from error
         check_extra(parameters.reports if self.output_dir is not None else ())
         tasks, first = self._what(parameters)
         found = play_and_evaluate(
@@ -233,41 +226,26 @@ class EnvEvalHarness(EvalHarness):
                 f"samples_per_task={parameters.samples_per_task} at temperature=0.0 are all the "
                 "same; give a temperature above 0"
             )
-        is_named = parameters.model.partition(":")[0] in FORMS
-        options: dict[str, Any] = {"temperature": parameters.temperature}
+        name, options = parameters.model, dict[str, Any](temperature=parameters.temperature)
         if parameters.max_tokens is not None:
             options["max_tokens"] = parameters.max_tokens
-        name = parameters.model if is_named else f"openai:{parameters.model}"
+        if name.partition(":")[0] not in FORMS:
+            name = f"openai:{name}"
         return policy_named(name, base_url=parameters.llm_endpoint, **options)
 
     def _what(self, parameters: EvalParameters) -> tuple[Any, Task | None]:
         """Return the tasks, and the first task if the tasks can be read only once."""
         if self.tasks is None:
-            return seeds_as_tasks(_seeds(parameters)), None
+            if parameters.seeds is not None:
+                return seeds_as_tasks(parameters.seeds[: parameters.limit]), None
+            if parameters.limit is None:
+                raise ValueError("there are no tasks: give some, or 'limit', or 'seeds'")
+            return seeds_as_tasks(range(parameters.limit)), None
         split = None if isinstance(self.tasks, Taskset) else parameters.split
         loaded = load_tasks(self.tasks, split=split, limit=parameters.limit)
         if parameters.seeds is None:
             return loaded, None
         return _crossed(loaded, parameters.seeds), next(_crossed(loaded[:1], parameters.seeds))
-
-
-def _parameters(given: dict[str, Any]) -> EvalParameters:
-    try:
-        return EvalParameters.model_validate(given)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ValueError(
-            f"eval_parameters[{where!r}] is {first['input']!r:.100}: {first['msg']}"
-        ) from error
-
-
-def _seeds(parameters: EvalParameters) -> Iterable[int]:
-    if parameters.seeds is not None:
-        return parameters.seeds[: parameters.limit]
-    if parameters.limit is None:
-        raise ValueError("there are no tasks: give some, or 'limit', or 'seeds'")
-    return range(parameters.limit)
 
 
 def seeds_as_tasks(seeds: Iterable[int]) -> list[Task]:

@@ -18,10 +18,11 @@ What a task is scored by reaches the environment, and neither the model nor the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from openenv._internal.packages import needs
+from openenv.evals.harness import seeds_as_tasks
 from openenv.reward import Score
 from openenv.rollouts.episode_sessions import EpisodeSession, EpisodeSessions, EpisodeStart
 from openenv.rollouts.interfaces import AgentTool
@@ -61,6 +62,8 @@ IDLE_TURNS = 10
 # Where the state of a sample keeps what the scorer reads.
 STORED = "openenv"
 
+ROLES = {"system": ChatMessageSystem, "user": ChatMessageUser, "assistant": ChatMessageAssistant}
+
 
 def task(
     env: Any,
@@ -96,47 +99,27 @@ def task(
         raise ValueError(f"limit={limit}; expected at least one task")
     if tasks is None and split is not None:
         raise ValueError(f"split={split!r}: of which tasks? give some")
-    loaded = (
-        _without_tasks(limit, seed)
-        if tasks is None
-        else load_tasks(tasks, split=split, limit=limit)
+    seeds = range(seed, seed + (1 if limit is None else limit))
+    listed = list(
+        seeds_as_tasks(seeds) if tasks is None else load_tasks(tasks, split=split, limit=limit)
     )
-    listed = list(loaded)
+    called = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
     return inspect_ai.Task(
         dataset=MemoryDataset([_sample(one) for one in listed], name=name),
         solver=_solver(env, {one.id: one for one in listed}, seed, instructions),
         scorer=reward(),
-        name=name or _name(env),
+        name=name or called,
         **options,
     )
 
 
-def _without_tasks(limit: int | None, seed: int) -> list[Task]:
-    return [
-        Task(id=f"seed-{seed + i}", reset={"seed": seed + i})
-        for i in range(1 if limit is None else limit)
-    ]
-
-
-def _name(env: Any) -> str:
-    return env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
-
-
 def _sample(one: Task) -> Sample:
     shown = one.public()
-    prompt = shown.pop("prompt", None)
-    return Sample(input=NO_PROMPT if prompt is None else _asked(prompt), id=one.id, metadata=shown)
-
-
-def _asked(prompt: str | Sequence[Mapping[str, Any]]) -> str | list[ChatMessage]:
-    if isinstance(prompt, str):
-        return prompt
-    kinds = {
-        "system": ChatMessageSystem,
-        "user": ChatMessageUser,
-        "assistant": ChatMessageAssistant,
-    }
-    return [kinds[message["role"]](content=message["content"]) for message in prompt]
+    given: Any = shown.pop("prompt", None)
+    prompt: str | list[ChatMessage] = NO_PROMPT if given is None else given
+    if not isinstance(prompt, str):
+        prompt = [ROLES[message["role"]](content=message["content"]) for message in given]
+    return Sample(input=prompt, id=one.id, metadata=shown)
 
 
 # ------------------------------------------------------------------ the model acts
@@ -145,14 +128,11 @@ def _asked(prompt: str | Sequence[Mapping[str, Any]]) -> str | list[ChatMessage]
 def _solver(env: Any, tasks: Mapping[str, Task], seed: int, instructions: str) -> Solver:
     def acts() -> Solver:
         async def solve(state: TaskState, generate: Generate) -> TaskState:
-            sessions = await EpisodeSessions.of(
-                env, retries=0
-            )  # those of Inspect AI are a new sample's
+            # A retry of Inspect AI is a new sample.
+            sessions = await EpisodeSessions.of(env, retries=0)
             try:
-                episode = _InspectEpisode(
-                    sessions, await sessions.take(), state, tasks[str(state.sample_id)]
-                )
-                await episode.run(seed, instructions)
+                task, session = tasks[str(state.sample_id)], await sessions.take()
+                await _InspectEpisode(sessions, session, state, task).run(seed, instructions)
             finally:
                 await sessions.aclose()
             return state
@@ -218,9 +198,8 @@ class _InspectEpisode:
 
     def _told(self, *, has_begun: bool) -> dict[str, Any]:
         """Return what the log keeps for the scorer."""
-        score = Score(unscored="the episode was over before it began")
-        if has_begun:
-            score = self._session.score("earned")
+        not_begun = Score(unscored="the episode was over before it began")
+        score = self._session.score("earned") if has_begun else not_begun
         last = self._session.last
         return {
             "reward": score.value,
@@ -277,16 +256,13 @@ def _reward() -> Scorer:
     async def score(state: TaskState, target: Target) -> InspectScore:
         told = state.store.get(STORED)
         if told is None:
-            return InspectScore.unscored(
-                reason="scoring_failed", explanation="there was no episode"
-            )
+            why = "there was no episode"
+            return InspectScore.unscored(reason="scoring_failed", explanation=why)
         about = {name: value for name, value in told.items() if name not in ("reward", "unscored")}
         if told["reward"] is None:
-            return InspectScore.unscored(
-                reason="scoring_failed", explanation=told["unscored"], metadata=about
-            )
-        return InspectScore(
-            value=told["reward"], answer=state.output.completion or None, metadata=about
-        )
+            why = told["unscored"]
+            return InspectScore.unscored(reason="scoring_failed", explanation=why, metadata=about)
+        answer = state.output.completion or None
+        return InspectScore(value=told["reward"], answer=answer, metadata=about)
 
     return score

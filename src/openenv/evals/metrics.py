@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 import re
+import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -138,15 +139,8 @@ class TaskResult(StoredFigures):
     samples: list[SampleResult] = Field(default_factory=list)
 
     @property
-    def scored(self) -> list[SampleResult]:
-        """The samples that have a reward."""
-        return [sample for sample in self.samples if sample.is_scored]
-
-    @property
     def reward(self) -> float | None:
-        """The mean reward of the samples that count; None if no sample counts, or if the lowest
-        reward is not declared and the policy gave samples up.
-        """
+        """The mean reward of the samples that count; None without any, or if one is unknown."""
         return self.mean("reward")
 
     @property
@@ -232,10 +226,8 @@ class Evaluation(StoredFigures):
 
     @property
     def has_unknown_rewards(self) -> bool:
-        """True if the policy gave samples up whose reward is unknown: then there is no mean of
-        rewards.
-        """
-        return any(map(_is_of_unknown_worth, _samples(self)))
+        """True if samples were given up whose reward is unknown: rewards have no mean then."""
+        return any(map(_is_of_unknown_worth, _samples(self.per_task)))
 
     def scores(self) -> dict[str, Any]:
         """Return the figures by name, as experiment trackers take them, and those of each task.
@@ -256,17 +248,13 @@ class Evaluation(StoredFigures):
             **{f"component/{name}": part.value for name, part in self.components.items()},
             **{f"{name}_rate": rate.value for name, rate in self.rates.items()},
             "reproducible": self.reproducible,
-            "by_group": _shares(self.by_group),
-            "by_difficulty": _shares(self.by_difficulty),
+            "by_group": {part.name: part.success.value for part in self.by_group},
+            "by_difficulty": {part.name: part.success.value for part in self.by_difficulty},
             "per_task": {
                 name: {"success": task.success, "reward": task.reward}
                 for name, task in self.per_task.items()
             },
         }
-
-
-def _shares(parts: Sequence[Breakdown]) -> dict[str, float | None]:
-    return {part.name: part.success.value for part in parts}
 
 
 def evaluate(
@@ -335,18 +323,18 @@ def evaluate(
         settings=header.settings,
         started_at=header.started_at,
         counts=_counts(per_task),
-        success=work.rate(_solved),
+        success=work.rate(_is_solved),
         pass_at_k=work.pass_at_k(),
         mean_reward=means["reward"],
-        median_reward=None if means["reward"].value is None else _median(per_task.values()),
+        median_reward=None if means["reward"].value is None else _median(per_task),
         components={name.partition("/")[2]: means[name] for name in parts},
-        rates={name: work.rate(counts) for name, counts in RATES.items()},
+        rates={name: work.rate(is_one) for name, is_one in RATES.items()},
         costs={name: means[name] for name in COSTS},
         by_group=work.broken_down(_families(per_task)),
         by_difficulty=work.broken_down(_difficulties(per_task)),
         per_task=per_task,
     )
-    evaluation.notes = _notes(evaluation)
+    evaluation.notes = [*_notes_on_rewards(evaluation), *_notes_on_tasks(evaluation)]
     return evaluation
 
 
@@ -423,10 +411,11 @@ def _by_task(rollouts: Iterable[Rollout], rules: _Rules) -> dict[str, TaskResult
             raise EvaluationError(f"two rollouts have the id {rollout.id!r}: each counts once")
         ids.add(rollout.id)
         name = rollout.task_id or rollout.group or rollout.id
-        task = rollout.task or {}
-        result = found.setdefault(
-            name, TaskResult(group=_text(task.get("group")), difficulty=_number(task, name))
+        group = (rollout.task or {}).get("group")
+        task = TaskResult(
+            group=None if group is None else str(group), difficulty=_difficulty(rollout, name)
         )
+        result = found.setdefault(name, task)
         result.samples.append(_sample(rollout, rules))
     if not found:
         raise EvaluationError("there are no rollouts to evaluate")
@@ -441,12 +430,8 @@ def _as_read(name: str) -> list[str | int]:
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
 
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
-
-
-def _number(task: Mapping[str, Any], name: str) -> float | None:
-    difficulty = task.get("difficulty")
+def _difficulty(rollout: Rollout, name: str) -> float | None:
+    difficulty = (rollout.task or {}).get("difficulty")
     if difficulty is None:
         return None
     if isinstance(difficulty, bool) or not isinstance(difficulty, int | float):
@@ -460,16 +445,21 @@ def _sample(rollout: Rollout, rules: _Rules) -> SampleResult:
         raise EvaluationError(f"rollout {rollout.id!r}: its reward is {rollout.reward}")
     given_up = rules.unscored != "skip" and is_given_up(rollout)
     cost = rules.cost(rollout)
-    reward = rollout.reward + cost if scored and rollout.reward is not None else None
-    is_counted = given_up or rules.unscored == "fail-all"
+    solved = False if given_up or rules.unscored == "fail-all" else None
+    reward = rules.worst(rollout) if given_up else None
+    if scored:
+        assert rollout.reward is not None
+        reward = rollout.reward + cost
+        is_close = math.isclose(reward, rules.threshold, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+        solved = reward >= rules.threshold or is_close
     return SampleResult(
         id=rollout.id,
         sample=rollout.sample,
         seed=rollout.seed,
         group=rollout.group,
-        reward=reward if scored else rules.worst(rollout) if given_up else None,
+        reward=reward,
         components=rollout.components if scored else {},
-        solved=_reaches(reward, rules.threshold) if scored else _failed(is_counted),
+        solved=solved,
         given_up=given_up,
         cost=cost,
         outcome=rollout.outcome,
@@ -481,17 +471,6 @@ def _sample(rollout: Rollout, rules: _Rules) -> SampleResult:
     )
 
 
-def _failed(is_counted: bool) -> bool | None:
-    return False if is_counted else None
-
-
-def _reaches(reward: float | None, threshold: float) -> bool:
-    assert reward is not None
-    return reward >= threshold or math.isclose(
-        reward, threshold, rel_tol=RELATIVE, abs_tol=ABSOLUTE
-    )
-
-
 def _why(rollout: Rollout) -> str:
     if rollout.outcome == "failed":
         last = rollout.failures[-1] if rollout.failures else None
@@ -500,7 +479,7 @@ def _why(rollout: Rollout) -> str:
 
 
 def _counts(per_task: Mapping[str, TaskResult]) -> dict[str, int]:
-    samples = [sample for task in per_task.values() for sample in task.samples]
+    samples = _samples(per_task)
     outcomes = Counter(sample.outcome for sample in samples)
     return {
         "tasks": len(per_task),
@@ -510,6 +489,10 @@ def _counts(per_task: Mapping[str, TaskResult]) -> dict[str, int]:
         "given_up": sum(sample.given_up for sample in samples),
         **{name: outcomes[name] for name in ("failed", "done", "truncated", "limit")},
     }
+
+
+def _samples(per_task: Mapping[str, TaskResult]) -> list[SampleResult]:
+    return [sample for task in per_task.values() for sample in task.samples]
 
 
 def _is_unscored(sample: SampleResult) -> bool:
@@ -523,12 +506,7 @@ def _is_of_unknown_worth(sample: SampleResult) -> bool:
 
 def _components(per_task: Mapping[str, TaskResult], reward: Mapping[str, Any] | None) -> list[str]:
     declared = () if reward is None else RewardSpec.from_data(reward).components
-    seen = {
-        name: None
-        for task in per_task.values()
-        for sample in task.samples
-        for name in sample.components
-    }
+    seen = {name: None for sample in _samples(per_task) for name in sample.components}
     in_order = [*(name for name in declared if name in seen), *seen]
     return [f"component/{name}" for name in dict.fromkeys(in_order)]
 
@@ -537,30 +515,22 @@ def _components(per_task: Mapping[str, TaskResult], reward: Mapping[str, Any] | 
 
 
 class SampleCount(NamedTuple):
-    """Samples of a task that have a property, and samples that could have the property."""
+    """Samples that have a property, and samples that could have the property."""
 
     has: int
     of: int
 
 
-def _solved(task: TaskResult) -> SampleCount:
-    return SampleCount(task.times_solved, task.counted)
+def _is_solved(sample: SampleResult) -> bool | None:
+    return sample.solved
 
 
-def _share_of(is_one: Callable[[SampleResult], bool]) -> Callable[[TaskResult], SampleCount]:
-    return lambda task: SampleCount(sum(map(is_one, task.samples)), len(task.samples))
-
-
-def _ended(outcome: str) -> Callable[[TaskResult], SampleCount]:
-    return _share_of(lambda sample: sample.outcome == outcome)
-
-
-RATES = {
-    "error": _ended("failed"),
-    "unscored": _share_of(_is_unscored),
-    "truncation": _ended("truncated"),
-    "limit": _ended("limit"),
-    "given_up": _share_of(lambda sample: sample.given_up),
+RATES: dict[str, Callable[[SampleResult], bool | None]] = {
+    "error": lambda sample: sample.outcome == "failed",
+    "unscored": _is_unscored,
+    "truncation": lambda sample: sample.outcome == "truncated",
+    "limit": lambda sample: sample.outcome == "limit",
+    "given_up": lambda sample: sample.given_up,
 }
 
 
@@ -573,13 +543,15 @@ class _Estimator:
     resamples: int
     seed: int
 
-    def rate(self, counts: Callable[[TaskResult], SampleCount]) -> Estimate:
-        """Return the share of samples with Wilson's interval."""
+    def rate(self, is_one: Callable[[SampleResult], bool | None]) -> Estimate:
+        """Return the share of samples, None left out, with Wilson's interval."""
         import numpy as np
 
         from openenv.evals.statistics import rate_interval, ratio_stderr
 
-        tallies = [tally for tally in map(counts, self.tasks.values()) if tally.of]
+        told = [list(map(is_one, task.samples)) for task in self.tasks.values()]
+        known = [[one for one in of if one is not None] for of in told]
+        tallies = [SampleCount(sum(of), len(of)) for of in known if of]
         if not tallies:
             return Estimate(value=None)
         has, of = np.array(tallies, dtype=np.float64).T
@@ -601,8 +573,7 @@ class _Estimator:
             for task in self.tasks.values()
         ]
         found = dict(zip(figures, self._bootstrapped(rows, len(figures)), strict=True))
-        every = (sample for task in self.tasks.values() for sample in task.samples)
-        if any(map(_is_of_unknown_worth, every)):
+        if any(map(_is_of_unknown_worth, _samples(self.tasks))):
             found["reward"] = Estimate(value=None)
         return found
 
@@ -628,8 +599,8 @@ class _Estimator:
                 Breakdown(
                     name=name,
                     tasks=len(part),
-                    samples=sum(len(task.samples) for task in part.values()),
-                    success=work.rate(_solved),
+                    samples=len(_samples(part)),
+                    success=work.rate(_is_solved),
                     reward=work.means(["reward"])["reward"],
                 )
             )
@@ -689,9 +660,7 @@ def _groups(task: TaskResult) -> list[SampleCount]:
 
 
 def _passes(groups: Sequence[SampleCount], k: int) -> tuple[float, int]:
-    """Return the mean of pass@k over the seeds with k samples, and 1; or 0 and 0 without such
-    seeds.
-    """
+    """Return the mean of pass@k over the seeds with k samples, and 1; without any, 0 and 0."""
     from openenv.evals.statistics import pass_at_k
 
     chances = [pass_at_k(tally.of, tally.has, k) for tally in groups if tally.of >= k]
@@ -712,11 +681,8 @@ def _finite(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _median(tasks: Iterable[TaskResult]) -> float | None:
-    import statistics
-
-    rewards = [sample.reward for task in tasks for sample in task.samples]
-    known = [reward for reward in rewards if reward is not None]
+def _median(per_task: Mapping[str, TaskResult]) -> float | None:
+    known = [sample.reward for sample in _samples(per_task) if sample.reward is not None]
     return statistics.median(known) if known else None
 
 
@@ -739,11 +705,7 @@ def _difficulties(per_task: Mapping[str, TaskResult]) -> dict[str, list[str]]:
     values = sorted(by_value)
     if len(values) <= DIFFICULTIES:
         return {f"{value:g}": by_value[value] for value in values}
-    return _parts(values, by_value)
-
-
-def _parts(values: Sequence[float], by_value: Mapping[float, list[str]]) -> dict[str, list[str]]:
-    """Combine neighbouring difficulties into parts with about equally many tasks."""
+    # Neighbouring difficulties are put together into parts with about equally many tasks.
     share = sum(map(len, by_value.values())) / PARTS
     parts: dict[int, list[float]] = {}
     before = 0
@@ -751,146 +713,82 @@ def _parts(values: Sequence[float], by_value: Mapping[float, list[str]]) -> dict
         parts.setdefault(int(before / share), []).append(value)
         before += len(by_value[value])
     return {
-        _range(part): [name for value in part for name in by_value[value]]
+        " to ".join(f"{value:g}" for value in dict.fromkeys((part[0], part[-1]))): [
+            name for value in part for name in by_value[value]
+        ]
         for part in parts.values()
     }
-
-
-def _range(values: Sequence[float]) -> str:
-    if len(values) == 1:
-        return f"{values[0]:g}"
-    return f"{values[0]:g} to {values[-1]:g}"
 
 
 # ------------------------------------------------------------------ notes
 
 
-def _notes(evaluation: Evaluation) -> list[str]:
-    return [
-        note
-        for note in (
-            _of_given_up(evaluation),
-            _of_left(evaluation),
-            _of_left_out(evaluation),
-            _of_reasons(evaluation),
-            _of_failed(evaluation),
-            _of_threshold(evaluation),
-            _of_few_samples(evaluation),
-            _of_one_task(evaluation),
-            _of_reproducibility(evaluation),
+def _notes_on_rewards(evaluation: Evaluation) -> Iterator[str]:
+    samples = _samples(evaluation.per_task)
+    if given_up := [one for one in samples if one.given_up]:
+        found = (
+            f"{len(given_up):,} of {len(samples):,} samples were given up by the policy, and have "
+            "no reward of their own: they count as not solved"
         )
-        if note
-    ]
+        if evaluation.has_unknown_rewards:
+            yield (
+                f"{found}. What they are worth is not known, so no mean of rewards is given: "
+                "declare the range of rewards on the environment (REWARD = RewardSpec(kind, "
+                "range=(low, high))), or give the lowest one (--lowest -1); --unscored skip leaves "
+                "these samples out."
+            )
+        else:
+            yield f"{found}, and as a reward of {_either(one.reward or 0.0 for one in given_up)}."
+    if left := [one.cost for one in samples if one.cost]:
+        yield (
+            f"{len(left):,} of {len(samples):,} samples were left by the policy before their end: "
+            f"beside what they have earned they count what giving up costs, {_either(left)}."
+        )
+    if left_out := [one for one in samples if not (one.is_scored or one.given_up)]:
+        failed = sum(one.outcome == "failed" for one in left_out)
+        what = (
+            "count as not solved, as asked for, and are left out of means of rewards"
+            if evaluation.unscored_policy == "fail-all"
+            else "are left out of every figure of rewards, and count as 0 in none"
+        )
+        yield (
+            f"{len(left_out):,} of {len(samples):,} samples have no known reward: {failed:,} "
+            f"failed, {len(left_out) - failed:,} could not be scored. They {what}."
+        )
+    yield from _reasons("Why samples could not be scored", filter(_is_unscored, samples))
+    yield from _reasons("Why samples failed", filter(RATES["error"], samples))
 
 
-def _of_given_up(evaluation: Evaluation) -> str:
-    count = evaluation.counts["given_up"]
-    if not count:
-        return ""
-    found = (
-        f"{count:,} of {evaluation.counts['samples']:,} samples were given up by the policy, and "
-        "have no reward of their own: they count as not solved"
-    )
-    if not evaluation.has_unknown_rewards:
-        worst = sorted({one.reward or 0.0 for one in _samples(evaluation) if one.given_up})
-        return f"{found}, and as a reward of {' or '.join(f'{one:g}' for one in worst[:3])}."
-    return (
-        f"{found}. What they are worth is not known, so no mean of rewards is given: declare the "
-        "range of rewards on the environment (REWARD = RewardSpec(kind, range=(low, high))), or "
-        "give the lowest one (--lowest -1); --unscored skip leaves these samples out."
-    )
+def _either(numbers: Iterable[float]) -> str:
+    return " or ".join(f"{one:g}" for one in sorted(set(numbers))[:3])
 
 
-def _of_left(evaluation: Evaluation) -> str:
-    costs = sorted({one.cost for one in _samples(evaluation) if one.cost})
-    if not costs:
-        return ""
-    count = sum(bool(one.cost) for one in _samples(evaluation))
-    return (
-        f"{count:,} of {evaluation.counts['samples']:,} samples were left by the policy before "
-        "their end: beside what they have earned they count what giving up costs, "
-        f"{' or '.join(f'{cost:g}' for cost in costs[:3])}."
-    )
-
-
-def _of_left_out(evaluation: Evaluation) -> str:
-    counts = evaluation.counts
-    left_out = [one for one in _samples(evaluation) if not (one.is_scored or one.given_up)]
-    if not left_out:
-        return ""
-    failed = sum(one.outcome == "failed" for one in left_out)
-    what = (
-        "count as not solved, as asked for, and are left out of means of rewards"
-        if evaluation.unscored_policy == "fail-all"
-        else "are left out of every figure of rewards, and count as 0 in none"
-    )
-    return (
-        f"{len(left_out):,} of {counts['samples']:,} samples have no known reward: {failed:,} "
-        f"failed, {len(left_out) - failed:,} could not be scored. They {what}."
-    )
-
-
-def _samples(evaluation: Evaluation) -> list[SampleResult]:
-    return [sample for task in evaluation.per_task.values() for sample in task.samples]
-
-
-def _of_reasons(evaluation: Evaluation) -> str:
-    return _reasons(evaluation, "Why samples could not be scored", _is_unscored)
-
-
-def _of_failed(evaluation: Evaluation) -> str:
-    return _reasons(evaluation, "Why samples failed", lambda sample: sample.outcome == "failed")
-
-
-def _reasons(evaluation: Evaluation, what: str, is_one: Callable[[SampleResult], bool]) -> str:
-    reasons = Counter(
-        sample.unscored or ""
-        for task in evaluation.per_task.values()
-        for sample in task.samples
-        if is_one(sample)
-    )
+def _reasons(what: str, samples: Iterable[SampleResult]) -> Iterator[str]:
+    reasons = Counter(sample.unscored or "" for sample in samples)
     common = reasons.most_common(NAMED_IN_A_NOTE)
     named = "; ".join(f"{reason:.200} ({count:,})" for reason, count in common)
     more = len(reasons) - len(common)
-    return f"{what}: {named}{f'; and {more:,} other reasons' if more else ''}." if named else ""
+    if named:
+        yield f"{what}: {named}{f'; and {more:,} other reasons' if more else ''}."
 
 
-def _of_threshold(evaluation: Evaluation) -> str:
-    reward = evaluation.reward or {}
-    if evaluation.threshold_from == ASKED or reward.get("kind") != "per_step":
-        return ""
-    return (
-        f"A sample is solved from {evaluation.threshold:g} on ({evaluation.threshold_from}), but "
-        "rewards are of single steps here and a sample's is their sum: give the threshold, unless "
-        "that is the sum of an episode that is solved."
-    )
-
-
-def _of_few_samples(evaluation: Evaluation) -> str:
-    short = {
-        k: estimate.tasks
-        for k, estimate in evaluation.pass_at_k.items()
-        if estimate.tasks < evaluation.counts["tasks"]
-    }
-    if not short:
-        return ""
-    named = ", ".join(f"pass@{k} of {tasks:,}" for k, tasks in short.items())
-    return (
-        f"Not every one of the {evaluation.counts['tasks']:,} tasks has as many counted samples: "
-        f"{named}."
-    )
-
-
-def _of_one_task(evaluation: Evaluation) -> str:
-    if evaluation.counts["tasks"] > 1:
-        return ""
-    return "There is one task only: intervals of rates are of more samples of it, not of others."
-
-
-def _of_reproducibility(evaluation: Evaluation) -> str:
-    if evaluation.reproducible is not False:
-        return ""
-    return (
-        "Two fresh sessions that were reset with the same task and seed did not show the same: "
-        "another run may see other tasks, and a comparison may be of these."
-    )
+def _notes_on_tasks(evaluation: Evaluation) -> Iterator[str]:
+    is_per_step = (evaluation.reward or {}).get("kind") == "per_step"
+    if is_per_step and evaluation.threshold_from != ASKED:
+        yield (
+            f"A sample is solved from {evaluation.threshold:g} on ({evaluation.threshold_from}), "
+            "but rewards are of single steps here and a sample's is their sum: give the threshold, "
+            "unless that is the sum of an episode that is solved."
+        )
+    tasks = evaluation.counts["tasks"]
+    short = {k: one.tasks for k, one in evaluation.pass_at_k.items() if one.tasks < tasks}
+    if short:
+        named = ", ".join(f"pass@{k} of {count:,}" for k, count in short.items())
+        yield f"Not every one of the {tasks:,} tasks has as many counted samples: {named}."
+    if tasks <= 1:
+        yield "There is one task only: intervals of rates are of more samples of it, not of others."
+    if evaluation.reproducible is False:
+        yield (
+            "Two fresh sessions that were reset with the same task and seed did not show the same: "
+            "another run may see other tasks, and a comparison may be of these."
+        )

@@ -7,7 +7,7 @@ tasks it shows the hardest, and says so; all of them are in ``result.json``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
 
@@ -96,13 +96,10 @@ def _hardest(evaluation: Evaluation, rows: int) -> list[tuple[str, TaskResult]]:
     def key(item: tuple[str, TaskResult]) -> tuple[float, float, str]:
         name, task = item
         # What nobody knows comes last.
-        return _or_last(task.success), _or_last(task.reward), name
+        success, reward = (math.inf if f is None else f for f in (task.success, task.reward))
+        return success, reward, name
 
     return sorted(evaluation.per_task.items(), key=key)[:rows]
-
-
-def _or_last(number: float | None) -> float:
-    return math.inf if number is None else number
 
 
 # ------------------------------------------------------------------ how figures are shown
@@ -156,10 +153,6 @@ def rewards(task: TaskResult) -> str:
     return ", ".join(shown) + (" …" if len(task.samples) > len(shown) else "")
 
 
-def _listed(names: Sequence[str], rows: int) -> list[str]:
-    return list(names[:rows])
-
-
 FILTERS: dict[str, Callable[..., Any]] = {
     "percent": percent,
     "number": number,
@@ -170,5 +163,4 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "signed_percent": lambda value: signed(value, percent),
     "moment": moment,
     "rewards": rewards,
-    "listed": _listed,
 }

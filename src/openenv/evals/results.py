@@ -9,7 +9,6 @@ report.md
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -20,25 +19,11 @@ from pydantic import ValidationError
 from openenv._internal.packages import check_installed
 from openenv._internal.redaction import redact
 from openenv._internal.replacing import replace_text
+from openenv.evals.base import EvalConfig, EvalResult
 from openenv.evals.comparison import Comparison, compare
 from openenv.evals.metrics import ASKED, Evaluation, EvaluationError, evaluate
 from openenv.evals.report import html_report, markdown_report
-from openenv.evals.types import EvalConfig, EvalResult
 from openenv.rollouts.files import read_header, read_rollouts
-
-__all__ = [
-    "COMPARISON",
-    "REPORTS",
-    "RESULT",
-    "ROLLOUTS",
-    "check_extra",
-    "compare_eval_results",
-    "is_stored",
-    "load_evaluation",
-    "result_of",
-    "save",
-    "stored_rules",
-]
 
 ROLLOUTS, RESULT, COMPARISON = "rollouts.jsonl", "result.json", "comparison.json"
 
@@ -58,9 +43,6 @@ INSTALL = "pip install 'openenv[eval]'"
 
 def check_extra(reports: Iterable[str] = ()) -> None:
     """Check, before anything is played, that the packages for evaluation and reports are installed.
-
-    Args:
-        reports: The kinds of reports that are to be written.
 
     Raises:
         MissingPackage: The extra ``eval`` is not installed.
@@ -143,28 +125,23 @@ def stored_rules(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the arguments of `evaluate` by which a stored run was evaluated; none without a stored
     result. A threshold derived from the declared range is left out, to be derived again.
 
-    Args:
-        path: The folder of the run, its rollouts, or its ``result.json``.
-
     Raises:
         EvaluationError: The result of the folder cannot be read.
         OSError: A file cannot be read.
     """
     path = Path(path)
-    if path.is_dir():
-        return _rules_of(path / RESULT) if (path / RESULT).is_file() else {}
-    if path.suffix == ".json":
-        return _rules_of(path)
-    beside = path.with_name(RESULT)
-    if path.name == ROLLOUTS and beside.is_file():
-        with contextlib.suppress(EvaluationError):  # the rollouts can be evaluated without it
-            return _rules_of(beside)
-    return {}
-
-
-def _rules_of(file: Path) -> dict[str, Any]:
-    result = _read_result(file)
-    stored, asked = _evaluation_of(result, str(file)), result.config.eval_parameters
+    file = path / RESULT if path.is_dir() else path
+    if file.name == ROLLOUTS:
+        file = file.with_name(RESULT)
+    if file.suffix != ".json" or (file != path and not file.is_file()):
+        return {}
+    try:
+        result = _read_result(file)
+        stored, asked = _evaluation_of(result, str(file)), result.config.eval_parameters
+    except EvaluationError:
+        if path.name == ROLLOUTS:
+            return {}  # the rollouts can be evaluated without it
+        raise
     rules: dict[str, Any] = {
         "unscored": stored.unscored_policy,
         "level": stored.level,

@@ -2,7 +2,9 @@
 
 A run is samples of tasks. Tasks are drawn, and samples of one task are alike; so what is drawn
 again by a bootstrap, and what counts as one observation in a test, is the task with all of its
-samples (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 8).
+samples (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 8). `sums`, or
+`solved`, and `counts` are of tasks: the sum over a task's samples, and how many these are. A
+`level` is a confidence level, from 0 to 1.
 """
 
 from __future__ import annotations
@@ -18,20 +20,6 @@ with needs("an evaluation", "pip install 'openenv[eval]'"):
     import numpy as np
     import numpy.typing as npt
     from scipy import stats
-
-__all__ = [
-    "RELATIVE",
-    "are_few",
-    "bootstrap_intervals",
-    "effective_size",
-    "holm",
-    "mcnemar",
-    "pass_at_k",
-    "permutation_p_values",
-    "rate_interval",
-    "ratio_stderr",
-    "wilson",
-]
 
 Floats = npt.NDArray[np.float64]
 
@@ -49,13 +37,9 @@ RELATIVE = 1e-12
 def pass_at_k(samples: int, solved: int, k: int) -> float:
     """Return the probability that at least one of `k` samples of a task solves the task.
 
-    The estimator is ``1 - C(n - c, k) / C(n, k)``, which is without bias (Chen et al. 2021,
-    arXiv:2107.03374, equation 1): the share of the subsets of k samples in which one is solved.
-
-    Args:
-        samples: Number of samples of the task, n.
-        solved: Number of solved samples, c.
-        k: Number of samples that may try.
+    The estimator is ``1 - C(n - c, k) / C(n, k)``, with n samples of which c are solved. It is
+    without bias (Chen et al. 2021, arXiv:2107.03374, equation 1): the share of the subsets of k
+    samples in which one is solved.
 
     Raises:
         ValueError: Not ``0 <= solved <= samples``, or not ``1 <= k <= samples``.
@@ -76,7 +60,7 @@ def wilson(rate: float, size: float, level: float = 0.95) -> tuple[float, float]
     Args:
         rate: The share that was seen, from 0 to 1.
         size: Number of independent samples; see `effective_size` for dependent ones.
-        level: The confidence level, from 0 to 1.
+        level: The confidence level.
 
     Raises:
         ValueError: The rate or the level is not from 0 to 1, or there are no samples.
@@ -96,10 +80,6 @@ def ratio_stderr(sums: Floats, counts: Floats) -> float:
 
     It is that of a ratio by linearisation (Cochran, Sampling Techniques, 1977, section 6.5); with
     one sample a task, the common one of a mean. NaN of less than two tasks.
-
-    Args:
-        sums: The sum over samples, for each task.
-        counts: The number of samples, for each task.
     """
     tasks, total = len(sums), float(counts.sum())
     if tasks < 2 or not total:
@@ -114,10 +94,6 @@ def effective_size(solved: Floats, counts: Floats) -> float:
     It is the number of samples over the design effect (Kish, Survey Sampling, 1965), which is at
     least 1 and at most the samples of a task. Where all or none are solved, the effect cannot be
     seen, and each task counts once. Of one task alone all samples count: it speaks of that task.
-
-    Args:
-        solved: The number of solved samples, for each task.
-        counts: The number of samples, for each task.
     """
     tasks, total = len(counts), float(counts.sum())
     if tasks == 1 or total == tasks:
@@ -135,11 +111,6 @@ def rate_interval(solved: Floats, counts: Floats, level: float = 0.95) -> tuple[
     It is Wilson's, of as many samples as are independent; of fewer where that number is itself
     estimated, from few tasks (Korn and Graubard 1998, Survey Methodology 24), but never of fewer
     than there are tasks.
-
-    Args:
-        solved: The number of solved samples, for each task.
-        counts: The number of samples, for each task.
-        level: The confidence level, from 0 to 1.
     """
     tasks, size = len(counts), effective_size(solved, counts)
     if size > tasks > 1:
@@ -166,13 +137,6 @@ def bootstrap_intervals(
     are percentiles, expanded for few tasks as Student's t is wider than the normal distribution
     (Hesterberg 2015, What Teachers Should Know About the Bootstrap, section 5.3). Where tasks
     `are_few`, nothing that is drawn from them is wide enough: the interval is Student's.
-
-    Args:
-        sums: The sums over samples, by task and figure.
-        counts: The numbers of samples, by task and figure.
-        level: The confidence level, from 0 to 1.
-        resamples: Number of resamples.
-        seed: The seed of the resamples.
 
     Returns:
         One interval a column; None where there are less than two tasks, or all of them came to the
@@ -218,11 +182,8 @@ def _interval(
     tail = float(stats.norm.sf(math.sqrt(tasks / (tasks - 1)) * quantile))
     low, high = np.nanquantile(estimates, [tail, 1.0 - tail])
     rounding = RELATIVE * float(np.max(np.abs(sums[has] / counts[has])))
-    return _or_zero(float(low), rounding), _or_zero(float(high), rounding)
-
-
-def _or_zero(value: float, rounding: float) -> float:
-    return 0.0 if abs(value) <= rounding else value
+    low, high = (0.0 if abs(end) <= rounding else float(end) for end in (low, high))
+    return low, high
 
 
 # ------------------------------------------------------------------ tests of two runs
@@ -267,11 +228,8 @@ def _sign_flip_p_value(differences: Floats, resamples: int, seed: int) -> float:
 def mcnemar(fixed: int, regressed: int) -> float:
     """Return the exact two-sided p-value of McNemar's test (1947).
 
-    Of the tasks that only one run solves, either run should have half, if the runs do not differ.
-
-    Args:
-        fixed: Tasks that the second run alone solves.
-        regressed: Tasks that the first run alone solves.
+    Of the tasks that only one run solves (the second the `fixed`, the first the `regressed` ones),
+    either run should have half, if the runs do not differ.
     """
     if not fixed + regressed:
         return 1.0

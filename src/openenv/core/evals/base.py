@@ -1,7 +1,7 @@
 """The old path `openenv.core.evals.base`; written by scripts/mirrors.py."""
 
+from openenv.evals.base import EvalConfig as EvalConfig
 from openenv.evals.base import EvalHarness as EvalHarness
-from openenv.evals.types import EvalConfig as EvalConfig
-from openenv.evals.types import EvalResult as EvalResult
+from openenv.evals.base import EvalResult as EvalResult
 
 __all__ = [name for name in dir() if not name.startswith("__")]
