@@ -46,6 +46,7 @@ __all__ = [
     "ServiceBusy",
     "UnknownOption",
     "as_command",
+    "clean_up",
     "command_of_manifest",
     "https_only",
     "no_adapter",
@@ -53,6 +54,7 @@ __all__ = [
     "owner_labels",
     "owner_of",
     "retried",
+    "service_error",
     "unique_name",
 ]
 
@@ -112,6 +114,32 @@ def retried(
                 raise
         time.sleep(pause)
     raise AssertionError("unreachable")
+
+
+def service_error(words: str, status: int | None, denied: str) -> ProviderError:
+    """Return the error for a service's answer.
+
+    Args:
+        words: The message, which may hold secrets.
+        status: The HTTP status.
+        denied: What to add to the message if the credentials were refused (401).
+    """
+    words = redact(words)
+    if status in (404, 410):
+        return SandboxGone(words)
+    if status == 401:
+        return ProviderError(words + denied)
+    if status == 429 or (status or 0) >= 500:
+        return ServiceBusy(words, nothing_was_done=status == 429)
+    return ProviderError(words)
+
+
+def clean_up(delete: Callable[[], object], left: str) -> None:
+    """Delete a sandbox after a failure; log `left` if the service does not."""
+    try:
+        retried(delete, is_repeatable=True)
+    except ProviderError as error:
+        logger.warning("%s: %s", left, error)
 
 
 # ---------------------------------------------------------------------- what a service implements
@@ -368,12 +396,7 @@ class HostedProvider(ImageProvider):
             start_server(sandbox, self._resolved(sandbox, image, command), key)
             return HostedServer(sandbox, sandbox.address(), key, self._shows_log)
         except BaseException:
-            try:
-                retried(sandbox.delete, is_repeatable=True)
-            except ProviderError as error:
-                logger.warning(
-                    "%s could not be deleted, and may cost money: %s", sandbox.name, error
-                )
+            clean_up(sandbox.delete, f"{sandbox.name} could not be deleted, and may cost money")
             raise
 
     def _resolved(self, sandbox: HostedSandbox, image: str, command: str | None) -> str:

@@ -6,7 +6,6 @@ https://learn.microsoft.com/azure/container-apps/sandboxes-overview
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import os
 import secrets
@@ -25,22 +24,20 @@ from openenv.providers._hosted import (
     HostedProvider,
     HostedSandbox,
     SandboxGone,
-    ServiceBusy,
     as_command,
+    clean_up,
     https_only,
     no_adapter,
     only,
     owner_labels,
     owner_of,
-    retried,
+    service_error,
 )
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
 from openenv.providers.options import check_choice, check_positive
 from openenv.providers.servers import MANAGED, Executed
 
 __all__ = ["ACASandboxProvider"]
-
-logger = logging.getLogger(__name__)
 
 DISK, DISK_ID = "disk:", "disk-id:"
 LAUNCH = "openenv-launch"  # a label with a value for each sandbox
@@ -246,10 +243,7 @@ class ACASandboxProvider(HostedProvider):
             for id in found:
                 self._sandbox(id).delete()
 
-        try:
-            retried(delete, is_repeatable=True)
-        except ProviderError as error:
-            logger.warning("a sandbox may be left behind, and cost money: %s", error)
+        clean_up(delete, "a sandbox may be left behind, and cost money")
 
     def _resolved(self, sandbox: HostedSandbox, image: str, command: str | None) -> str:
         folder = self._working_directory
@@ -349,18 +343,11 @@ def _failing(what: str) -> Iterator[None]:
     try:
         yield
     except exceptions.AzureError as error:
-        words = redact(f"{what}: {error.message or error}")
-        status = getattr(error, "status_code", None)
-        if status in (404, 410):
-            raise SandboxGone(words) from None
-        if status in (401, 403) or isinstance(error, exceptions.ClientAuthenticationError):
-            words += "; is the credential the right one, and has it a role in the sandbox group?"
-            raise ProviderError(words) from None
-        if status == 429:
-            raise ServiceBusy(words, nothing_was_done=True) from None
-        if (status or 0) >= 500 or status is None:
-            raise ServiceBusy(words, nothing_was_done=False) from None
-        raise ProviderError(words) from None
+        status = getattr(error, "status_code", None) or 500
+        if status == 403 or isinstance(error, exceptions.ClientAuthenticationError):
+            status = 401
+        hint = "; is the credential the right one, and has it a role in the sandbox group?"
+        raise service_error(f"{what}: {error.message or error}", status, hint) from None
     except (RuntimeError, TimeoutError) as error:  # of its pollers
         if isinstance(error, ProviderError):
             raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import secrets
 import shlex
@@ -15,7 +14,7 @@ from typing import Any, ClassVar
 
 from openenv._internal.dockerfile import strip_mounts
 from openenv._internal.packages import needs
-from openenv._internal.redaction import redact, register_secret
+from openenv._internal.redaction import register_secret
 from openenv.errors import ProviderError
 from openenv.providers._dockerfiles import DockerfileProvider, RegisteredDockerfile, registered
 from openenv.providers._hosted import (
@@ -23,11 +22,12 @@ from openenv.providers._hosted import (
     HostedSandbox,
     HostedServer,
     SandboxGone,
-    ServiceBusy,
+    clean_up,
     only,
     owner_labels,
     owner_of,
     retried,
+    service_error,
     unique_name,
 )
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
@@ -35,8 +35,6 @@ from openenv.providers.options import check_positive
 from openenv.providers.servers import MANAGED, Executed
 
 __all__ = ["DaytonaProvider"]
-
-logger = logging.getLogger(__name__)
 
 SNAPSHOT = "snapshot:"
 LINK_S = 24 * 60 * 60
@@ -221,10 +219,7 @@ class DaytonaProvider(DockerfileProvider):
             with contextlib.suppress(SandboxGone), _failing(f"{name} could not be looked for"):
                 _DaytonaSandbox(self._client, self._client.get(name, ANSWER_S)).delete()
 
-        try:
-            retried(delete, is_repeatable=True)
-        except ProviderError as error:
-            logger.warning("%s may be left behind, and cost money: %s", name, error)
+        clean_up(delete, f"{name} may be left behind, and cost money")
 
 
 def _built(daytona: Any, file: RegisteredDockerfile) -> Any:
@@ -296,14 +291,6 @@ def _failing(what: str) -> Iterator[None]:
     try:
         yield
     except daytona.DaytonaError as error:
-        status = error.status_code
-        words = redact(f"{what}: {error}")
-        if status in (404, 410):
-            raise SandboxGone(words) from None
-        if status == 401:
-            words += "; is DAYTONA_API_KEY, or api_key, the right one?"
-        if status == 429:
-            raise ServiceBusy(words, nothing_was_done=True) from None
-        if (status or 0) >= 500 or isinstance(error, daytona.DaytonaConnectionError):
-            raise ServiceBusy(words, nothing_was_done=False) from None
-        raise ProviderError(words) from None
+        status = 500 if isinstance(error, daytona.DaytonaConnectionError) else error.status_code
+        hint = "; is DAYTONA_API_KEY, or api_key, the right one?"
+        raise service_error(f"{what}: {error}", status, hint) from None

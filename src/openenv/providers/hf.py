@@ -34,6 +34,7 @@ from openenv.providers._hosted import (
     command_of_manifest,
     only,
     retried,
+    service_error,
 )
 from openenv.providers._relay import CHUNK, Onward, Relay
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
@@ -258,24 +259,11 @@ def _failing(what: str) -> Iterator[None]:
     try:
         yield
     except hub.errors.SandboxError as error:
-        raise _said(what, error, getattr(error, "status_code", None)) from None
-    except answered as error:
-        raise _said(what, error, getattr(error.response, "status_code", None)) from None
+        status = getattr(error.response, "status_code", None)
+        hint = "; is HF_TOKEN the right one? (or: hf auth login)"
+        raise service_error(f"{what}: {error}", status, hint) from None
     except transport as error:
         raise ServiceBusy(redact(f"{what}: {error}"), nothing_was_done=False) from None
-
-
-def _said(what: str, error: Exception, status: int | None) -> ProviderError:
-    words = redact(f"{what}: {error}")
-    if status in (404, 410):
-        return SandboxGone(words)
-    if status == 401:
-        return ProviderError(f"{words}; is HF_TOKEN the right one? (or: hf auth login)")
-    if status == 429:
-        return ServiceBusy(words, nothing_was_done=True)
-    if (status or 0) >= 500:
-        return ServiceBusy(words, nothing_was_done=False)
-    return ProviderError(words)
 
 
 # ---------------------------------------------------------------------- the way to its server

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import logging
 import math
 import shlex
 import threading
@@ -20,11 +19,11 @@ from openenv.providers._hosted import (
     PORT,
     HostedSandbox,
     SandboxGone,
-    ServiceBusy,
+    clean_up,
     https_only,
     no_adapter,
     only,
-    retried,
+    service_error,
     unique_name,
 )
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
@@ -32,8 +31,6 @@ from openenv.providers.options import check_positive
 from openenv.providers.servers import MANAGED, Executed
 
 __all__ = ["ModalProvider"]
-
-logger = logging.getLogger(__name__)
 
 TUNNEL_S = 60
 WRITE_S = 60.0
@@ -175,10 +172,7 @@ class ModalProvider(DockerfileProvider):
             with contextlib.suppress(SandboxGone), _failing(f"{name} could not be looked for"):
                 of_name(self._app_name, name).terminate()
 
-        try:
-            retried(terminate, is_repeatable=True)
-        except ProviderError as error:
-            logger.warning("%s may be left behind until its time is over: %s", name, error)
+        clean_up(terminate, f"{name} may be left behind until its time is over")
 
 
 def _options_of(create: Any) -> set[str]:
@@ -247,12 +241,13 @@ def _failing(what: str) -> Iterator[None]:
     try:
         yield
     except errors.Error as error:
-        words = redact(f"{what}: {str(error) or type(error).__name__}")
+        status = None
         if isinstance(error, errors.NotFoundError):
-            raise SandboxGone(words) from None
-        if isinstance(error, errors.AuthError):
-            words += "; are MODAL_TOKEN_ID and MODAL_TOKEN_SECRET the right ones? (or: modal setup)"
-        passing = (errors.InternalError, errors.ServiceError, errors.ConnectionError)
-        if isinstance(error, passing):
-            raise ServiceBusy(words, nothing_was_done=False) from None
-        raise ProviderError(words) from None
+            status = 404
+        elif isinstance(error, errors.AuthError):
+            status = 401
+        elif isinstance(error, errors.InternalError | errors.ServiceError | errors.ConnectionError):
+            status = 500
+        hint = "; are MODAL_TOKEN_ID and MODAL_TOKEN_SECRET the right ones? (or: modal setup)"
+        words = f"{what}: {str(error) or type(error).__name__}"
+        raise service_error(words, status, hint) from None
