@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Any
 
 import typer
 
@@ -10,6 +11,7 @@ import openenv
 from openenv.cli._console import be_quiet, set_color, show_tracebacks
 from openenv.cli._failures import handle_termination
 from openenv.cli._groups import GLOBAL_PANEL, CommandEntry, LazyGroup
+from openenv.cli._options import option, takes_options
 
 # The commands in the order of `openenv --help`, each with panel and target.
 COMMANDS = {
@@ -65,64 +67,42 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit()
 
 
-def _debug(wanted: bool) -> None:
-    if wanted:
-        show_tracebacks()
-
-
-def _quiet(wanted: bool) -> None:
-    if wanted:
-        be_quiet()
-
-
-def _color(wanted: bool | None) -> None:
-    if wanted is not None:
-        set_color(wanted)
+def _global_option(
+    default: bool | None, *names: str, act: Callable[[bool], None], help: str
+) -> Any:
+    """Declare an option of all commands; `act` is called if the option is given."""
+    return option(
+        default,
+        *names,
+        help=help,
+        callback=lambda given: None if given is default else act(given),
+        is_eager=True,
+        expose_value=False,
+        rich_help_panel=GLOBAL_PANEL,
+        show_default=default is not None,
+    )
 
 
 @app.callback()
+@takes_options
 def _root(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
-        ),
-    ] = False,
-    quiet: Annotated[
-        bool,
-        typer.Option(
-            "--quiet",
-            "-q",
-            callback=_quiet,
-            is_eager=True,
-            expose_value=False,
-            rich_help_panel=GLOBAL_PANEL,
-            help="Print data and errors only.",
-        ),
-    ] = False,
-    color: Annotated[
-        bool | None,
-        typer.Option(
-            "--color/--no-color",
-            callback=_color,
-            is_eager=True,
-            expose_value=False,
-            rich_help_panel=GLOBAL_PANEL,
-            help="Color the output. The default follows the terminal, FORCE_COLOR and NO_COLOR.",
-            show_default=False,
-        ),
-    ] = None,
-    debug: Annotated[
-        bool,
-        typer.Option(
-            "--debug",
-            callback=_debug,
-            is_eager=True,
-            expose_value=False,
-            rich_help_panel=GLOBAL_PANEL,
-            help="Show tracebacks of errors, as does OPENENV_DEBUG=1.",
-        ),
-    ] = False,
+    version: bool = option(
+        False, callback=_print_version, is_eager=True, help="Show the version and exit."
+    ),
+    quiet: bool = _global_option(
+        False, "-q", act=lambda _: be_quiet(), help="Print data and errors only."
+    ),
+    color: bool | None = _global_option(
+        None,
+        "--color/--no-color",
+        act=set_color,
+        help="Color the output. The default follows the terminal, FORCE_COLOR and NO_COLOR.",
+    ),
+    debug: bool = _global_option(
+        False,
+        act=lambda _: show_tracebacks(),
+        help="Show tracebacks of errors, as does OPENENV_DEBUG=1.",
+    ),
 ) -> None:
     pass
 

@@ -25,7 +25,10 @@ DEBUG_HINT = "`openenv --debug COMMAND ...` shows the traceback"
 
 
 class CommandError(Exception):
-    """A command's failure: the message names the cause, `hint` the cure."""
+    """A command's failure: the message names the cause, `hint` the cure.
+
+    Most functions of this package raise it, so that their docstrings do not say so.
+    """
 
     def __init__(self, message: str, *, hint: str | None = None, exit_code: int = FAILED) -> None:
         self.hint = hint

@@ -6,40 +6,19 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
 from openenv.cli._console import say, stderr
 from openenv.cli._progress import Display, display
+from openenv.cli.commands.demo import DemoOptions
 from openenv.providers.process import ProcessProvider
 from openspiel_env import OpenSpielEnv, blackjack
 from openspiel_env.blackjack import CurvePoint, Evaluation
 
 # Distance between the hands of two seeds, more than a demo plays.
 SEED_STRIDE = 10_000_000
-
-
-@dataclass(frozen=True)
-class DemoPlan:
-    """The sizes of a demo and the directory of the files."""
-
-    hands: int
-    evaluation_hands: int
-    sessions: int
-    seed: int
-    directory: Path
-
-    @property
-    def curve(self) -> Path:
-        """Return the path of the learning curve's plot."""
-        return self.directory / "learning_curve.png"
-
-    @property
-    def episodes(self) -> Path:
-        """Return the path of the training hands, as JSON lines."""
-        return self.directory / "episodes.jsonl"
 
 
 @dataclass(frozen=True)
@@ -61,20 +40,10 @@ class DemoResult:
         """Return the progress from random play (0) to optimal play (1)."""
         return (self.after.mean - self.before.mean) / (blackjack.OPTIMUM - self.before.mean)
 
-    @property
-    def hands_per_second(self) -> float:
-        """Return the training speed in hands per second, policy updates included."""
-        return self.points[-1].hands / self.points[-1].seconds
 
-
-def run(plan: DemoPlan) -> DemoResult:
-    """Run the demo and write the files.
-
-    Raises:
-        OpenEnvError: The environment could not be served or played.
-        OSError: The files could not be written.
-    """
-    plan.directory.mkdir(parents=True, exist_ok=True)
+def run(plan: DemoOptions) -> DemoResult:
+    """Run the demo and write the files."""
+    plan.output_dir.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
     with display() as shown:
         before, after, points = asyncio.run(_learn(plan, shown))
@@ -84,7 +53,9 @@ def run(plan: DemoPlan) -> DemoResult:
     return DemoResult(before, after, points, time.perf_counter() - began)
 
 
-async def _learn(plan: DemoPlan, shown: Display) -> tuple[Evaluation, Evaluation, list[CurvePoint]]:
+async def _learn(
+    plan: DemoOptions, shown: Display
+) -> tuple[Evaluation, Evaluation, list[CurvePoint]]:
     shown.begin("starting")
     provider = ProcessProvider(
         "openspiel_env",
@@ -102,7 +73,7 @@ async def _learn(plan: DemoPlan, shown: Display) -> tuple[Evaluation, Evaluation
 
 
 async def _evaluate(
-    plan: DemoPlan,
+    plan: DemoOptions,
     shown: Display,
     what: str,
     envs: Sequence[OpenSpielEnv],
@@ -116,7 +87,7 @@ async def _evaluate(
 
 
 async def _train(
-    plan: DemoPlan, shown: Display, envs: Sequence[OpenSpielEnv], policy: blackjack.SoftmaxPolicy
+    plan: DemoOptions, shown: Display, envs: Sequence[OpenSpielEnv], policy: blackjack.SoftmaxPolicy
 ) -> list[CurvePoint]:
     shown.begin("training", plan.hands)
     with plan.episodes.open("w", encoding="utf-8", newline="\n") as file:
@@ -139,7 +110,7 @@ def _pace(point: CurvePoint) -> str:
 # ------------------------------------------------------------------ reporting
 
 
-def show(plan: DemoPlan, outcome: DemoResult) -> None:
+def show(plan: DemoOptions, outcome: DemoResult) -> None:
     """Print the result for people."""
     table = Table(title="Blackjack, reward a hand")
     table.add_column("player")
@@ -162,7 +133,7 @@ def _mean(player: Evaluation) -> str:
     return f"{player.mean:+.4f} ± {player.stderr:.4f}"
 
 
-def _verdict(plan: DemoPlan, outcome: DemoResult) -> str:
+def _verdict(plan: DemoOptions, outcome: DemoResult) -> str:
     played = f"{plan.hands:,} hands over {plan.sessions} sessions in {outcome.seconds:.0f} s"
     if not outcome.has_learned:
         return f"{played}: it has not learned to play"
@@ -171,14 +142,15 @@ def _verdict(plan: DemoPlan, outcome: DemoResult) -> str:
     )
 
 
-def as_data(plan: DemoPlan, outcome: DemoResult) -> dict[str, Any]:
+def as_data(plan: DemoOptions, outcome: DemoResult) -> dict[str, Any]:
     """Return the result as JSON data."""
+    last = outcome.points[-1]
     return {
         "hands": plan.hands,
         "sessions": plan.sessions,
         "seed": plan.seed,
         "seconds": round(outcome.seconds, 3),
-        "hands_per_second": round(outcome.hands_per_second, 1),
+        "hands_per_second": round(last.hands / last.seconds, 1),
         "random": outcome.before._asdict(),
         "learned": outcome.after._asdict(),
         "optimum": blackjack.OPTIMUM,

@@ -82,11 +82,7 @@ class _ModelSource:
 
 
 def inspect_environment(env_id: str, names: EnvironmentNames) -> InspectedEnvironment:
-    """Create an environment by id, and generate the package's parts.
-
-    Raises:
-        CommandError: The id is unknown, the environment cannot be created, or a space has no model.
-    """
+    """Create an environment by id, and generate the package's parts."""
     with _make_env(env_id, lambda: gymnasium.make(env_id)) as env:
         mode = _render_mode(env)
         made = f"gymnasium.make({quote_text(env_id)}, render_mode=RENDER_MODE)"
@@ -322,11 +318,7 @@ def _space_words(space: Any) -> str:
 
 
 def _annotate(space: Any, path: str, model: _ModelSource) -> tuple[Code, dict[str, Any]]:
-    """Return a field's annotation for an element of a space, and the arguments of `Field`.
-
-    Raises:
-        CommandError: The space has no model; the text names the path.
-    """
+    """Return a field's annotation for an element of a space, and the arguments of `Field`."""
     for kind, typed in KINDS.items():
         if isinstance(space, kind):
             return typed(space, path, model)

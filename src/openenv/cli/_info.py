@@ -138,11 +138,7 @@ def query_server(url: str) -> dict[str, Any]:
 
 
 def check_answers(url: str, timeout_s: float) -> None:
-    """Check that a server answers.
-
-    Raises:
-        CommandError: The server does not answer.
-    """
+    """Check that a server answers."""
     page = fetch_page(url, "/health", timeout_s=timeout_s)
     if page.failure is not None:
         raise CommandError(

@@ -17,6 +17,7 @@ panel of all its options.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable
@@ -97,3 +98,12 @@ def _parameter(
         default=inspect.Parameter.empty if declared.default is MISSING else declared.default,
         annotation=Annotated[hint, kind(*names, **about)],
     )
+
+
+def complete_environments(incomplete: str) -> list[str]:
+    """Return the installed environments that match a prefix; none on any error."""
+    with contextlib.suppress(Exception):  # errors must not disturb the shell
+        from openenv.auto._discovery import get_discovery
+
+        return [name for name in get_discovery().discover() if name.startswith(incomplete)]
+    return []

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from types import TracebackType
-from typing import Protocol
-
-from typing_extensions import Self
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol
 
 from openenv.cli._console import say, stderr
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 LINE_EVERY_S = 3.0
 REMIND_EVERY_S = 15.0
 
 
 class Display(Protocol):
-    """A display of consecutive phases; a context manager."""
+    """A display of consecutive phases."""
 
     def begin(self, what: str, total: int | None = None) -> None:
         """Begin a phase of `total` units; None for an unknown number."""
@@ -27,66 +29,45 @@ class Display(Protocol):
     def finish(self, detail: str) -> None:
         """End the running phase."""
 
-    def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
+@contextlib.contextmanager
+def display() -> Iterator[Display]:
+    """Show progress on stderr, in the way that suits it."""
+    if not stderr().is_terminal:
+        lines = _LineDisplay()
+        with lines.reminding():
+            yield lines
+        return
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.table import Column
 
-
-def display() -> Display:
-    """Return the display that suits stderr."""
-    return _BarDisplay() if stderr().is_terminal else _LineDisplay()
+    with Progress(
+        SpinnerColumn(finished_text="[green]✓"),
+        TextColumn("{task.description:<12}"),
+        BarColumn(bar_width=18),
+        TextColumn("{task.fields[detail]}", table_column=Column(no_wrap=True)),
+        TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=len("0:00:00"))),
+        console=stderr(),
+    ) as bars:
+        yield _BarDisplay(bars)
 
 
 class _BarDisplay:
     """Progress bars on a terminal."""
 
-    def __init__(self) -> None:
-        from rich.progress import (
-            BarColumn,
-            Progress,
-            SpinnerColumn,
-            TaskID,
-            TextColumn,
-            TimeElapsedColumn,
-        )
-        from rich.table import Column
-
-        self._progress = Progress(
-            SpinnerColumn(finished_text="[green]✓"),
-            TextColumn("{task.description:<12}"),
-            BarColumn(bar_width=18),
-            TextColumn("{task.fields[detail]}", table_column=Column(no_wrap=True)),
-            TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=len("0:00:00"))),
-            console=stderr(),
-        )
-        self._task = TaskID(-1)
+    def __init__(self, bars: Progress) -> None:
+        self._bars = bars
+        self._task: Any = None
 
     def begin(self, what: str, total: int | None = None) -> None:
-        self._task = self._progress.add_task(what, total=total, detail="")
+        self._task = self._bars.add_task(what, total=total, detail="")
 
     def update(self, done: int, detail: str) -> None:
-        self._progress.update(self._task, completed=done, detail=detail)
+        self._bars.update(self._task, completed=done, detail=detail)
 
     def finish(self, detail: str) -> None:
-        total = self._progress.tasks[self._task].total or 1
-        self._progress.update(self._task, total=total, completed=total, detail=detail)
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._progress.stop()
+        total = self._bars.tasks[self._task].total or 1
+        self._bars.update(self._task, total=total, completed=total, detail=detail)
 
 
 class _LineDisplay:
@@ -133,15 +114,12 @@ class _LineDisplay:
                     known = f"{self._known}, " if self._known else ""
                     say(f"{self._what}: {known}{now - self._began:.0f} s so far")
 
-    def __enter__(self) -> Self:
+    @contextlib.contextmanager
+    def reminding(self) -> Iterator[None]:
+        """Print reminders within the block."""
         self._beat.start()
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._over.set()
-        self._beat.join()
+        try:
+            yield
+        finally:
+            self._over.set()
+            self._beat.join()

@@ -86,11 +86,7 @@ class FoundEnvironment:
 
 
 def read_source(told: str) -> VendoredSource:
-    """Read a directory, a Python file, or an installed distribution.
-
-    Raises:
-        CommandError: The source does not exist, or cannot be copied.
-    """
+    """Read a directory, a Python file, or an installed distribution."""
     path = Path(told)
     if path.is_file():
         source = _of_file(told, path)
@@ -391,11 +387,7 @@ def choose_environment(
         found: The candidates.
         source: The source of the candidates.
         kind: An item of `KINDS`, or None for any.
-        wanted: ``Class`` or ``module:Class``, or None if there is only one.
-
-    Raises:
-        CommandError: No candidate fits, or several do; the hint names them.
-    """
+        wanted: ``Class`` or ``module:Class``, or None if there is only one."""
     module, colon, name = (wanted or "").rpartition(":")
     fitting = [
         one

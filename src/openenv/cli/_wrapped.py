@@ -54,11 +54,7 @@ class MCPServeOptions:
     )
 
     def check(self, *, has_target: bool, reload: bool) -> None:
-        """Check that the options are consistent.
-
-        Raises:
-            CommandError: The options contradict each other.
-        """
+        """Check that the options are consistent."""
         given = [name for name, value in vars(self).items() if name != "mcp" and value is not None]
         if not self.mcp and given:
             raise MisuseError(
@@ -78,11 +74,7 @@ class MCPServeOptions:
     def application(
         self, workers: int | None, recording: RecordingOptions | None, debug: bool
     ) -> Any:
-        """Create the application.
-
-        Raises:
-            CommandError: A server or a function is not available.
-        """
+        """Create the application."""
         from openenv.errors import KeyFileError
         from openenv.server.app import create_app
         from openenv.tools.sources import Program, read_sources

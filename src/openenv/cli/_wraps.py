@@ -25,11 +25,7 @@ def inspect_wrapped_class(target: str, names: EnvironmentNames) -> TemplateInput
 
     Args:
         target: ``module:Class``; the module is imported.
-        names: Names of the new package.
-
-    Raises:
-        CommandError: The class does not exist, or cannot be wrapped.
-    """
+        names: Names of the new package."""
     module, name, cls = _class(target)
     requires = _distribution(module)
     if _is_of_gymnasium(cls):

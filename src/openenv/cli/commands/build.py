@@ -249,11 +249,7 @@ def _check(tags: Sequence[str] | None, push: str | None, plain: bool, offline: b
 
 
 def check_openenv(told: Path | None) -> None:
-    """Refuse a value of ``--openenv`` that is neither a keyword nor an existing path.
-
-    Raises:
-        CommandError: The path does not exist.
-    """
+    """Refuse a value of ``--openenv`` that is neither a keyword nor an existing path."""
     from openenv.images.running import LOCKED, RUNNING
 
     if told not in (None, RUNNING, LOCKED) and not told.exists():

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from openenv._internal.json import read_json
-from openenv.cli import _completion
 from openenv.cli._console import (
     CommandError,
     MisuseError,
@@ -19,7 +18,7 @@ from openenv.cli._console import (
     emit,
     say,
 )
-from openenv.cli._options import argument, option, takes_options
+from openenv.cli._options import argument, complete_environments, option, takes_options
 from openenv.cli._progress import display
 from openenv.cli.commands.rollout import (
     describe_progress,
@@ -160,7 +159,7 @@ def collect(
     env: str = argument(
         ...,
         metavar="ENV",
-        autocompletion=_completion.complete_environments,
+        autocompletion=complete_environments,
         help="Environment: openspiel:GAME, reasoning_gym:DATASET, or any ENV of `openenv rollout`.",
     ),
     output_dir: Path = option(..., "-o", metavar="DIR", help="Write the dataset to this folder."),

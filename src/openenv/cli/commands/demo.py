@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import dataclass
 from pathlib import Path
 
 from openenv.cli._console import CommandError, describe_error, emit
@@ -16,18 +17,34 @@ NEEDED = {
 }
 
 
+@dataclass(frozen=True)
+class DemoOptions:
+    """The sizes of a demo and the directory of the files."""
+
+    hands: int = option(40_000, min=1, help="Number of hands to train on.")
+    sessions: int = option(64, min=1, help="Number of sessions that run at once.")
+    seed: int = option(0, min=0, help="Seed of the cards and the policy.")
+    evaluation_hands: int = option(
+        10_000, min=2, help="Number of hands to measure the policy on, before and after training."
+    )
+    output_dir: Path = option(
+        Path("outputs/demo"), "-o", help="Write the plot and the episodes to this directory."
+    )
+
+    @property
+    def curve(self) -> Path:
+        """Return the path of the learning curve's plot."""
+        return self.output_dir / "learning_curve.png"
+
+    @property
+    def episodes(self) -> Path:
+        """Return the path of the training hands, as JSON lines."""
+        return self.output_dir / "episodes.jsonl"
+
+
 @takes_options
 def demo(
-    hands: int = option(40000, min=1, help="Number of training hands."),
-    sessions: int = option(64, min=1, help="Number of concurrent sessions."),
-    seed: int = option(0, min=0, help="Seed of the cards and the policy."),
-    evaluation_hands: int = option(
-        10000, min=2, help="Number of evaluation hands, before and after training."
-    ),
-    output_dir: Path = option(
-        Path("outputs/demo"), "-o", help="Directory of the plot and the episodes."
-    ),
-    as_json: bool = option(False, "--json", help="Print the result as JSON."),
+    *, plan: DemoOptions, as_json: bool = option(False, "--json", help="Print the result as JSON.")
 ) -> None:
     """Train a policy on blackjack, live, against OpenSpiel in another process.
 
@@ -39,7 +56,6 @@ def demo(
     from openenv.cli import _demo
     from openenv.errors import OpenEnvError
 
-    plan = _demo.DemoPlan(hands, evaluation_hands, sessions, seed, output_dir)
     try:
         outcome = _demo.run(plan)
     except (OpenEnvError, OSError) as error:

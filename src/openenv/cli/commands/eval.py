@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from openenv.cli import _completion
 from openenv.cli._console import CommandError, MisuseError, did_you_mean, emit, say
-from openenv.cli._options import argument, option, takes_options
+from openenv.cli._options import argument, complete_environments, option, takes_options
 from openenv.cli._progress import display
 from openenv.cli.commands import rollout as playing
 
@@ -61,7 +60,7 @@ def evaluate_command(
     env: str | None = argument(
         None,
         metavar="ENV",
-        autocompletion=_completion.complete_environments,
+        autocompletion=complete_environments,
         help="Environment, as for `openenv rollout`; or the folder or file of a stored run to "
         "evaluate.",
     ),

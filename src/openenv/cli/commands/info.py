@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from openenv.cli import _completion
 from openenv.cli._console import CommandError, MisuseError, emit, say, stdout
-from openenv.cli._options import argument, option, takes_options
+from openenv.cli._options import argument, complete_environments, option, takes_options
 from openenv.cli.commands.serve import package_called
 
 
@@ -16,7 +15,7 @@ def info(
     target: str | None = argument(
         None,
         metavar="[TARGET]",
-        autocompletion=_completion.complete_environments,
+        autocompletion=complete_environments,
         help="Installed environment, address of a server, or any TARGET of `openenv "
         "serve`. By default list the installed environments.",
     ),

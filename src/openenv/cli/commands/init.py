@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from openenv.cli._completion import complete_templates
 from openenv.cli._console import CommandError, MisuseError, did_you_mean, emit, say
 from openenv.cli._openenv import Origin, origin_for
 from openenv.cli._options import argument, option, takes_options
@@ -27,6 +26,10 @@ DEFAULT = "gym"
 LOCK_TIMEOUT_S = 300.0
 
 
+def _complete_templates(incomplete: str) -> list[str]:
+    return [name for name in TEMPLATES if name.startswith(incomplete)]
+
+
 @takes_options
 def init(
     name: str | None = argument(
@@ -37,7 +40,7 @@ def init(
         None,
         "-t",
         metavar="|".join(TEMPLATES),
-        autocompletion=complete_templates,
+        autocompletion=_complete_templates,
         help=f"What to begin with; by default {DEFAULT}.",
     ),
     wraps: str | None = option(
@@ -99,11 +102,7 @@ def write_environment(
         lock: Whether to write a uv.lock.
         as_json: Print the written files as JSON.
         builds: Whether uv may build a dependency that has only a source distribution, which runs
-            code.
-
-    Raises:
-        CommandError: The tree could not be written.
-    """
+            code."""
     tree = {**tree, **origin.files}
     try:
         write_tree(tree, target)
@@ -130,11 +129,7 @@ def _list_templates(as_json: bool) -> None:
 
 
 def _choose_template(template: str | None, wraps: str | None, from_gymnasium: str | None) -> str:
-    """Return the template to use.
-
-    Raises:
-        CommandError: The template does not exist, or the options contradict each other.
-    """
+    """Return the template to use."""
     if template is not None and template not in TEMPLATES:
         raise MisuseError(
             f"there is no template {template!r}",
@@ -193,11 +188,7 @@ def _look_at(env_id: str, names: EnvironmentNames) -> InspectedEnvironment:
 
 
 def check_name(name: str, command: str) -> None:
-    """Refuse a name that is not a valid package name, or that hides a package.
-
-    Raises:
-        CommandError: The hint proposes a valid name.
-    """
+    """Refuse a name that is not a valid package name, or that hides a package."""
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) or not re.search("[A-Za-z]", name):
         raise MisuseError(
             f"{name!r} cannot be the name of a Python package: letters, digits and underscores, "
@@ -230,11 +221,7 @@ def _proposal(name: str, command: str) -> str:
 
 
 def check_target(target: Path) -> None:
-    """Refuse a target directory that is not empty.
-
-    Raises:
-        CommandError: The target exists and is not empty.
-    """
+    """Refuse a target directory that is not empty."""
     if target.is_dir() and not any(target.iterdir()):
         return
     if target.exists() or target.is_symlink():

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from openenv._internal.consent import agrees, is_at_terminal
 from openenv._internal.quoting import printable
-from openenv.cli import _completion
 from openenv.cli._console import (
     DEBUG_HINT,
     CommandError,
@@ -21,7 +20,7 @@ from openenv.cli._console import (
     say,
 )
 from openenv.cli._failures import describe_user_error
-from openenv.cli._options import argument, option, takes_options
+from openenv.cli._options import argument, complete_environments, option, takes_options
 from openenv.cli.commands.serve import package_called
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ def replay(
     target: str | None = option(
         None,
         metavar="TARGET",
-        autocompletion=_completion.complete_environments,
+        autocompletion=complete_environments,
         help="Environment to play against, in this process, as for `openenv serve`; or "
         "docker://IMAGE. By default the recorded environment.",
     ),

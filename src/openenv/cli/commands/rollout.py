@@ -9,17 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from openenv.cli import _completion
 from openenv.cli._console import (
     CommandError,
     MisuseError,
     describe_error,
+    did_you_mean,
     emit,
     say,
 )
-from openenv.cli._options import argument, option, takes_options
+from openenv.cli._options import argument, complete_environments, option, takes_options
 from openenv.cli._progress import display
-from openenv.cli._targets import target_hint
 
 if TYPE_CHECKING:
     from openenv.rollouts import RolloutProgress, RolloutRun, Summary
@@ -178,7 +177,7 @@ def rollout(
     env: str = argument(
         ...,
         metavar="ENV",
-        autocompletion=_completion.complete_environments,
+        autocompletion=complete_environments,
         help="Environment: the address of a server; docker://IMAGE; or, in this process, an "
         "installed environment or any TARGET of `openenv serve`.",
     ),
@@ -307,6 +306,21 @@ def parse_error_budget(text: str) -> float:
         ) from None
 
 
+def _target_hint(target: str) -> str:
+    """Suggest the intended target, or a way to list the environments."""
+    from openenv.auto._discovery import get_discovery
+    from openenv.server.loading import TARGET_SCHEMES
+
+    scheme, colon, rest = target.partition(":")
+    if colon:
+        meant = did_you_mean(scheme, [*TARGET_SCHEMES, "docker", "http", "https"])
+        meant = meant and meant.replace("?", f":{rest}?")
+    else:
+        found = get_discovery().discover()
+        meant = did_you_mean(target, [*found, *(info.module for info in found.values())])
+    return meant or "`openenv info` lists the environments that are installed"
+
+
 @contextmanager
 def report_errors(output: Path | None, env: str | None = None) -> Iterator[None]:
     """Convert errors to `CommandError`, with an exit code by kind."""
@@ -327,7 +341,7 @@ def report_errors(output: Path | None, env: str | None = None) -> Iterator[None]
         again = None if output is None else f"once that is mended: --output {output} --resume"
         raise CommandError(str(error), hint=again) from error
     except TargetError as error:
-        raise MisuseError(str(error), hint=target_hint(env or "")) from error
+        raise MisuseError(str(error), hint=_target_hint(env or "")) from error
     except (PolicyError, RolloutFileError, ScorerNameError, TasksetError) as error:
         raise MisuseError(str(error)) from error
     except (OpenEnvError, OSError) as error:

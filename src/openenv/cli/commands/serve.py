@@ -21,7 +21,6 @@ import typer
 from openenv import settings
 from openenv._internal.logs import set_up_logs
 from openenv._internal.net.peers import is_loopback
-from openenv.cli import _completion
 from openenv.cli._console import (
     DEBUG_HINT,
     CommandError,
@@ -33,7 +32,7 @@ from openenv.cli._console import (
     stderr,
 )
 from openenv.cli._failures import describe_user_error
-from openenv.cli._options import argument, option, takes_options
+from openenv.cli._options import argument, complete_environments, option, takes_options
 from openenv.cli._wrapped import MCPServeOptions
 from openenv.settings import use_api_key_file
 
@@ -59,7 +58,7 @@ ANY_ADDRESS = ("0.0.0.0", "::", "")
 TARGET: str = argument(
     ".",
     metavar="TARGET",
-    autocompletion=_completion.complete_environments,
+    autocompletion=complete_environments,
     help="Environment to serve: a directory with an openenv.yaml, an installed environment, a "
     "Python file, or module:attribute.",
 )
@@ -196,11 +195,7 @@ def serve(
 def recording_of(
     directory: Path | None, on_request: bool = False, reload: bool = False
 ) -> RecordingOptions | None:
-    """Return the recording options, or None without recording.
-
-    Raises:
-        CommandError: The directory is not writable, or the options contradict each other.
-    """
+    """Return the recording options, or None without recording."""
     from openenv.server.recording import recording_options
 
     if reload and (directory is not None or on_request):
@@ -267,11 +262,7 @@ def package_called(target: str) -> str:
 
 
 def _served_tasks(source: str) -> ServedTasks:
-    """Load the tasks to serve.
-
-    Raises:
-        CommandError: The tasks are not available.
-    """
+    """Load the tasks to serve."""
     from openenv._internal.packages import MissingPackage
     from openenv.errors import ConnectError
     from openenv.tasks import ServedTasks, TasksetError
@@ -289,11 +280,7 @@ def load_application(
     debug: bool,
     tasks: ServedTasks | None = None,
 ) -> Any:
-    """Import a target, and prepare it for serving.
-
-    Raises:
-        CommandError: The target does not exist, or cannot be served.
-    """
+    """Import a target, and prepare it for serving."""
     from openenv.errors import KeyFileError
     from openenv.manifest import ManifestError
     from openenv.server.loading import RunsElsewhere, TargetError, load_target

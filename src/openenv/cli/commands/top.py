@@ -90,11 +90,7 @@ def _watch(views: Iterator[View]) -> None:
 
 
 def _views(urls: list[str], key: str | None, interval: float) -> Iterator[View]:
-    """Yield the activity of all servers, interval by interval.
-
-    Raises:
-        CommandError: No server can be read at the start.
-    """
+    """Yield the activity of all servers, interval by interval."""
 
     def reading_of(url: str) -> MetricsReading | MetricsUnreadable:
         try:

@@ -16,9 +16,8 @@ import typer
 from openenv._internal.quoting import printable
 from openenv._internal.targets import TargetKind, parse_target
 from openenv._internal.terminal import console as terminal
-from openenv.cli import _completion
 from openenv.cli._console import FAILED, CommandError, emit, say, unknown_name
-from openenv.cli._options import argument, option, takes_options
+from openenv.cli._options import argument, complete_environments, option, takes_options
 from openenv.cli.commands.build import check_lock, check_openenv, own_dockerfile
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ class ValidateOptions:
     target: str | None = argument(
         None,
         metavar="[TARGET]",
-        autocompletion=_completion.complete_environments,
+        autocompletion=complete_environments,
         help="Directory with an openenv.yaml, installed environment, address of a server, or "
         "docker://IMAGE; of the last two only the routes are checked. By default the current "
         "directory.",
@@ -193,11 +192,7 @@ def _address(target: str | None, url: str | None, local: bool) -> str | None:
 
 
 def level_of(name: str, learn: bool) -> Level:
-    """Return the level with this name.
-
-    Raises:
-        CommandError: The level does not exist.
-    """
+    """Return the level with this name."""
     from openenv.validation.types import Level
 
     if learn:
