@@ -182,7 +182,7 @@ async def test_a_pool_serves_another_loop_when_the_first_has_ended() -> None:
     Anywhere.gate.set()
     for _ in range(3):
         assert await asyncio.wait_for(asyncio.to_thread(asyncio.run, play()), HANGS_S) == 1
-    manager._executors.stop()
+    manager.executors.stop()
 
 
 async def test_a_session_that_outlives_its_manager_is_closed_all_the_same(

@@ -294,7 +294,7 @@ async def test_workers_that_cannot_load_it_say_why_and_are_not_started_for_ever(
     for _ in range(8):
         with pytest.raises(EnvironmentFactoryError, match="FileNotFoundError: no weights"):
             await asyncio.wait_for(manager.create(), 10)
-    assert "2 of 2 worker processes" in str(manager._executors.trouble)
+    assert "2 of 2 worker processes" in str(manager.executors.trouble)
     assert 2 <= capfd.readouterr().err.count("FileNotFoundError: no weights") <= 10
 
 

@@ -211,8 +211,8 @@ FAULTS = (
         "a waiter that gives up keeps the slot that it was just given",
         "execution/manager.py",
         "            if place.granted.done() and place.granted.exception() is None:\n"
-        "                self._give_back_slot()\n",
-        "",
+        "                self._active -= 1\n",
+        "            if False:\n                pass\n",
         (MANAGER, QUEUE),
     ),
     # ------------------------------------------------------------ deadlines
@@ -385,7 +385,7 @@ FAULTS = (
     Fault(
         "a session that is replaced leaves its old environment open",
         "execution/manager.py",
-        "        self._active += 1\n        self._end(session)\n        return True\n",
+        "        self._active += 1\n        self.begin_to_close(session)\n        return True\n",
         "        self._active += 1\n        return True\n",
         (f"{DEADLINES}::test_a_reset_gives_up_an_environment_that_does_not_come_back",),
     ),

@@ -135,5 +135,5 @@ def test_those_of_an_application_that_is_gone_keep_the_sessions_that_they_have()
     with ProbeEnv.local(app).sync() as env:
         env.reset()
         where = env.step(Ask(what="where")).observation.value
-        manager._executors.abandon(os.getpid())  # type: ignore[attr-defined]  # of worker processes
+        manager.executors.abandon(os.getpid())  # type: ignore[attr-defined]  # of worker processes
         assert env.step(Ask(what="where")).observation.value == where

@@ -40,24 +40,13 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, ClassVar, Protocol
 
 from openenv.execution.commands import Command, Encode, OpenEnvironment
 from openenv.execution.spec import EnvironmentSpec
 from openenv.execution.threads import LoopDispatcher, ThreadCall, ThreadPool, WorkerThread
-
-__all__ = [
-    "Executor",
-    "ExecutorCall",
-    "Executors",
-    "InlineExecutor",
-    "LatencyClassifier",
-    "LoopExecutor",
-    "PoolExecutor",
-    "ThreadExecutor",
-]
 
 logger = logging.getLogger(__name__)
 
@@ -303,10 +292,8 @@ class Executors:
     def stop(self) -> None:
         """End the shared threads. A later session starts new threads."""
         self._pool.stop()
-        for ring in (self._quick, self._crowd):
-            ring.stop()
-        if self._one_thread is not None:
-            self._one_thread.stop()
+        for worker in self._shared():
+            worker.stop()
         if self._look is not None:
             self._look.cancel()
         self._dispatchers.clear()
@@ -329,8 +316,8 @@ class Executors:
                 f"{threads} of {self.threads} threads are held by calls that are past their "
                 f"deadlines, and {sessions} other sessions share them"
             )
-        shared = [*self._quick, *self._crowd, *([self._one_thread] if self._one_thread else ())]
-        long = [one for one in shared if one.load and one.busy_s > WAIT_S and not one.is_held]
+        long = [one for one in self._shared() if one.load and one.busy_s > WAIT_S]
+        long = [one for one in long if not one.is_held]
         if long:
             troubles.append(
                 f"{len(long)} of {self.threads} threads have made one call for over {WAIT_S:g} s, "
@@ -352,8 +339,11 @@ class Executors:
     @property
     def threads(self) -> int:
         """Count the threads of this process that environments are called on."""
-        shared = len(self._quick) + len(self._crowd) + (self._one_thread is not None)
-        return self._own + shared + len(self._pool)
+        return self._own + len(self._shared()) + len(self._pool)
+
+    def _shared(self) -> list[WorkerThread]:
+        one_thread = [] if self._one_thread is None else [self._one_thread]
+        return [*self._quick, *self._crowd, *one_thread]
 
     @property
     def workers(self) -> tuple[int, int, int]:
@@ -403,10 +393,11 @@ class Executors:
         """
         if not isinstance(executor, ThreadExecutor):
             return executor
-        if self.spec.needs_one_thread and self._one_thread is None:
+        spec = self.spec
+        if spec.needs_one_thread and self._one_thread is None:
             self._one_thread, executor.is_shared = executor.worker, True
             self._own -= 1
-        if (self.spec.plan is not None and self.spec.plan.is_async) or self.spec.never_blocks:
+        if spec.never_blocks or (spec.plan is not None and spec.plan.is_async):
             self.release(executor)
             return self.for_new()
         return executor
@@ -462,22 +453,20 @@ class Executors:
         if is_construction and not is_shared:
             return
         if self.classifier.note(seconds) and is_shared:
-            cls = self.spec.environment_class
             logger.warning(
                 "a call of %s took %.1f ms, one of several, on a thread that it shares with "
                 "others, since all had been quick so far; from now on each new session gets a "
                 "thread of its own. If its calls may come from any thread, declare "
                 "SUPPORTS_ANY_THREAD = True on it: then nobody waits for a slow one",
-                cls.__name__ if cls is not None else self.spec.name,
+                self.spec.class_name,
                 seconds * 1000,
             )
 
     def _dispatcher(self) -> LoopDispatcher:
         loop = asyncio.get_running_loop()
-        dispatcher = self._dispatchers.get(loop)
-        if dispatcher is None:
-            dispatcher = self._dispatchers[loop] = LoopDispatcher(loop)
-        return dispatcher
+        if loop not in self._dispatchers:
+            self._dispatchers[loop] = LoopDispatcher(loop)
+        return self._dispatchers[loop]
 
 
 def _goes_on_waiting(call: ThreadCall, since: float) -> bool:
@@ -491,42 +480,31 @@ def _goes_on_waiting(call: ThreadCall, since: float) -> bool:
         return False
 
 
-class _SharedThreads:
+class _SharedThreads(list[WorkerThread]):
     """A number of threads that sessions share."""
 
     def __init__(self, name: str, size: int) -> None:
+        super().__init__()
         self._name, self._size = name, size
-        self._workers: list[WorkerThread] = []
         self._started = 0
-
-    def __len__(self) -> int:
-        return len(self._workers)
-
-    def __iter__(self) -> Iterator[WorkerThread]:
-        return iter(self._workers)
 
     def next(self) -> WorkerThread:
         """Return the thread with the fewest sessions, if possible one that no call holds."""
-        free = [worker for worker in self._workers if not worker.is_stuck]
-        if len(free) < self._size and len(self._workers) < self._size + SPARE_THREADS:
+        free = [worker for worker in self if not worker.is_stuck]
+        if len(free) < self._size and len(self) < self._size + SPARE_THREADS:
             self._started += 1
             try:
                 worker = WorkerThread(f"{self._name}-{self._started}")
             except RuntimeError:  # the system allows no more
-                if not self._workers:
+                if not self:
                     raise
             else:
-                self._workers.append(worker)
+                self.append(worker)
                 free.append(worker)
-        return min((free or self._workers)[: self._size], key=attrgetter("sharers"))
+        return min((free or self)[: self._size], key=attrgetter("sharers"))
 
     def let_go(self, worker: WorkerThread) -> None:
         """End a thread that no session uses, if it has taken the place of another one."""
-        if worker in self._workers and len(self._workers) > self._size:
-            self._workers.remove(worker)
+        if worker in self and len(self) > self._size:
+            self.remove(worker)
             worker.stop()
-
-    def stop(self) -> None:
-        for worker in self._workers:
-            worker.stop()
-        self._workers.clear()

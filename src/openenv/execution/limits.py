@@ -7,8 +7,6 @@ from dataclasses import dataclass, fields
 
 from openenv import settings
 
-__all__ = ["Limits"]
-
 
 @dataclass(frozen=True)
 class Limits:
@@ -52,7 +50,7 @@ class Limits:
 
     @classmethod
     def of_settings(cls) -> Limits:
-        """Those that the environment's variables set; see `openenv.settings`.
+        """Read the limits that environment variables set; see `openenv.settings`.
 
         Raises:
             ValueError: A variable holds no number.

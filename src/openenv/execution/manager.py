@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -32,15 +32,6 @@ from openenv.execution.queue import FairQueue
 from openenv.execution.recording import Recordings
 from openenv.execution.session import Session, SessionInfo, SessionPhase
 from openenv.execution.spec import EnvironmentSpec
-
-__all__ = [
-    "DEFAULT_IDLE_TIMEOUT_S",
-    "DEFAULT_MAX_SESSIONS",
-    "ConcurrencyConfig",
-    "Patience",
-    "ServerCapacityStatus",
-    "SessionManager",
-]
 
 logger = logging.getLogger(__name__)
 
@@ -153,6 +144,7 @@ class SessionManager:
         unheard: Those of them that broke before anything came over them, the oldest first.
         counters: What has happened, in numbers.
         closing: It is shutting down, so no session can be opened.
+        executors: Find where the environments of the sessions live.
         home_loop: The event loop that its sessions live on, once that is settled.
 
     Raises:
@@ -192,35 +184,24 @@ class SessionManager:
         self._overdue: set[str] = set()
         self._has_warned_of_full = False
         self._reaper: asyncio.Task[None] | None = None
-        self._executors = Executors(spec)
+        self.executors = Executors(spec)
         self._recordings: Recordings | None = None
         if config is not None and config.max_concurrent_envs > 1:
-            self._check_concurrency(config.max_concurrent_envs)
-
-    def _check_concurrency(self, wanted: int) -> None:
-        if self.spec.supports_concurrency is None:
-            self._probe()
-        if self.spec.supports_concurrency is False:
-            cls = self.spec.environment_class
-            raise ConcurrencyConfigurationError(cls.__name__ if cls else self.spec.name, wanted)
+            if spec.supports_concurrency is None:
+                self._probe()
+            if spec.supports_concurrency is False:
+                raise ConcurrencyConfigurationError(spec.class_name, config.max_concurrent_envs)
 
     def _probe(self) -> None:
         """Open and close a session to learn the class, on a separate event loop."""
-        failure: list[Exception] = []
 
         async def probe() -> None:
             session = Session(self.spec)
-            try:
-                await session.open()
-                await session.close()
-            except Exception as error:
-                failure.append(error)
+            await session.open()
+            await session.close()
 
-        thread = threading.Thread(target=asyncio.run, args=[probe()], name="openenv-probe")
-        thread.start()
-        thread.join()
-        if failure:
-            raise failure[0]
+        with ThreadPoolExecutor(1, "openenv-probe") as thread:
+            thread.submit(asyncio.run, probe()).result()
 
     # ------------------------------------------------------------------ what there is
 
@@ -246,7 +227,7 @@ class SessionManager:
         """
         if self._sessions:
             raise RuntimeError("sessions are open already; they cannot move")
-        self._executors = executors
+        self.executors = executors
 
     def record_to(self, recordings: Recordings | None) -> None:
         """Record the sessions that are opened from now on; None turns recording off."""
@@ -269,7 +250,7 @@ class SessionManager:
 
     def start(self) -> None:
         """Make ready what sessions need, where that takes time; called on the event loop."""
-        self._executors.start()
+        self.executors.start()
 
     @property
     def trouble(self) -> str | None:
@@ -280,21 +261,12 @@ class SessionManager:
         troubles = []
         if self._overdue:
             troubles.append(f"{len(self._overdue)} slots are held by calls that do not come back")
-        if late := self._late():
-            troubles.append(f"{late} calls run past their deadline")
-        if (executors := self._executors.trouble) is not None:
+        late = [one for one in self._sessions.values() if one.overdue_s > LATE_S]
+        if late := [one for one in late if one.id not in self._overdue]:
+            troubles.append(f"{len(late)} calls run past their deadline")
+        if (executors := self.executors.trouble) is not None:
             troubles.append(executors)
         return "; ".join(troubles) or None
-
-    def _late(self) -> int:
-        """List the calls that are well past the deadline and hold no slot of a given-up session."""
-        late = [one for one in self._sessions.values() if one.overdue_s > LATE_S]
-        return sum(session.id not in self._overdue for session in late)
-
-    @property
-    def executors(self) -> Executors:
-        """Return the executors of the sessions."""
-        return self._executors
 
     def sessions(self) -> list[Session]:
         """List all sessions, including those that open or close."""
@@ -302,7 +274,7 @@ class SessionManager:
 
     @property
     def active_sessions(self) -> int:
-        """Slots that are taken, those of sessions still opening or closing included."""
+        """Count the slots that are taken, also by sessions that open or close."""
         return self._active
 
     def capacity(self) -> ServerCapacityStatus:
@@ -398,14 +370,21 @@ class SessionManager:
             if principal is not None and principal.is_full:
                 await self._make_room_of(principal)
             with contextlib.nullcontext() if principal is None else principal.waiting():
-                await self._take_slot(patience)
+                if patience is None or patience.timeout_s <= 0:
+                    await self._make_room()
+                    self._active += 1
+                elif not self._queue and self._active < self.max_sessions:
+                    self._active += 1
+                else:
+                    await self._wait_for_slot(patience)
             if self.closing:
-                self._give_back_slot()
+                self._active -= 1
+                self._tell()
         if self.closing:
             raise SessionCreationError(SHUTTING_DOWN)
         session = Session(
             self.spec,
-            executors=self._executors,
+            executors=self.executors,
             is_throwaway=throwaway,
             owner=self,
             counters=self.counters,
@@ -415,7 +394,9 @@ class SessionManager:
             if record or (recordings and recordings.options.every_session and not throwaway):
                 self.record(session)
             if principal is not None:
-                self._own(session, principal)
+                principal.check_sessions()  # others may have come meanwhile
+                principal.sessions += 1
+                self._owners[session.id] = principal
         except OpenEnvError:
             self._active -= not throwaway
             self._tell()
@@ -443,16 +424,6 @@ class SessionManager:
         self._start_reaper()
         return session
 
-    async def _take_slot(self, patience: Patience | None) -> None:
-        """Take a slot, in the order of the queue."""
-        if not self._queue and self._active < self.max_sessions:
-            self._active += 1
-        elif patience is None or patience.timeout_s <= 0:
-            await self._make_room()
-            self._active += 1
-        else:
-            await self._wait_for_slot(patience)
-
     async def _wait_for_slot(self, patience: Patience) -> None:
         if len(self._queue) >= self.limits.max_queue:
             raise self._is_full(f", and {len(self._queue)} wait already")
@@ -466,7 +437,8 @@ class SessionManager:
             await asyncio.wait([place.granted], timeout=timeout_s)
         except asyncio.CancelledError:
             if place.granted.done() and place.granted.exception() is None:
-                self._give_back_slot()
+                self._active -= 1
+                self._tell()
             raise
         finally:
             self._queue.leave(place)
@@ -481,8 +453,7 @@ class SessionManager:
         if self._has_warned_of_full:
             return
         self._has_warned_of_full = True
-        cls = self.spec.environment_class
-        name = cls.__name__ if cls is not None else self.spec.name
+        name = self.spec.class_name
         if self.spec.supports_concurrency is False:
             why = (
                 f"{name} does not declare SUPPORTS_CONCURRENT_SESSIONS = True. If its instances "
@@ -511,31 +482,23 @@ class SessionManager:
                 self._queue.next().granted.set_result(None)
             elif (idle := self._idle_provisional()) is not None and not self._is_emptying:
                 idle.closed_by = "evicted"
-                self._end(idle)
+                self.begin_to_close(idle)
                 return
             else:
                 return
 
-    def _give_back_slot(self) -> None:
-        self._active -= 1
-        self._tell()
-
     def _idle_provisional(self) -> Session | None:
-        """The oldest session that may be closed to make room."""
+        """Return the oldest session that may be closed to make room."""
         known = map(self._sessions.get, self._provisional)
         return next((s for s in known if s is not None and not s.is_busy), None)
-
-    def _own(self, session: Session, principal: Principal) -> None:
-        principal.check_sessions()  # others may have come meanwhile
-        principal.sessions += 1
-        self._owners[session.id] = principal
 
     async def _make_room_of(self, principal: Principal) -> None:
         """Wait for a closing session of a key that has all allowed sessions, or refuse at once."""
         deadline = time.monotonic() + CLOSING_WAIT_S
         while principal.is_full and not self.closing:
             remaining = deadline - time.monotonic()
-            if remaining <= 0 or not self._is_emptying_of(principal):
+            is_emptying = any(self._owners.get(one.id) is principal for one in self._ending)
+            if remaining <= 0 or not is_emptying:
                 principal.check_sessions()
             await self._change(remaining)
 
@@ -557,7 +520,7 @@ class SessionManager:
                 await self._change(remaining)
             elif (oldest := self._idle_provisional()) is not None:
                 oldest.closed_by = "evicted"
-                self._end(oldest)
+                self.begin_to_close(oldest)
                 await asyncio.sleep(0)  # now it is closing
             else:
                 self._warn_of_full()
@@ -565,11 +528,8 @@ class SessionManager:
 
     @property
     def _is_emptying(self) -> bool:
-        """A slot comes free by itself."""
+        """Say whether a slot comes free by itself."""
         return any(not session.is_throwaway for session in self._ending)
-
-    def _is_emptying_of(self, principal: Principal) -> bool:
-        return any(self._owners.get(session.id) is principal for session in self._ending)
 
     async def _change(self, timeout_s: float | None) -> None:
         """Wait until a session has opened or gone."""
@@ -600,15 +560,11 @@ class SessionManager:
     async def close(self, session_id: str) -> None:
         """Close a session; the slot is free again once the environment is closed."""
         session = self._sessions.get(session_id)
-        if session is None:
-            return
-        await asyncio.shield(self._end(session))
+        if session is not None:
+            await asyncio.shield(self.begin_to_close(session))
 
-    def begin_to_close(self, session: Session) -> None:
+    def begin_to_close(self, session: Session) -> asyncio.Task[None]:
         """Close a session, without waiting for the running call."""
-        self._end(session)
-
-    def _end(self, session: Session) -> asyncio.Task[None]:
         self._provisional.pop(session.id, None)
         cleanup = asyncio.create_task(self._close(session))
         self.keep(cleanup)
@@ -619,18 +575,15 @@ class SessionManager:
         self._ending.add(session)
         try:
             while not (await asyncio.wait([closing], timeout=patience_s))[0]:
-                self._insist(session)
+                if session.id not in self._overdue:
+                    seconds = self.limits.close_s
+                    logger.warning("session %s has not closed within %g s", session.id, seconds)
+                    self._overdue.add(session.id)
+                session.abort()
         finally:
             self._forget(session)
         if session.recorder is not None:
             await session.recorder.written()
-
-    def _insist(self, session: Session) -> None:
-        """End what a session that is closing does not end by itself, where that can be done."""
-        if session.id not in self._overdue:
-            logger.warning("session %s has not closed within %g s", session.id, self.limits.close_s)
-            self._overdue.add(session.id)
-        session.abort()
 
     def _forget(self, session: Session) -> None:
         if self._sessions.pop(session.id, None) is not None:
@@ -665,7 +618,7 @@ class SessionManager:
         self._overdue.add(session.id)
         self._sessions[session.id] = session
         self._active += 1
-        self._end(session)
+        self.begin_to_close(session)
         return True
 
     @property
@@ -724,7 +677,7 @@ class SessionManager:
                 grace_s,
                 ", ".join(self._sessions),
             )
-        await self._executors.aclose()
+        await self.executors.aclose()
         if self._recordings is not None:
             await self._recordings.aclose()
         self.closing = False
@@ -748,7 +701,7 @@ class SessionManager:
             session.abandon()
             self._forget(session)
         with contextlib.suppress(RuntimeError):  # workers wait on the loop; they begin anew
-            self._executors.stop()
+            self.executors.stop()
 
     # ------------------------------------------------------------------ idling
 

@@ -12,8 +12,6 @@ from collections import Counter
 from openenv.errors import outward
 from openenv.execution.commands import GetState, Reset, Step
 
-__all__ = ["BOUNDS_S", "UNCOUNTED", "CallLatency", "Histogram", "SessionCounters"]
-
 # Upper bounds in seconds, from a step of blackjack to one that calls a language model.
 BOUNDS_S = (
     *(0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),

@@ -20,17 +20,6 @@ from typing import Any
 from openenv._internal.net.keys import checked_key
 from openenv.errors import KeySessionsError, RateLimitError
 
-__all__ = [
-    "PRINCIPAL",
-    "Key",
-    "KeyLimits",
-    "Keyring",
-    "Principal",
-    "Role",
-    "Tenants",
-    "principal_of",
-]
-
 PRINCIPAL = "openenv.principal"  # the key of the client's identity in an ASGI scope
 MAX_TENANTS = 10_000
 BURST_S = 2.0  # what a key has not used in so many seconds, it may use at once
@@ -130,14 +119,15 @@ class Principal:
     def limit(self, limits: KeyLimits) -> None:
         """Have other limits from now on."""
         self.limits = limits
-        self._requests = _bucket(limits.requests_per_s)
-        self._bytes = _bucket(limits.bytes_per_s)
+        requests, size = limits.requests_per_s, limits.bytes_per_s
+        self._requests = None if requests is None else _Bucket(requests)
+        self._bytes = None if size is None else _Bucket(size)
 
     def __repr__(self) -> str:
         return f"<Principal {self.name!r}: {self.role.value}>"
 
     def if_limited(self) -> Principal | None:
-        """Itself, where `allow` and `charge` are to be asked at all."""
+        """Return the principal if `allow` and `charge` must be called; otherwise None."""
         return self if self._requests is not None or self._bytes is not None else None
 
     def allow(self, requests: int, size: int) -> None:
@@ -205,18 +195,14 @@ class Tenants:
         known = self._known.get(place)
         if known is None or (known.role, known.session_id) != (tenant.role, tenant.session_id):
             known = self._known[place] = tenant
-            self._forget_some()
         elif known.limits != tenant.limits:
             known.limit(tenant.limits)
         self._known.move_to_end(place)
+        if len(self._known) > MAX_TENANTS:  # forget those that were absent longest
+            idle = [place for place, one in self._known.items() if not one.sessions]
+            for idle_place in idle[: len(self._known) - MAX_TENANTS]:
+                del self._known[idle_place]
         return known
-
-    def _forget_some(self) -> None:
-        """Forget the principals that were absent longest and have no open session."""
-        if len(self._known) > MAX_TENANTS:
-            idle = [place for place, known in self._known.items() if not known.sessions]
-            for place in idle[: len(self._known) - MAX_TENANTS]:
-                del self._known[place]
 
 
 class _Bucket:
@@ -230,15 +216,11 @@ class _Bucket:
         self._then = time.monotonic()
 
     def wait_s(self) -> float:
-        """Seconds until something may be taken."""
+        """Return the seconds until something may be taken."""
         now = time.monotonic()
         self.level = min(self.rate * BURST_S, self.level + (now - self._then) * self.rate)
         self._then = now
         return 0.0 if self.level > 0 else max(-self.level / self.rate, 0.001)
-
-
-def _bucket(rate: float | None) -> _Bucket | None:
-    return None if rate is None else _Bucket(rate)
 
 
 class Keyring:

@@ -21,8 +21,6 @@ from openenv.protocol.records import error_text, json_text, transition_text
 from openenv.tools.types import CallToolAction
 from openenv.types import Observation
 
-__all__ = ["Recorded", "Recording", "kind_of", "request_text", "text_of_failure"]
-
 KINDS = {Step: b"step", Reset: b"reset", Restore: b"restore"}
 
 

@@ -230,7 +230,7 @@ _NOTHING_DONE = (SessionBusyError, NotBegunError)
 class SessionOwner(Protocol):
     """Owns the sessions of a server."""
 
-    def begin_to_close(self, session: Session) -> None:
+    def begin_to_close(self, session: Session) -> object:
         """Close a session that cannot go on."""
 
     def adopt(self, session: Session, of: Session) -> bool:
@@ -562,7 +562,6 @@ class Session:
 
     def info(self) -> SessionInfo:
         """Describe the session to an operator."""
-        cls = self.spec.environment_class
         if self.is_busy:
             self.last_activity = time.monotonic()
         return SessionInfo(
@@ -570,7 +569,7 @@ class Session:
             created_at=self.created_at,
             last_activity_at=self.created_at + self.last_activity - self._born,
             step_count=self.step_count,
-            environment_type=cls.__name__ if cls is not None else self.spec.name,
+            environment_type=self.spec.class_name,
         )
 
     def follow(self, hear: Callable[[bytes | None], None]) -> Follower:

@@ -6,8 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-__all__ = ["SlowReaderGuard"]
-
 logger = logging.getLogger(__name__)
 
 PATIENCE_S = 5.0
@@ -58,7 +56,7 @@ class SlowReaderGuard:
         self._cut()
 
     def stop(self) -> None:
-        """The client has gone."""
+        """Stop watching, since the client has gone."""
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None

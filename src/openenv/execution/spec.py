@@ -95,13 +95,6 @@ class Method:
     rest: str | None = None
     required: tuple[str, ...] = ()
 
-    @property
-    def keeps_time(self) -> bool:
-        """Say whether the session enforces `timeout_s`, even if the method does not take the
-        argument.
-        """
-        return self.name.startswith("step")
-
     def split(
         self, arguments: Mapping[str, Any], *, strict: bool
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -120,7 +113,7 @@ class Method:
             for name, value in arguments.items()
             if name not in passed
             and not (name in COURTESY_ARGUMENTS and value is None)
-            and not (name == "timeout_s" and self.keeps_time)
+            and not (name == "timeout_s" and self.name.startswith("step"))  # kept by the session
         )
         unknown = [name for name in ignored if name not in COURTESY_ARGUMENTS]
         if strict and unknown:
@@ -357,6 +350,12 @@ class EnvironmentSpec:
     def plan(self) -> CallPlan | None:
         """Return the call plan; None until the class is known."""
         return None if self.environment_class is None else plan_for(self.environment_class)
+
+    @property
+    def class_name(self) -> str:
+        """Return the name of the class; the environment's name until the class is known."""
+        cls = self.environment_class
+        return self.name if cls is None else cls.__name__
 
     @property
     def supports_concurrency(self) -> bool | None:

@@ -41,8 +41,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["CallOwner", "LoopDispatcher", "ThreadCall", "ThreadPool", "WorkerThread", "contain"]
-
 logger = logging.getLogger(__name__)
 
 # A call that delays others for longer keeps its thread to itself; the others move to another one.
@@ -168,7 +166,11 @@ class LoopDispatcher:
                 worker.is_rung = False
                 worker.bell.put(None)
         if calls:
-            _run_all(calls)
+            began = time.perf_counter()
+            for call in calls:
+                call.run()
+                now = time.perf_counter()
+                call.seconds, began = now - began, now
             # Not one by one, so that answers leave in a burst: each first one wakes a reader.
             self.finished.extend(calls)
             self._deliver()
@@ -218,14 +220,6 @@ class LoopDispatcher:
                     call.owner.finish(call)
             except Exception:  # noqa: PERF203 - one owner's mistake is not the others'
                 logger.exception("the result of a call could not be delivered")
-
-
-def _run_all(calls: list[ThreadCall]) -> None:
-    began = time.perf_counter()
-    for call in calls:
-        call.run()
-        now = time.perf_counter()
-        call.seconds, began = now - began, now
 
 
 class WorkerThread:
@@ -324,13 +318,13 @@ class WorkerThread:
         while goes_on:
             is_done = self.bell.get()
             goes_on = not self.is_ending
-            self._run_all()
+            self._run_waiting()
             if is_done is not None:
                 is_done.release()
             if self._on_idle is not None:
                 self._on_idle(self)
 
-    def _run_all(self) -> None:
+    def _run_waiting(self) -> None:
         waiting = self.waiting
         began = self.busy_since = time.perf_counter()
         while waiting:
@@ -376,23 +370,19 @@ class ThreadPool:
             dispatcher.submit(call, last)
             last.stop()
             return
-        front = self._front or self._next_front()
-        dispatcher.submit(call, front)
+        if self._front is None:
+            with self._lock:
+                self._front = self._idle.pop() if self._idle else None
+        if self._front is None:
+            self._started += 1
+            self._front = WorkerThread(f"{self._name}-{self._started}", on_idle=self._retire)
+        dispatcher.submit(call, self._front)
         if self._watch is None:
             self._watch = dispatcher.loop.call_later(STUCK_S, self._look, dispatcher)
 
     def withdraw(self, call: ThreadCall) -> bool:
         """Take back a call; return whether the call had not begun. Called on the loop."""
         return self._front is not None and self._front.withdraw(call)
-
-    def _next_front(self) -> WorkerThread:
-        with self._lock:
-            if self._idle:
-                self._front = self._idle.pop()
-                return self._front
-        self._started += 1
-        self._front = WorkerThread(f"{self._name}-{self._started}", on_idle=self._retire)
-        return self._front
 
     def _look(self, dispatcher: LoopDispatcher) -> None:
         self._watch = None
