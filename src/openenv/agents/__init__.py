@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from openenv.agents.config import HarnessTransport as HarnessTransport
     from openenv.agents.environment import HarnessAction as HarnessAction
     from openenv.agents.environment import HarnessEnvironment as HarnessEnvironment
+    from openenv.agents.environment import resolve_tool_conflicts as resolve_tool_conflicts
     from openenv.agents.errors import HarnessBusyError as HarnessBusyError
     from openenv.agents.errors import HarnessCrashedError as HarnessCrashedError
     from openenv.agents.errors import HarnessError as HarnessError
@@ -42,6 +43,5 @@ if TYPE_CHECKING:
     from openenv.agents.process import HarnessProcess as HarnessProcess
     from openenv.agents.process_adapter import ProcessAdapter as ProcessAdapter
     from openenv.agents.stdio import StdioHarnessAdapter as StdioHarnessAdapter
-    from openenv.agents.tools import resolve_tool_conflicts as resolve_tool_conflicts
 else:
     __getattr__, __dir__, __all__ = lazy(__name__)

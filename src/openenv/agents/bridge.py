@@ -68,13 +68,11 @@ class RenamedTools:
         self._original = dict(renames)
 
     async def tools(self) -> list[dict[str, Any]]:
-        """List the tools under the new names."""
         shown = {original: name for name, original in self._original.items()}
         found = await self._offered.tools()
         return [{**tool, "name": shown.get(tool["name"], tool["name"])} for tool in found]
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Call a tool by the new name."""
         if name not in self._original and name in self._original.values():
             raise UnknownTool(f"Unknown tool: {name!r}")
         return await self._offered.call(self._original.get(name, name), arguments)
@@ -213,10 +211,8 @@ class _BridgeServer:
                 if connection.our_state is h11.MUST_CLOSE:
                     break
                 connection.start_next_cycle()
-        except (h11.ProtocolError, OSError):
-            pass  # no HTTP client, or disconnected
-        except asyncio.CancelledError:
-            pass  # the bridge has been stopped
+        except (h11.ProtocolError, OSError, asyncio.CancelledError):
+            pass  # no HTTP client, or disconnected, or the bridge has been stopped
         finally:
             self._open.discard(task)
             writer.close()
@@ -279,9 +275,7 @@ class _MCPHandler:
         if request.method != b"POST":
             return 405, None
         if body is None:
-            why = (
-                f"the request has over {MAX_REQUEST_BYTES} bytes, the most that is taken; send less"
-            )
+            why = f"the request has over {MAX_REQUEST_BYTES} bytes, which is the limit"
             return 413, _error(None, Code.INVALID_REQUEST, why)
         try:
             message = from_json(body)

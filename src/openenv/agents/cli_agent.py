@@ -21,7 +21,7 @@ import uuid
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from typing import Literal
 
-from openenv.agents.config import HarnessConfig, build_environment
+from openenv.agents.config import HarnessConfig
 from openenv.agents.errors import (
     HarnessCrashedError,
     HarnessNotRunningError,
@@ -31,7 +31,7 @@ from openenv.agents.errors import (
 )
 from openenv.agents.events import HarnessEvent, HarnessEventType
 from openenv.agents.process import HarnessProcess
-from openenv.agents.process_adapter import ProcessAdapter, check_directory, parse_event
+from openenv.agents.process_adapter import ProcessAdapter, parse_event
 from openenv.errors import how_it_ended
 
 __all__ = ["CLIHarnessAgent", "ParseLine"]
@@ -75,15 +75,14 @@ class CLIHarnessAgent(ProcessAdapter):
         self._session_of = session_of
         self._session: str | None = None
         self._turns = 0
-        self._running: HarnessProcess | None = None
 
     def _commands(self) -> Sequence[str]:
         return [*self.config.command, *self._resume]
 
     async def start(self, working_directory: str) -> None:
         await self.stop()
-        check_directory(self.config, working_directory)
-        variables = build_environment(self.config, os.environ)
+        self._check_directory(working_directory)
+        variables = self._variables()
         for program in dict.fromkeys((self.config.command[0], self._resume[0])):
             path = os.path.join(working_directory, program) if os.sep in program else program
             if shutil.which(path, path=variables.get("PATH")) is None:
@@ -96,10 +95,7 @@ class CLIHarnessAgent(ProcessAdapter):
 
     async def stop(self) -> None:
         self._session = None
-        process, self._running = self._running, None
-        if process is not None:
-            await process.stop()
-        self._injection.remove()
+        await super().stop()
 
     async def is_alive(self) -> bool:
         return self._session is not None
@@ -125,12 +121,16 @@ class CLIHarnessAgent(ProcessAdapter):
                     if event.type is HarnessEventType.TEXT_OUTPUT:
                         said.append(str(event.data.get("text", "")))
                     yield event
-            self._check(await process.wait(), process)
+            if (code := await process.wait()) != 0:
+                why = f"harness {self.config.name!r}: its command failed: {how_it_ended(code)}"
+                why += process.last_words()
+                raise HarnessCrashedError(why, code) if code < 0 else HarnessTurnError(why)
         finally:
             await process.stop()  # also ends background processes
             self._running = None
         self._turns += 1
-        yield last or _turn_complete("".join(said))
+        told = {"response": "".join(said).rstrip("\n")}
+        yield last or HarnessEvent(type=HarnessEventType.TURN_COMPLETE, data=told)
 
     async def _events(self, process: HarnessProcess) -> AsyncGenerator[HarnessEvent]:
         size, limit = 0, self.config.max_output_bytes
@@ -150,19 +150,6 @@ class CLIHarnessAgent(ProcessAdapter):
             for event in self._parse(line):
                 yield event
 
-    def _check(self, code: int, process: HarnessProcess) -> None:
-        """Raise an error if the command of a turn has failed.
-
-        Raises:
-            HarnessTurnError: The exit code reports a failure.
-            HarnessCrashedError: A signal ended the command.
-        """
-        if code == 0:
-            return
-        why = f"harness {self.config.name!r}: its command failed: {how_it_ended(code)}"
-        why += process.last_words()
-        raise HarnessCrashedError(why, code) if code < 0 else HarnessTurnError(why)
-
 
 def _text_event(line: str) -> Iterable[HarnessEvent]:
     return [HarnessEvent(type=HarnessEventType.TEXT_OUTPUT, data={"text": f"{line}\n"})]
@@ -170,7 +157,3 @@ def _text_event(line: str) -> Iterable[HarnessEvent]:
 
 def _parse_events(line: str) -> Iterable[HarnessEvent]:
     return [parse_event(line)] if line.strip() else []
-
-
-def _turn_complete(text: str) -> HarnessEvent:
-    return HarnessEvent(type=HarnessEventType.TURN_COMPLETE, data={"response": text.rstrip("\n")})

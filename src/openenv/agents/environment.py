@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import PrivateAttr
@@ -42,16 +42,15 @@ from openenv.agents.events import (
     OnEvent,
     events_to_metadata,
 )
-from openenv.agents.tools import resolve_tool_conflicts
 from openenv.environment import Transform
 from openenv.errors import Unscored, words
 from openenv.reward import REWARD_INFO, Score
 from openenv.tools.environment import MCPEnvironment
 from openenv.tools.results import build_failure, from_dump
-from openenv.tools.types import CallToolAction, CallToolObservation, ListToolsAction, Tool
+from openenv.tools.types import CallToolAction, ListToolsAction, Tool
 from openenv.types import Action, Observation, State
 
-__all__ = ["HarnessAction", "HarnessEnvironment"]
+__all__ = ["HarnessAction", "HarnessEnvironment", "resolve_tool_conflicts"]
 
 NO_EPISODE = "No active episode; call reset() before step()"
 NO_TURN = "no turn is running: the environment's tools answer during a turn only"
@@ -173,10 +172,8 @@ class HarnessEnvironment(
             raise
         self._why_none = ""
         self._harness_state = State(episode_id=episode_id or str(uuid.uuid4()))
-        known = {
-            "episode_id": self._harness_state.episode_id,
-            "injected_tools": [tool.name for tool in tools],
-        }
+        names = [tool.name for tool in tools]
+        known = {"episode_id": self._harness_state.episode_id, "injected_tools": names}
         return Observation(metadata=known)
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any) -> Any:
@@ -306,13 +303,8 @@ class HarnessEnvironment(
     async def _fail_turn(self, error: HarnessError) -> Observation:
         """Return the observation of a turn that failed, and end the episode."""
         message = redact(words(error))
-        told: dict[str, Any] = {
-            "message": message,
-            "recoverable": False,
-            "error_type": error.error_type,
-        }
-        event = HarnessEvent(type=HarnessEventType.ERROR, data=told)
-        self._record(event)
+        told = {"message": message, "recoverable": False, "error_type": error.error_type}
+        self._record(HarnessEvent(type=HarnessEventType.ERROR, data=told))
         events = events_to_metadata(self._turn_events or ())
         await self._end_episode(f"the episode is over ({error.error_type}); call reset()")
         return Observation(
@@ -349,7 +341,8 @@ class HarnessEnvironment(
         called = {**about, "arguments": arguments}
         self._record(HarnessEvent(type=HarnessEventType.TOOL_CALL, data=called))
         seen = await self._call_tool(CallToolAction(tool_name=name, arguments=arguments), None)
-        result = _to_result(seen)
+        failed = seen.error if seen.result is None else None
+        result = from_dump(seen.result) if failed is None else build_failure(failed.message)
         is_error = bool(result.get("isError"))
         gave = {**about, "result": result.get("content"), "is_error": is_error}
         self._record(HarnessEvent(type=HarnessEventType.TOOL_RESULT, data=gave))
@@ -376,6 +369,35 @@ class HarnessEnvironment(
         super().close()
 
 
+def resolve_tool_conflicts(
+    env_tools: Sequence[Tool], harness_builtin_tools: Collection[str], prefix: str = "env_"
+) -> list[Tool]:
+    """Rename the environment's tools that have the name of a tool of the harness.
+
+    Args:
+        env_tools: The environment's tools.
+        harness_builtin_tools: Names of the harness's own tools.
+        prefix: Prefix of the new names.
+
+    Raises:
+        ValueError: The new name is taken too.
+    """
+    taken = {*harness_builtin_tools, *(tool.name for tool in env_tools)}
+    resolved = []
+    for tool in env_tools:
+        if tool.name not in harness_builtin_tools:
+            resolved.append(tool)
+            continue
+        name = f"{prefix}{tool.name}"
+        if name in taken:
+            raise ValueError(
+                f"the tool {tool.name!r} has the name of one of the harness's own, and {name!r} is "
+                "taken too; rename the environment's tool, or give another prefix"
+            )
+        resolved.append(tool.model_copy(update={"name": name}))
+    return resolved
+
+
 class _ToolsInTurn:
     """The environment's tools, called on the event loop of the turn."""
 
@@ -392,12 +414,6 @@ class _ToolsInTurn:
             return build_failure(NO_TURN)
         work = self._environment._call_in_turn(name, arguments)
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
-
-
-def _to_result(seen: CallToolObservation) -> dict[str, Any]:
-    if seen.error is not None and seen.result is None:
-        return build_failure(seen.error.message)
-    return from_dump(seen.result)
 
 
 class _CompleteEpisodeScorer:

@@ -13,13 +13,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import os
 import socket
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from openenv._internal.timing import Expired, within
-from openenv.agents.config import HarnessConfig, HarnessTransport, build_environment
+from openenv.agents.config import HarnessConfig, HarnessTransport
 from openenv.agents.errors import (
     HarnessCrashedError,
     HarnessError,
@@ -27,9 +26,8 @@ from openenv.agents.errors import (
     HarnessTurnError,
 )
 from openenv.agents.events import HarnessEvent, HarnessEventType
-from openenv.agents.injection import fill_placeholders
 from openenv.agents.process import HarnessProcess
-from openenv.agents.process_adapter import ProcessAdapter, check_directory
+from openenv.agents.process_adapter import ProcessAdapter, fill_placeholders
 from openenv.errors import OpenEnvError, how_it_ended, words
 from openenv.tools.connections import ConnectionBroken, MCPConnection
 from openenv.tools.results import extract_text
@@ -90,9 +88,13 @@ class MCPHarnessAgent(ProcessAdapter):
         try:
             self._prepare(working_directory)
             if self.config.transport is HarnessTransport.MCP:
-                self._connection = self._by_pipes(working_directory)
+                server = self._server = MCPServerProcess(self._program(), self.config.name)
+                speak = functools.partial(connect_process, server)
             else:
-                self._connection = await self._by_http()
+                address = Address(f"http://127.0.0.1:{await self._serve_http()}/mcp")
+                speak = functools.partial(connect_address, address)
+            timeout_s = self.config.startup_timeout_s
+            self._connection = MCPConnection(speak, self.config.name, timeout_s)
             names = {tool["name"] for tool in await self._connection.tools()}
         except BaseException as error:
             said = self._last_words()
@@ -109,29 +111,18 @@ class MCPHarnessAgent(ProcessAdapter):
                 f"{', '.join(sorted(names)) or 'none'}"
             )
 
-    def _by_pipes(self, working_directory: str) -> MCPConnection:
-        config = self.config
-        check_directory(config, working_directory)
-        known = self._injection.placeholders(working_directory)
-        variables = {**build_environment(config, os.environ), **self._injection.variables}
-        program = Program(
-            tuple(fill_placeholders(config.command, known)), variables, working_directory
-        )
-        self._server = server = MCPServerProcess(program, config.name)
-        speak = functools.partial(connect_process, server)
-        return MCPConnection(speak, config.name, config.startup_timeout_s)
+    def _program(self) -> Program:
+        command = fill_placeholders(self.config.command, self._placeholders())
+        return Program(tuple(command), self._variables(), self._directory)
 
-    async def _by_http(self) -> MCPConnection:
-        port = str(_free_port())
-        self._server = process = self._process(self.config.command, port=port)
+    async def _serve_http(self) -> int:
+        """Start the harness on a free port, wait until it listens, and return the port."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+        self._server = process = self._process(self.config.command, port=str(port))
         await process.start()
         self._draining = asyncio.ensure_future(_drain(process))
-        await self._listens(int(port), process)
-        address = Address(f"http://127.0.0.1:{port}/mcp")
-        speak = functools.partial(connect_address, address)
-        return MCPConnection(speak, self.config.name, self.config.startup_timeout_s)
-
-    async def _listens(self, port: int, process: HarnessProcess) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.config.startup_timeout_s
         while not _is_open(port):
@@ -143,10 +134,11 @@ class MCPHarnessAgent(ProcessAdapter):
             if loop.time() > deadline:
                 raise HarnessStartupError(
                     f"harness {self.config.name!r} does not listen on its port {port} after "
-                    f"{self.config.startup_timeout_s:g} s; has its command the placeholder "
+                    f"{self.config.startup_timeout_s:g} s; does its command have the placeholder "
                     "{port}?"
                 )
             await asyncio.sleep(TICK_S)
+        return port
 
     async def stop(self) -> None:
         connection, self._connection = self._connection, None
@@ -162,7 +154,7 @@ class MCPHarnessAgent(ProcessAdapter):
                 await server.stop()
             if draining is not None:
                 draining.cancel()
-            self._injection.remove()
+            self._restore_mcp_config()
 
     async def is_alive(self) -> bool:
         return self._connection is not None
@@ -186,7 +178,7 @@ class MCPHarnessAgent(ProcessAdapter):
     async def _turn(self, message: str) -> AsyncGenerator[HarnessEvent]:
         connection, name = self._connection, self.config.name
         assert connection is not None
-        known = self._injection.placeholders(self._directory)
+        known = self._placeholders()
         arguments = {
             key: fill_placeholders([value], known)[0] if isinstance(value, str) else value
             for key, value in self._arguments.items()
@@ -214,13 +206,6 @@ class MCPHarnessAgent(ProcessAdapter):
         if text:
             yield HarnessEvent(type=HarnessEventType.TEXT_OUTPUT, data={"text": text})
         yield HarnessEvent(type=HarnessEventType.TURN_COMPLETE, data={"response": text})
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _is_open(port: int) -> bool:

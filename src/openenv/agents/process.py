@@ -87,54 +87,42 @@ class HarnessProcess(PipedProcess):
             HarnessStartupError: The program or directory does not exist, or the process ended or
                 was not ready in time. Nothing of it is left running.
         """
+
+        async def wait_until_ready() -> None:
+            while ready_check is not None and not ready_check(await self.next_line()):
+                pass
+
         await self.stop()
         process = self._start_process()
         try:
-            await self._connect(process)
-            if ready_check is not None:
-                await within(self.startup_timeout_s, self._ready(ready_check))
-        except Expired:
+            assert process.stdin and process.stdout and process.stderr
+            pipes = self._pipes = contextlib.ExitStack()
+            self._stdout = await read_pipe(process.stdout, self.max_line_bytes, pipes)
+            stderr = await read_pipe(process.stderr, CHUNK_BYTES, pipes)
+            self._listening = asyncio.ensure_future(self._listen(stderr))
+            await within(self.startup_timeout_s, wait_until_ready())
+        except (Expired, HarnessCrashedError) as error:
             why = f"did not become ready within {self.startup_timeout_s:g} s"
-            raise await self._fail_start(why) from None
-        except HarnessCrashedError as error:
-            why = f"ended during startup ({how_it_ended(error.exit_code)})"
-            raise await self._fail_start(why) from None
+            if isinstance(error, HarnessCrashedError):
+                why = f"ended during startup ({how_it_ended(error.exit_code)})"
+            await self.stop()
+            raise HarnessStartupError(f"{self.command[0]} {why}{self.last_words()}") from None
         except BaseException:
             await self.stop()
             raise
 
     def _start_process(self) -> subprocess.Popen[bytes]:
-        program = self.command[0]
         try:
             return self._spawn(self.command, self.cwd, self._env_vars)
         except OSError as error:
-            if not os.path.isdir(self.cwd):
-                cure = "make the directory, or name another as working_directory"
-                raise HarnessStartupError(
-                    f"harness not started: no directory {self.cwd!r}; {cure}"
-                ) from None
-            why = error.strerror or str(error)
+            why = f"{self.command[0]}: {error.strerror or error}"
             cure = (
                 "install it where the environment runs (in its Dockerfile), or give its full path"
             )
-            raise HarnessStartupError(
-                redact(f"harness not started: {program}: {why}; {cure}")
-            ) from None
-
-    async def _connect(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdin and process.stdout and process.stderr
-        pipes = self._pipes = contextlib.ExitStack()
-        self._stdout = await read_pipe(process.stdout, self.max_line_bytes, pipes)
-        stderr = await read_pipe(process.stderr, CHUNK_BYTES, pipes)
-        self._listening = asyncio.ensure_future(self._listen(stderr))
-
-    async def _ready(self, ready_check: Callable[[str], bool]) -> None:
-        while not ready_check(await self.next_line()):
-            pass
-
-    async def _fail_start(self, why: str) -> HarnessStartupError:
-        await self.stop()
-        return HarnessStartupError(f"{self.command[0]} {why}{self.last_words()}")
+            if not os.path.isdir(self.cwd):
+                why = f"no directory {self.cwd!r}"
+                cure = "make the directory, or name another as working_directory"
+            raise HarnessStartupError(redact(f"harness not started: {why}; {cure}")) from None
 
     def last_words(self) -> str:
         """Return the end of stderr as the end of a sentence, or ""."""
@@ -158,13 +146,10 @@ class HarnessProcess(PipedProcess):
             listening, self._listening = self._listening, None
             if listening is not None:
                 listening.cancel()
-            self._disconnect()
-
-    def _disconnect(self) -> None:
-        pipes, self._pipes, self._stdout = self._pipes, None, None
-        if pipes is not None:
-            with contextlib.suppress(RuntimeError):  # their event loop has closed
-                pipes.close()
+            pipes, self._pipes, self._stdout = self._pipes, None, None
+            if pipes is not None:
+                with contextlib.suppress(RuntimeError):  # their event loop has closed
+                    pipes.close()
 
     # ------------------------------------------------------------------ lines
 

@@ -12,13 +12,8 @@ import json
 from collections.abc import AsyncGenerator, Callable
 
 from openenv.agents.config import HarnessConfig
-from openenv.agents.errors import (
-    HarnessCrashedError,
-    HarnessNotRunningError,
-    HarnessTurnError,
-)
+from openenv.agents.errors import HarnessCrashedError, HarnessNotRunningError, HarnessTurnError
 from openenv.agents.events import HarnessEvent, HarnessEventType
-from openenv.agents.process import HarnessProcess
 from openenv.agents.process_adapter import ProcessAdapter, parse_event
 from openenv.errors import how_it_ended
 
@@ -41,7 +36,6 @@ class StdioHarnessAdapter(ProcessAdapter):
     ) -> None:
         super().__init__(config)
         self._ready_check = ready_check
-        self._running: HarnessProcess | None = None
 
     async def start(self, working_directory: str) -> None:
         await self.stop()
@@ -52,12 +46,6 @@ class StdioHarnessAdapter(ProcessAdapter):
         except BaseException:
             await self.stop()
             raise
-
-    async def stop(self) -> None:
-        process, self._running = self._running, None
-        if process is not None:
-            await process.stop()
-        self._injection.remove()
 
     async def is_alive(self) -> bool:
         return self._running is not None and self._running.is_running()

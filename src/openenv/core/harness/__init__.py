@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from openenv.agents.config import HarnessTransport as HarnessTransport
     from openenv.agents.environment import HarnessAction as HarnessAction
     from openenv.agents.environment import HarnessEnvironment as HarnessEnvironment
+    from openenv.agents.environment import resolve_tool_conflicts as resolve_tool_conflicts
     from openenv.agents.errors import HarnessError as HarnessError
     from openenv.agents.errors import HarnessNotRunningError as HarnessNotRunningError
     from openenv.agents.errors import HarnessStartupError as HarnessStartupError
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from openenv.agents.events import HarnessResponse as HarnessResponse
     from openenv.agents.events import events_to_metadata as events_to_metadata
     from openenv.agents.process import HarnessProcess as HarnessProcess
-    from openenv.agents.tools import resolve_tool_conflicts as resolve_tool_conflicts
     from openenv.rollouts.harness.bridge import SessionMCPBridge as SessionMCPBridge
     from openenv.rollouts.harness.loops import CLIHarnessAdapter as CLIHarnessAdapter
     from openenv.rollouts.harness.loops import HarnessAdapter as HarnessAdapter

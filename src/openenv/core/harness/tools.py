@@ -1,5 +1,5 @@
 """The old path `openenv.core.harness.tools`; written by scripts/mirrors.py."""
 
-from openenv.agents.tools import resolve_tool_conflicts as resolve_tool_conflicts
+from openenv.agents.environment import resolve_tool_conflicts as resolve_tool_conflicts
 
 __all__ = [name for name in dir() if not name.startswith("__")]
