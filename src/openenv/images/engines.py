@@ -5,8 +5,8 @@ users' own registry logins. Docker's SDK has none of them and does not speak Bui
 
 Invariants: a build has no name until it is finished; an interrupted build removes what it began
 (see `_end`); `seal` rewrites an image's configuration without the times and container names that
-vary between builds, so equal layers give an equal id. `PodmanEngine` and `BuildahEngine` share one
-image store and one set of build options.
+vary between builds, so equal layers give an equal id. Podman and Buildah share one image store and
+one set of build options.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
+from openenv.images.context import scratch_directory
 from openenv.images.errors import LAST_LINES, BuildError, EngineError
 
 __all__ = ["ENGINES", "Engine", "EngineImage", "BuildOptions", "BuildRequest", "find_builder"]
@@ -123,21 +124,19 @@ class Engine(ABC):
 
     program: ClassVar[str]
     has_daemon: ClassVar[bool] = False
-
-    # ------------------------------------------------------------------ whether it is there
+    version_options: ClassVar[Sequence[str]] = ()
+    archive_options: ClassVar[Sequence[str]] = ()
+    name_format: ClassVar[str] = "{{.Repository}}:{{.Tag}}"
 
     def why_not(self) -> str | None:
         """Return the reason why this machine cannot use the engine; None if it can."""
         if shutil.which(self.program) is None:
             return "is not installed"
         try:
-            self._call("version", *self._of_server())
+            self._call("version", *self.version_options)
         except BuildError as error:
             return f"does not answer: {error.log.splitlines()[-1] if error.log else error}"
         return None
-
-    def _of_server(self) -> Sequence[str]:
-        return ()
 
     # ------------------------------------------------------------------ building
 
@@ -183,19 +182,24 @@ class Engine(ABC):
 
     # ------------------------------------------------------------------ what it holds
 
-    @abstractmethod
     def has(self, image: str) -> bool:
         """Return whether the store holds an image."""
+        return self._succeeds("image", "inspect", image)
 
-    @abstractmethod
     def inspect(self, image: str) -> EngineImage:
         """Inspect an image."""
+        (seen,) = json.loads(self._call("image", "inspect", image))
+        return EngineImage(
+            _bare(seen["Id"]),
+            int(seen.get("Size") or 0),
+            (seen.get("Config") or {}).get("User") or seen.get("User") or "",
+            tuple((seen.get("RootFS") or {}).get("Layers") or ()),
+        )
 
     def is_reproducible(self) -> bool:
         """Return whether the engine gives an image's files the requested time."""
         return True
 
-    @abstractmethod
     def seal(self, image: str, epoch_s: int, labels: Mapping[str, str]) -> str:
         """Remove times and container names that vary between builds from an image's configuration.
 
@@ -207,8 +211,29 @@ class Engine(ABC):
         Returns:
             The id of the resulting image, which has the same layers.
         """
+        config, layers = self._saved(image)
+        return self._import(_sealed(config, epoch_s, labels), layers)
 
     @abstractmethod
+    def _import(self, config: bytes, layers: Sequence[tuple[str, int]]) -> str:
+        """Make an image of a configuration and of layers that the store has; return the id."""
+
+    def _saved(self, image: str) -> tuple[dict[str, Any], list[tuple[str, int]]]:
+        """Return an image's configuration, and the paths and sizes of the archived layers."""
+        with subprocess.Popen(  # nosec B603  # no shell; an engine
+            [self.program, "save", *self.archive_options, image],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as saving:
+            assert saving.stdout is not None
+            try:
+                texts, sizes = _read_archive(saving.stdout)
+            except tarfile.TarError as error:
+                raise BuildError(f"{self.program} could not read {image}: {error}") from error
+        manifest = json.loads(texts["manifest.json"])[0]
+        layers = [(path, sizes.get(path, 0)) for path in manifest["Layers"]]
+        return json.loads(texts[manifest["Config"]]), layers
+
     def run_python(self, image: str, code: str) -> str:
         """Run Python code in an image without network, and return its standard output.
 
@@ -216,13 +241,14 @@ class Engine(ABC):
             BuildError: The code did not run: the image contains no Python.
             EngineError: The code ran too long.
         """
+        command = ["run", "--rm", "--interactive", "--network", "none", "--no-healthcheck"]
+        command += ["--entrypoint", "/bin/sh", image, "-c", _PYTHON]
+        return self._call(*command, told=code, failure=BuildError)
 
     def names(self) -> list[str]:
         """Return the names of all images in the store."""
-        return [name for name in self._names().splitlines() if "<none>" not in name]
-
-    def _names(self) -> str:
-        return self._call("images", "--format", "{{.Repository}}:{{.Tag}}")
+        names = self._call("images", "--format", self.name_format).splitlines()
+        return [name for name in names if "<none>" not in name]
 
     def tag(self, image: str, name: str) -> None:
         """Give an image a name."""
@@ -242,9 +268,8 @@ class Engine(ABC):
         Raises:
             BuildError: The registry refuses the image.
         """
-        options = self._of_registry(tls)
         try:
-            self._call("push", *options, name, timeout_s=None)
+            self._call("push", *(() if tls else ("--tls-verify=false",)), name, timeout_s=None)
         except BuildError as error:
             registry = name.partition("/")[0]
             lines = [one for one in error.log.splitlines() if not one.startswith("Copying ")]
@@ -255,8 +280,12 @@ class Engine(ABC):
                 f"{registry} did not take the image {name}", hint=hint, log=lines[-3:]
             ) from None
 
-    def _of_registry(self, tls: bool) -> Sequence[str]:
-        return () if tls else ("--tls-verify=false",)
+    def _succeeds(self, *command: str) -> bool:
+        try:
+            self._call(*command)
+        except BuildError:
+            return False
+        return True
 
     def _call(
         self,
@@ -292,9 +321,7 @@ class DockerEngine(Engine):
 
     program = "docker"
     has_daemon = True
-
-    def _of_server(self) -> Sequence[str]:
-        return ("--format", "{{.Server.Version}}")
+    version_options = ("--format", "{{.Server.Version}}")
 
     def _check(self, request: BuildRequest) -> None:
         super()._check(request)
@@ -306,58 +333,28 @@ class DockerEngine(Engine):
 
     def _options(self, request: BuildRequest) -> list[str]:
         options = super()._options(request)
-        if self._has_buildkit():
+        if self.is_reproducible():
             options += ["--provenance=false", "--output", "type=docker,rewrite-timestamp=true"]
             options += ["--progress", "plain"]
         return options
 
     def is_reproducible(self) -> bool:
-        return self._has_buildkit()
+        return self._succeeds("buildx", "version")
 
-    def _has_buildkit(self) -> bool:
-        try:
-            self._call("buildx", "version")
-        except BuildError:
-            return False
-        return True
-
-    def has(self, image: str) -> bool:
-        try:
-            self._call("image", "inspect", image)
-        except BuildError:
-            return False
-        return True
-
-    def inspect(self, image: str) -> EngineImage:
-        (seen,) = json.loads(self._call("image", "inspect", image))
-        return _image_of(seen)
-
-    def run_python(self, image: str, code: str) -> str:
-        command = ["run", "--rm", "--interactive", "--network", "none", "--no-healthcheck"]
-        command += ["--entrypoint", "/bin/sh", image, "-c", _PYTHON]
-        return self._call(*command, told=code, failure=BuildError)
-
-    def _of_registry(self, tls: bool) -> Sequence[str]:
+    def push(self, name: str, *, tls: bool = True) -> None:
         if not tls:
             raise BuildError(
                 "docker accepts a registry without TLS only if its daemon is configured for it",
                 hint='{"insecure-registries": ["HOST:PORT"]} in /etc/docker/daemon.json',
             )
-        return ()
+        super().push(name)
 
-    def seal(self, image: str, epoch_s: int, labels: Mapping[str, str]) -> str:
-        config, layers = self._saved(image)
-        data = _sealed(config, epoch_s, labels)
-        name = f"{hashlib.sha256(data).hexdigest()}.json"
+    def _import(self, config: bytes, layers: Sequence[tuple[str, int]]) -> str:
+        name = f"{hashlib.sha256(config).hexdigest()}.json"
         manifest = [{"Config": name, "RepoTags": None, "Layers": [path for path, _ in layers]}]
-        self._load({name: data, "manifest.json": json.dumps(manifest).encode()})
-        return name.removesuffix(".json")
-
-    def _load(self, files: Mapping[str, bytes]) -> None:
-        """Load an image whose layers are in the store; only the configuration is needed."""
         archive = io.BytesIO()
         with tarfile.open(fileobj=archive, mode="w") as tar:
-            for path, data in files.items():
+            for path, data in ((name, config), ("manifest.json", json.dumps(manifest).encode())):
                 entry = tarfile.TarInfo(path)
                 entry.size = len(data)
                 tar.addfile(entry, io.BytesIO(data))
@@ -367,81 +364,44 @@ class DockerEngine(Engine):
         if done.returncode:
             words = done.stderr.decode(errors="replace").splitlines()
             raise BuildError("the image could not be given its labels", log=words)
-
-    def _saved(self, image: str) -> tuple[dict[str, Any], list[tuple[str, int]]]:
-        """Return an image's configuration, and the paths and sizes of the archived layers."""
-        with subprocess.Popen(  # nosec B603  # no shell; an engine
-            [self.program, "save", *self._of_archive(), image],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        ) as saving:
-            assert saving.stdout is not None
-            try:
-                texts, sizes = _read_archive(saving.stdout)
-            except tarfile.TarError as error:
-                raise BuildError(f"{self.program} could not read {image}: {error}") from error
-        manifest = json.loads(texts["manifest.json"])[0]
-        return json.loads(texts[manifest["Config"]]), [
-            (path, sizes.get(path, 0)) for path in manifest["Layers"]
-        ]
-
-    def _of_archive(self) -> Sequence[str]:
-        return ()
+        return name.removesuffix(".json")
 
 
 # ------------------------------------------------------------------ Podman, Buildah
 
 
-class PodmanEngine(DockerEngine):
+class PodmanEngine(Engine):
     """The ``podman`` program."""
 
     program = "podman"
-    has_daemon = False
-
-    def _of_server(self) -> Sequence[str]:
-        return ()
-
-    def _check(self, request: BuildRequest) -> None:
-        Engine._check(self, request)
+    archive_options = ("--quiet", "--format", "docker-archive")
 
     def _options(self, request: BuildRequest) -> list[str]:
-        return Engine._options(self, request) + _options_of_buildah(request)
+        options = [*super()._options(request), "--format", "docker"]
+        options += ["--timestamp", str(request.epoch_s), "--layers"]
+        options.append("--pull=never" if request.options.offline else "--pull=false")
+        for volume in request.options.volumes:
+            options += ["--volume", volume]
+        if request.options.ca_file is not None:
+            options += ["--volume", f"{request.options.ca_file.resolve()}:{CERTIFICATES}:ro"]
+        return options
 
-    def _of_registry(self, tls: bool) -> Sequence[str]:
-        return Engine._of_registry(self, tls)
-
-    def _of_archive(self) -> Sequence[str]:
-        return ("--quiet", "--format", "docker-archive")
-
-    def is_reproducible(self) -> bool:
-        return True
-
-    def seal(self, image: str, epoch_s: int, labels: Mapping[str, str]) -> str:
-        config, layers = self._saved(image)
-        return self._pull(config, [size for _, size in layers], epoch_s, labels)
-
-    def _pull(
-        self, config: dict[str, Any], sizes: Sequence[int], epoch_s: int, labels: Mapping[str, str]
-    ) -> str:
-        """Import an image from a directory without layers, since the store has them all."""
-        from openenv.images.context import scratch_directory
-
-        data = _sealed(config, epoch_s, labels)
-        digest = hashlib.sha256(data).hexdigest()
-        layers = [
-            {"mediaType": LAYER_TYPE, "size": size, "digest": layer}
-            for size, layer in zip(sizes, config["rootfs"]["diff_ids"], strict=True)
-        ]
+    def _import(self, config: bytes, layers: Sequence[tuple[str, int]]) -> str:
+        digest = hashlib.sha256(config).hexdigest()
+        digests = json.loads(config)["rootfs"]["diff_ids"]
         manifest = {
             "schemaVersion": 2,
             "mediaType": MANIFEST_TYPE,
-            "config": {"mediaType": CONFIG_TYPE, "size": len(data), "digest": f"sha256:{digest}"},
-            "layers": layers,
+            "config": {"mediaType": CONFIG_TYPE, "size": len(config), "digest": f"sha256:{digest}"},
+            "layers": [
+                {"mediaType": LAYER_TYPE, "size": size, "digest": layer}
+                for (_, size), layer in zip(layers, digests, strict=True)
+            ],
         }
-        with scratch_directory() as directory:
+        with scratch_directory() as directory:  # without the layers, which the store has
             folder = directory / "image"
             folder.mkdir()
-            (folder / digest).write_bytes(data)
+            (folder / digest).write_bytes(config)
             (folder / "manifest.json").write_text(json.dumps(manifest))
             (folder / "version").write_text("Directory Transport Version: 1.1\n")
             return _bare(self._call("pull", "--quiet", f"dir:{folder}").split()[-1])
@@ -451,16 +411,10 @@ class BuildahEngine(PodmanEngine):
     """The ``buildah`` program, which shares Podman's image store."""
 
     program = "buildah"
-
-    def _names(self) -> str:
-        return self._call("images", "--format", "{{.Name}}:{{.Tag}}")
+    name_format = "{{.Name}}:{{.Tag}}"
 
     def has(self, image: str) -> bool:
-        try:
-            self._call("inspect", "--type", "image", image)
-        except BuildError:
-            return False
-        return True
+        return self._succeeds("inspect", "--type", "image", image)
 
     def inspect(self, image: str) -> EngineImage:
         seen = json.loads(self._call("inspect", "--type", "image", image))
@@ -477,8 +431,6 @@ class BuildahEngine(PodmanEngine):
         )
 
     def _saved(self, image: str) -> tuple[dict[str, Any], list[tuple[str, int]]]:
-        from openenv.images.context import scratch_directory
-
         with scratch_directory() as directory:
             self._call("push", "--quiet", "--format", "v2s2", image, f"dir:{directory}/image")
             manifest = json.loads((directory / "image" / "manifest.json").read_text())
@@ -492,16 +444,6 @@ class BuildahEngine(PodmanEngine):
             return self._call(*command, told=code, failure=BuildError)
         finally:
             self._call("rm", container)
-
-
-def _options_of_buildah(request: BuildRequest) -> list[str]:
-    options = ["--format", "docker", "--timestamp", str(request.epoch_s), "--layers"]
-    options.append("--pull=never" if request.options.offline else "--pull=false")
-    for volume in request.options.volumes:
-        options += ["--volume", volume]
-    if request.options.ca_file is not None:
-        options += ["--volume", f"{request.options.ca_file.resolve()}:{CERTIFICATES}:ro"]
-    return options
 
 
 ENGINES: dict[str, Engine] = {
@@ -584,22 +526,18 @@ def _failure(step: str, lines: list[str], request: BuildRequest, code: int) -> B
             hint="choose one that this machine has, or can reach: --base IMAGE",
             log=lines[-3:],
         )
-    return BuildError(
-        f"the build failed at: {step}" if step else "the build failed before its first step",
-        hint=_hint(lines),
-        log=lines,
-    )
-
-
-def _hint(lines: Sequence[str]) -> str | None:
-    text = "\n".join(lines)
+    text, hint = "\n".join(lines), None
     if re.search("CERTIFICATE_VERIFY_FAILED|self.signed certificate|unknown authority", text):
-        return "the build does not know who signs the index's certificate: --ca-file FILE"
-    if re.search(
+        hint = "the build does not know who signs the index's certificate: --ca-file FILE"
+    elif re.search(
         "name resolution|Could not resolve|Network is unreachable|NewConnectionError", text
     ):
-        return "the build reaches no network: --network host, or wheels of your own: --wheels"
-    return None
+        hint = "the build reaches no network: --network host, or wheels of your own: --wheels"
+    return BuildError(
+        f"the build failed at: {step}" if step else "the build failed before its first step",
+        hint=hint,
+        log=lines,
+    )
 
 
 def _end(process: subprocess.Popen[str], *, has_daemon: bool) -> None:
@@ -607,9 +545,6 @@ def _end(process: subprocess.Popen[str], *, has_daemon: bool) -> None:
 
     Podman and Buildah leave their containers behind if they are ended by a signal, but not if a
     step fails. So the processes in the container are killed, and the step fails.
-
-    Podman and Buildah leave their containers behind where they are told to end, but none of a step
-    that fails. So what runs in a container is ended, and the step fails.
     """
     deadline = time.monotonic() + (0 if has_daemon else END_S)
     while process.poll() is None and time.monotonic() < deadline:
@@ -685,15 +620,6 @@ def _read_archive(stream: IO[bytes]) -> tuple[dict[str, bytes], dict[str, int]]:
     while stream.read(1 << 20):
         pass
     return texts, sizes
-
-
-def _image_of(seen: Mapping[str, Any]) -> EngineImage:
-    return EngineImage(
-        _bare(seen["Id"]),
-        int(seen.get("Size") or 0),
-        (seen.get("Config") or {}).get("User") or seen.get("User") or "",
-        tuple((seen.get("RootFS") or {}).get("Layers") or ()),
-    )
 
 
 def _bare(digest: str) -> str:
