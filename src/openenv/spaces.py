@@ -713,11 +713,9 @@ class _SchemaReader:
 
     def _one_of(self, schema: Mapping[str, Any], path: str) -> Space[Any] | None:
         branches = schema.get("oneOf") or [_but(schema, "space")]
-        inner = [self._definition(branch, path)["properties"]["value"] for branch in branches]
+        found = (self._looked_up(b["$ref"], path) if "$ref" in b else b for b in branches)
+        inner = [one["properties"]["value"] for one in found]
         return spaces.OneOf([self.space(one, f"{path}.value") for one in inner])
-
-    def _definition(self, schema: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-        return self._looked_up(schema["$ref"], path) if "$ref" in schema else schema
 
     def _graph(self, schema: Mapping[str, Any], path: str) -> Space[Any] | None:
         fields = schema["properties"]
@@ -754,7 +752,8 @@ class _SchemaReader:
         return spaces.Dict(inner)
 
     def _list(self, schema: Mapping[str, Any], path: str) -> Space[Any] | None:
-        length = schema.get("minItems") if _has_one_length(schema) else None
+        least, most = schema.get("minItems"), schema.get("maxItems")
+        length = least if least == most else None
         if "prefixItems" in schema or length == 0:
             parts = enumerate(schema.get("prefixItems", ()))
             return spaces.Tuple([self.space(one, f"{path}[{i}]") for i, one in parts])
@@ -793,10 +792,6 @@ def _greatest(schema: Mapping[str, Any]) -> Any:
     if (beyond := schema.get("exclusiveMaximum")) is not None:
         return beyond - 1 if schema.get("type") == "integer" else math.nextafter(beyond, -math.inf)
     return schema.get("maximum")
-
-
-def _has_one_length(schema: Mapping[str, Any]) -> bool:
-    return schema.get("minItems") is not None and schema.get("minItems") == schema.get("maxItems")
 
 
 def _box(lows: Any, highs: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> spaces.Box:

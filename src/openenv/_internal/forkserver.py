@@ -166,7 +166,8 @@ class ForkServer:
         self._poll.unregister(watched)
         child = self._children.pop(watched)
         if child.outlives_s is not None:
-            _kill_group(child.pid)  # it has not been waited for, so its id is nobody else's
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)  # not waited for: the id is nobody else's
         _, status = os.waitpid(child.pid, 0)
         with contextlib.suppress(OSError):
             os.write(child.report, CODE.pack(os.waitstatus_to_exitcode(status)))
@@ -184,11 +185,6 @@ class ForkServer:
                     os.kill(child.pid, signal.SIGKILL)
             for descriptor, _ in self._poll.poll(100):
                 self._reap(descriptor)
-
-
-def _kill_group(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
 
 
 def main() -> int:

@@ -398,13 +398,10 @@ class ValueReader:
         has_paths = any("validation_alias" in node for node in _nodes(schema))
         self._keys: Any = {"by_alias": True, "by_name": True} if has_aliases or has_paths else {}
         self._is_json = any(map(_counts_in_json_only, _nodes(schema)))
-        self.read: Callable[[Any], Any] = self._reading()
-
-    def _reading(self) -> Callable[[Any], Any]:
+        self.read: Callable[[Any], Any] = self._read_carefully
         if self._change is None and not self._is_json:
             validate = self.adapter.validator.validate_python
-            return partial(validate, **self._keys) if self._keys else validate
-        return self._read_carefully
+            self.read = partial(validate, **self._keys) if self._keys else validate
 
     def _read_carefully(self, value: Any) -> Any:
         if self._change is not None:
@@ -451,11 +448,12 @@ def _jsonable(value: Any) -> Any:
 @once_per_class
 def reader_of(annotation: Any) -> ValueReader | UnionReader:
     """Return the reader of a type; a union's reader distinguishes the models."""
-    listed = _models_of(annotation)
+    listed = models_in(annotation)
     return UnionReader(annotation, listed) if len(listed) > 1 else ValueReader(annotation)
 
 
-def _models_of(annotation: Any) -> tuple[type[BaseModel], ...]:
+def models_in(annotation: Any) -> tuple[type[BaseModel], ...]:
+    """Return the models of an annotation, which may be a union."""
     return tuple(
         one for one in members(annotation) if isinstance(one, type) and issubclass(one, BaseModel)
     )
@@ -557,7 +555,7 @@ def named_kinds(annotation: Any) -> dict[type[BaseModel], str]:
 
     Another model of the union takes the same fields, and no field distinguishes the two.
     """
-    listed = _models_of(annotation)
+    listed = models_in(annotation)
     return {
         one: one.__name__
         for one in listed
@@ -635,7 +633,7 @@ def like_fields(annotation: Any) -> list[str]:
     """
     return [
         f"{field}, of {' or '.join(names)}"
-        for model in _models_of(annotation)
+        for model in models_in(annotation)
         for field, names in _like_fields(model).items()
     ]
 
@@ -744,7 +742,7 @@ def wire_schema(annotation: Any, mode: Literal["validation", "serialization"]) -
     if mode == "validation":
         return _with_kinds(TypeAdapter(annotation).json_schema(), named_kinds(annotation))
     by_alias = all(
-        bool(model.model_config.get("serialize_by_alias")) for model in _models_of(annotation)
+        bool(model.model_config.get("serialize_by_alias")) for model in models_in(annotation)
     )
     schema = TypeAdapter(annotation).json_schema(mode="serialization", by_alias=by_alias)
     described: dict[str, Any] = _with_null(schema)

@@ -91,7 +91,11 @@ def parse_target(target: str | os.PathLike[str], *, local_files: bool = False) -
     if text.startswith(IMAGE_PREFIX) and text != IMAGE_PREFIX:
         return Target(TargetKind.IMAGE, text, text.removeprefix(IMAGE_PREFIX))
     name, _, attribute = text.partition(":")
-    if name in LIBRARY_SCHEMES and attribute and not (local_files and _is_environment(name)):
+    if (
+        name in LIBRARY_SCHEMES
+        and attribute
+        and not (local_files and (Path(name) / _MANIFEST).exists())
+    ):
         return Target(TargetKind.LIBRARY, text, text)
     if is_hub_address(text):
         return Target(TargetKind.HUB, text, text)
@@ -107,7 +111,3 @@ def parse_target(target: str | os.PathLike[str], *, local_files: bool = False) -
     if attribute:
         return Target(TargetKind.ATTRIBUTE, text, name, attribute)
     return Target(TargetKind.INSTALLED, text, text)
-
-
-def _is_environment(directory: str) -> bool:
-    return (Path(directory) / _MANIFEST).exists()

@@ -131,7 +131,8 @@ class EnvironmentInfo:
         from openenv.client.client import EnvClient
 
         found = _find_class(self, self.client_class_name)
-        if found is None and self.target is not None and not _has_client(self):
+        has_client = self.directory and EnvironmentDirectory(self.directory).has("client")
+        if found is None and self.target is not None and not has_client:
             from openenv.client.generic import GenericEnvClient
 
             return GenericEnvClient
@@ -200,10 +201,6 @@ def _find_class(info: EnvironmentInfo, name: str) -> type[Any] | None:
             if _letters(cls.__name__) == _letters(name):
                 return cls
     return None
-
-
-def _has_client(info: EnvironmentInfo) -> bool:
-    return info.directory is not None and EnvironmentDirectory(info.directory).has("client")
 
 
 def _is_own(info: EnvironmentInfo, cls: type[Any]) -> bool:
@@ -449,11 +446,8 @@ def _from_manifests(known: Container[Path]) -> Iterator[EnvironmentInfo]:
             for manifest in sorted(root.glob(pattern)):
                 directory = manifest.parent.resolve()
                 module = ".".join(manifest.parent.relative_to(root).parts)
-                if (
-                    directory not in known
-                    and _looks_like_a_package(directory)
-                    and _directory(module) == directory
-                ):
+                is_package = any((directory / n).is_file() for n in ("__init__.py", "client.py"))
+                if directory not in known and is_package and _directory(module) == directory:
                     yield _info(module, directory)
 
 
@@ -487,10 +481,6 @@ def info_of_directory(path: Path, *, imports: bool = True) -> EnvironmentInfo:
 
 def _looks_like_an_environment(directory: Path) -> bool:
     return (directory / MANIFEST).is_file() or (directory / "client.py").is_file()
-
-
-def _looks_like_a_package(directory: Path) -> bool:
-    return (directory / "__init__.py").is_file() or (directory / "client.py").is_file()
 
 
 def _directory(module: str) -> Path | None:

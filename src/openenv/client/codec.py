@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Union, cast
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from openenv._internal.generics import members, once_per_class, type_arguments
+from openenv._internal.generics import once_per_class, type_arguments
 from openenv._internal.models import (
     ACTION_TYPE,
     ValueReader,
     like_fields,
     misread_as,
+    models_in,
     named_kinds,
     reader_of,
     writer_of,
@@ -74,23 +75,18 @@ def _models(cls: Client) -> Models:
     from openenv.client.client import EnvClient
 
     action, observation, state = type_arguments(cls, EnvClient) or (None, None, None)
-    actions = tuple(cls.action_types) if cls.action_types else _members(action)
+    actions = tuple(cls.action_types) if cls.action_types else models_in(action)
     observation = cls.observation_type or observation
     state = cls.state_type or state
-    is_model = bool(_members(observation))
+    is_model = bool(models_in(observation))
     return Models(
         actions,
         observation if is_model else None,
         state if isinstance(state, type) and issubclass(state, BaseModel) else None,
         ValueReader(cast(Any, observation)).read if is_model else None,
         {name: ValueReader(model).read for model, name in named_kinds(observation).items()},
-        all("metadata" in getattr(m, "model_fields", ()) for m in _members(observation)),
+        all("metadata" in getattr(m, "model_fields", ()) for m in models_in(observation)),
     )
-
-
-def _members(annotation: Any) -> tuple[type, ...]:
-    """Return the models of an annotation, which may be a union."""
-    return tuple(m for m in members(annotation) if isinstance(m, type) and issubclass(m, BaseModel))
 
 
 def models(cls: Client) -> tuple[Any, Any, Any]:
@@ -102,7 +98,7 @@ def models(cls: Client) -> tuple[Any, Any, Any]:
 
 def shows_arrays(cls: Client) -> bool:
     """Observations of a client's model hold arrays."""
-    return any(holds_arrays(model) for model in _members(_models(cls).observation))
+    return any(holds_arrays(model) for model in models_in(_models(cls).observation))
 
 
 def action_payload(
@@ -199,7 +195,7 @@ def _action_writer(
         names = " or ".join(model.__name__ for model in expected)
         raise TypeError(f"{cls.__name__}.step takes {names}, not {kind.__name__}")
     if not issubclass(kind, BaseModel):
-        return None, _attributes, False, None
+        return None, lambda action: dict(vars(action)), False, None
     write = _model_writer(kind, binary)
     quick = kind.__pydantic_serializer__.to_python if write is to_wire_value else None
     return quick, write, True, _named_kinds(cls).get(kind)
@@ -226,10 +222,6 @@ def _model_writer(kind: type[BaseModel], binary: bool) -> Callable[[Any], dict[s
         return WireFields(fields) if is_marked else fields
 
     return write
-
-
-def _attributes(action: Any) -> dict[str, Any]:
-    return dict(vars(action))
 
 
 def parse_result(payload: dict[str, Any], cls: Client) -> StepResult[Any]:
@@ -266,7 +258,7 @@ def parse_result(payload: dict[str, Any], cls: Client) -> StepResult[Any]:
 def _inherits_truncated(observation: Any) -> bool:
     return all(
         issubclass(member, Observation) and not declares_truncated(member)
-        for member in _members(observation)
+        for member in models_in(observation)
     )
 
 

@@ -851,7 +851,9 @@ class SessionConnection:
                 await asyncio.wait([self._parting])
             return
         is_busy = any(one.is_waiting for one in self.sessions.values())
-        frame = self._goodbye(session)
+        frame = b""
+        if session is not None and self.protocol.knows(session.number):
+            frame = self.protocol.request((Request("close", session=session.number),))
         self._end(why)
         resuming, transport = self._resuming, self._transport
         if resuming is not None:
@@ -865,11 +867,6 @@ class SessionConnection:
         was_heard = self._ending is None or self._ending.by_peer
         if not was_heard and self.protocol.is_resumable and frame:
             await self._close_broken()
-
-    def _goodbye(self, session: RemoteSession | None) -> bytes:
-        if session is None or not self.protocol.knows(session.number):
-            return b""
-        return self.protocol.request((Request("close", session=session.number),))
 
     async def _close_broken(self) -> None:
         """Tell the server, if possible, not to wait for this client to come back."""

@@ -85,24 +85,13 @@ class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
     A step with a `ListToolsAction` gives a `ListToolsObservation`, one with a `CallToolAction` a
     `CallToolObservation`, and any other the observation model, or else a `GenericMCPObservation`.
 
+    All arguments that are not described here are those of `EnvClient`, in another order.
+
     Args:
-        base_url: See `EnvClient`, also for what is not said here; mind that the order differs.
-        connect_timeout_s: See `EnvClient`.
-        message_timeout_s: See `EnvClient`.
-        websocket_ping_interval_s: See `EnvClient`.
-        websocket_ping_timeout_s: See `EnvClient`.
-        provider: See `EnvClient`.
         mode: ``production``, which is the default, and all that there is; see below.
-        max_message_size_mb: See `EnvClient`.
-        headers: See `EnvClient`.
         session_id: Join this session of the server, which stays when the client leaves; one that
             was made over HTTP, and has no other client.
-        queue_timeout_s: See `EnvClient`.
-        on_queue: See `EnvClient`.
         journal: See `EnvClient`. A tool that is called directly ends it.
-        record: See `EnvClient`.
-        api_key: See `EnvClient`.
-        ca_file: See `EnvClient`.
 
     Attributes:
         use_production_mode: Tools are listed and called directly, as an agent does: that is no

@@ -42,7 +42,7 @@ def rendered(
         lstrip_blocks=True,
         keep_trailing_newline=True,
         # In Markdown, whatever is no text of the template is a name or a message of somebody.
-        finalize=None if is_html else _finalized,
+        finalize=None if is_html else lambda one: plain(one) if isinstance(one, str) else one,
     )
     environment.filters.update(filters or {})
     environment.globals.update(values)  # macros see them too
@@ -52,7 +52,3 @@ def rendered(
 def plain(text: str) -> str:
     """Escape Markdown and HTML in a text, and fold white space."""
     return html.escape(" ".join(text.split()), quote=False).replace("|", "\\|")
-
-
-def _finalized(value: Any) -> Any:
-    return plain(value) if isinstance(value, str) else value

@@ -73,9 +73,6 @@ def plot(figure: Figure, name: str, caption: str) -> Plot:
     written = io.StringIO()
     figure.savefig(written, format="svg", metadata=METADATA, transparent=True)
     svg = written.getvalue()
-    return Plot(name, caption, _with_own_ids(svg[svg.index("<svg") :], name))
-
-
-def _with_own_ids(svg: str, name: str) -> str:
-    """Prefix every id with the plot's name, since a page has several plots."""
-    return re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)
+    # A page has several plots, and each has ids of its own.
+    own = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg[svg.index("<svg") :])
+    return Plot(name, caption, own)

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 from openenv._internal.addresses import server_root
 from openenv._internal.lazy import asyncio, lazy_module, logging
 from openenv._internal.net.keys import key_for, key_headers
-from openenv._internal.net.proxies import OutgoingProxy, proxy_for
+from openenv._internal.net.proxies import proxy_for
 from openenv._internal.timing import within
 from openenv.client.transports.base import Receiver, TransportClosed, refused
 from openenv.errors import ConnectError
@@ -147,21 +147,17 @@ async def _connected(url: str, options: WebSocketOptions) -> Any:
         headers["Authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"
         url = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
     headers |= key_headers(options.api_key or key_for(url), headers)
-    return await _followed(url, options, headers, MAX_REDIRECTS)
-
-
-async def _followed(
-    url: str, options: WebSocketOptions, headers: dict[str, str], redirects: int
-) -> Any:
-    try:
-        return await _connected_there(url, options, headers)
-    except picows.WSHandshakeError as error:
-        target = _redirected(url, error)
-        if target is None or not redirects:
-            raise
-    if urlsplit(target).netloc != urlsplit(url).netloc:  # secrets are for the first host only
-        headers = {k: v for k, v in headers.items() if k.lower() not in _SECRET_HEADERS}
-    return await _followed(target, options, headers, redirects - 1)
+    for redirects in range(MAX_REDIRECTS + 1):
+        try:
+            return await _connected_there(url, options, headers)
+        except picows.WSHandshakeError as error:
+            target = _redirected(url, error)
+            if target is None or redirects == MAX_REDIRECTS:
+                raise
+        if urlsplit(target).netloc != urlsplit(url).netloc:  # secrets are for the first host only
+            headers = {k: v for k, v in headers.items() if k.lower() not in _SECRET_HEADERS}
+        url = target
+    raise AssertionError
 
 
 def _redirected(url: str, error: Any) -> str | None:
@@ -183,43 +179,34 @@ def _redirected(url: str, error: Any) -> str | None:
 async def _connected_there(url: str, options: WebSocketOptions, headers: dict[str, str]) -> Any:
     wanted, sockets = Event(), list[socket.socket]()
     wanted.set()
-    try:
-        return await _linked(url, options, headers, wanted, sockets)
-    except BaseException:
-        wanted.clear()
-        await _cut(*sockets)
-        raise
 
-
-async def _linked(
-    url: str,
-    options: WebSocketOptions,
-    headers: dict[str, str],
-    wanted: Event,
-    sockets: list[socket.socket],
-) -> Any:
     async def open_socket(there: Any) -> socket.socket:
         sockets.append(one := await _socket_to(there.host, there.port))
         return one
 
-    proxy = proxy_for(url)
-    _, link = await picows.ws_connect(
-        _make_link(options, wanted),
-        url,
-        # The caller's limit is for all of it. When that cancels a handshake, picows goes on with it
-        # all the same: until its socket is cut; or, through a proxy, for so long, or until it is
-        # answered and the link finds itself unwanted.
-        websocket_handshake_timeout=options.connect_timeout_s,
-        ssl_context=_tls.client_context(options.ca_file) if url.startswith("wss:") else None,
-        logger_name=_picows_logger(),
-        max_frame_size=options.max_message_bytes or NO_LIMIT,
-        extra_headers=headers,
-        proxy=None if proxy is None else proxy.url,
-        socket_factory=open_socket if proxy is None else None,
-        max_redirects=0,
-        use_aiofastnet=False,
-        read_buffer_init_size=READ_BUFFER_BYTES,
-    )
+    try:
+        proxy = proxy_for(url)
+        _, link = await picows.ws_connect(
+            _make_link(options, wanted),
+            url,
+            # The caller's limit is for all of it. When that cancels a handshake, picows goes on
+            # with it all the same: until its socket is cut; or, through a proxy, for so long, or
+            # until it is answered and the link finds itself unwanted.
+            websocket_handshake_timeout=options.connect_timeout_s,
+            ssl_context=_tls.client_context(options.ca_file) if url.startswith("wss:") else None,
+            logger_name=_picows_logger(),
+            max_frame_size=options.max_message_bytes or NO_LIMIT,
+            extra_headers=headers,
+            proxy=None if proxy is None else proxy.url,
+            socket_factory=open_socket if proxy is None else None,
+            max_redirects=0,
+            use_aiofastnet=False,
+            read_buffer_init_size=READ_BUFFER_BYTES,
+        )
+    except BaseException:
+        wanted.clear()
+        await _cut(*sockets)
+        raise
     if link is None:  # which is how picows says that the peer left during the handshake
         hint = "; if it speaks TLS, connect by https:// or wss://" if url.startswith("ws:") else ""
         raise ConnectionResetError(f"the server closed the connection during the handshake{hint}")
@@ -327,18 +314,13 @@ def _connect_error(url: str, error: Exception) -> ConnectError:
     response = getattr(error, "response", None)  # of a handshake that was answered
     if response is not None and int(response.status) != 101:
         return refused(where, int(response.status), getattr(error, "raw_body", None))
-    proxy = _proxy_of(url)
+    proxy = None
+    with contextlib.suppress(ValueError):  # of a URL or a variable, which the error tells itself
+        proxy = proxy_for(url)
     if proxy is None:
         return ConnectError(f"Failed to connect to {where}: {_words(error)}")
     why = _words(error).partition("; is a server")[0]  # it is the proxy that should be there
     return ConnectError(f"Failed to connect to {where} through {proxy}: {why}; {proxy.hint}")
-
-
-def _proxy_of(url: str) -> OutgoingProxy | None:
-    try:
-        return proxy_for(url)
-    except ValueError:  # of an address, or a variable, that cannot be; the error says so itself
-        return None
 
 
 def _shown(url: str) -> str:
