@@ -8,7 +8,7 @@ from typing import Any
 
 from fuzz.expanding import expanded, repeated
 from fuzz.workbench import Workbench
-from openenv.auto.catalog.snapshots import load_catalog
+from openenv.auto.catalog.cards import load_catalog
 from openenv.errors import InvalidSnapshot, NotSupported, OpenEnvError
 from openenv.evals.results import load_evaluation
 from openenv.hub.front_matter import FrontMatter

@@ -30,7 +30,7 @@ from openenv.auto.catalog import (
     write_catalog,
     write_site,
 )
-from openenv.auto.catalog.serving import create_site_server
+from openenv.auto.catalog.site import create_site_server
 
 ROOT = Path(__file__).resolve().parents[2]
 OTHER_LOOKS = pytest.mark.extended("other widths and schemes are audited alike")
@@ -263,7 +263,7 @@ def test_what_is_no_catalogue_is_refused(text: str, tmp_path: Path) -> None:
 
 
 def found(catalog: CatalogSnapshot, query: str, **filters: str) -> list[str]:
-    return [match.entry.name for match in search_catalog(catalog, query, filters=filters)]
+    return [match.entry.name for match in search_catalog(catalog.entries, query, filters=filters)]
 
 
 def test_a_search_ranks_by_words(catalog: CatalogSnapshot) -> None:

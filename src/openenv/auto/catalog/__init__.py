@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from openenv.auto.catalog.cards import CatalogSnapshot as CatalogSnapshot
     from openenv.auto.catalog.cards import EnvironmentCard as EnvironmentCard
     from openenv.auto.catalog.cards import SearchMatch as SearchMatch
+    from openenv.auto.catalog.cards import compare_catalogs as compare_catalogs
+    from openenv.auto.catalog.cards import load_catalog as load_catalog
+    from openenv.auto.catalog.cards import write_catalog as write_catalog
     from openenv.auto.catalog.searching import resolve_entry as resolve_entry
     from openenv.auto.catalog.searching import search_catalog as search_catalog
     from openenv.auto.catalog.site import write_site as write_site
-    from openenv.auto.catalog.snapshots import compare_catalogs as compare_catalogs
-    from openenv.auto.catalog.snapshots import load_catalog as load_catalog
-    from openenv.auto.catalog.snapshots import write_catalog as write_catalog
 else:
     __getattr__, __dir__, __all__ = lazy(__name__)

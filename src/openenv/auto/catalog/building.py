@@ -1,4 +1,4 @@
-"""Builds a repository's catalog: a card for each directory with an ``openenv.yaml``."""
+"""Cards of environments, in a repository or installed, from files alone."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from openenv._internal.toml import parse_toml
 from openenv._internal.yaml import UnreadableYAML, read_yaml
+from openenv.auto._discovery import EnvironmentInfo, get_discovery
 from openenv.auto.catalog.cards import (
     CatalogError,
     CatalogIssue,
@@ -21,9 +22,15 @@ from openenv.auto.catalog.cards import (
 )
 from openenv.auto.catalog.repository import GitSnapshot
 from openenv.manifest import MANIFEST, Manifest
-from openenv.manifest.checking import check_text
+from openenv.manifest.checking import check_manifest, check_text
 
-__all__ = ["PICTURES", "build_catalog", "read_catalog", "convert_pictures"]
+__all__ = [
+    "PICTURES",
+    "build_catalog",
+    "convert_pictures",
+    "list_installed_cards",
+    "read_catalog",
+]
 
 PICTURES = (".svg", ".png", ".jpg", ".jpeg", ".gif", ".webp")
 BADGE = "badge.svg"
@@ -95,8 +102,6 @@ def _card(
     text = source.text(readme) if readme else ""
     front = _front_matter(text)
     project = _project(source.text(f"{directory}/pyproject.toml"))
-    declared = manifest.validation
-    tags = dict.fromkeys([*manifest.tags, *(declared.types.tags if declared else ())])
     badge = _LABEL.search(source.text(f"{directory}/{BADGE}"))
     parsed = urlsplit(uri)
     return EnvironmentCard(
@@ -108,18 +113,52 @@ def _card(
         version=manifest.version or _text(project.get("version")),
         license=manifest.license or _license(project, front, source),
         author=manifest.author,
-        tags=tuple(tags),
         provider=_HOSTS.get(parsed.hostname or "", "git"),
         artifact_availability="resolvable" if parsed.scheme in ("https", "ssh") else "unknown",
         path=directory,
         package=_text(project.get("name")),
         action=_model(source, directory, manifest.action, "Action"),
         observation=_model(source, directory, manifest.observation, "Observation"),
-        tools=tuple(declared.capabilities.declared_tools) if declared else (),
-        tasks=dict(declared.capabilities.declared_task_count) if declared else {},
+        **_declared(manifest),
         verified=badge[1] if badge else None,
         readme=readme,
         picture=_picture(source, directory, text),
+    )
+
+
+def _declared(manifest: Manifest) -> dict[str, Any]:
+    """Return the fields of a card that a manifest declares as lists."""
+    declared = manifest.validation
+    tags = [*manifest.tags, *(declared.types.tags if declared else ())]
+    return {
+        "tags": tuple(dict.fromkeys(tags)),
+        "tools": tuple(declared.capabilities.declared_tools) if declared else (),
+        "tasks": dict(declared.capabilities.declared_task_count) if declared else {},
+    }
+
+
+def list_installed_cards() -> list[EnvironmentCard]:
+    """Describe each environment that `AutoEnv` finds, without imports."""
+    return [_installed_card(info) for info in get_discovery().discover().values()]
+
+
+def _installed_card(info: EnvironmentInfo) -> EnvironmentCard:
+    manifest = None
+    if info.directory is not None and (info.directory / MANIFEST).is_file():
+        manifest = check_manifest(info.directory / MANIFEST).manifest
+    return EnvironmentCard(
+        identifier=info.env_key,
+        name=info.name,
+        title=info.name,
+        description=info.description,
+        type=manifest.type if manifest else "space",
+        version=info.version,
+        license=(manifest.license if manifest else None) or "unknown",
+        provider="installed",
+        artifact_availability="resolvable",
+        path=str(info.directory or ""),
+        package=info.package_name,
+        **(_declared(manifest) if manifest else {}),
     )
 
 

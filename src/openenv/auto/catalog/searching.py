@@ -14,35 +14,24 @@ from openenv.auto.catalog.cards import (
     SearchMatch,
 )
 
-__all__ = ["did_you_mean", "resolve_entry", "search", "search_catalog"]
+__all__ = ["did_you_mean", "resolve_entry", "search_catalog"]
 
 # Weight of a match by place; a match of a word's beginning counts half.
 WEIGHTS = {"name": 4.0, "title": 4.0, "tags": 3.0, "description": 2.0, "rest": 1.0}
 
 
 def search_catalog(
-    snapshot: CatalogSnapshot,
-    query: str,
-    *,
-    filters: Mapping[str, str] | None = None,
-    limit: int = 20,
-) -> list[SearchMatch]:
-    """Search a catalog, best matches first; an empty query matches everything.
-
-    Raises:
-        CatalogError: A filter is unknown.
-    """
-    return search(snapshot.entries, query, filters=filters, limit=limit)
-
-
-def search(
     entries: Iterable[EnvironmentCard],
     query: str,
     *,
     filters: Mapping[str, str] | None = None,
     limit: int = 20,
 ) -> list[SearchMatch]:
-    """Search cards, best matches first; an empty query matches everything."""
+    """Search cards, best matches first; an empty query matches everything.
+
+    Raises:
+        CatalogError: A filter is unknown.
+    """
     wanted = filters or {}
     for name in wanted:
         if name not in FILTERS:

@@ -149,7 +149,7 @@ def serve(
         openenv catalog serve --revision v1.0 --port 0  # on a free port
     """
     from openenv.auto.catalog import write_site
-    from openenv.auto.catalog.serving import create_site_server
+    from openenv.auto.catalog.site import create_site_server
 
     with tempfile.TemporaryDirectory(prefix="openenv-catalog-") as directory, _report_errors():
         write_site(repository, directory, revision=revision, root=root)
@@ -185,12 +185,12 @@ def discover(
         openenv discover chess --filter tags=game
         openenv discover --catalog all.json --limit 5
     """
-    from openenv.auto.catalog.searching import did_you_mean, search
+    from openenv.auto.catalog.searching import did_you_mean, search_catalog
 
     wanted = dict(_parse_filter(text) for text in filters or ())
     with _report_errors():
         cards, where = _load_cards(catalog)
-        matches = search(cards, query, filters=wanted, limit=limit)
+        matches = search_catalog(cards, query, filters=wanted, limit=limit)
     if not matches:
         close = did_you_mean(cards, query)
         hint = f"did you mean {close}?" if close else None
@@ -212,7 +212,7 @@ def _parse_filter(text: str) -> tuple[str, str]:
 
 def _load_cards(catalog: Path | None) -> tuple[list[EnvironmentCard], str]:
     from openenv.auto.catalog import load_catalog
-    from openenv.auto.catalog.installed import list_installed_cards
+    from openenv.auto.catalog.building import list_installed_cards
 
     if catalog is not None:
         return list(load_catalog(catalog).entries), str(catalog)
