@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import inspect
 import json
 import math
@@ -18,7 +17,7 @@ import numpy as np
 from gymnasium import error as errors
 from gymnasium import spaces
 
-from openenv.cli._console import CommandError, MisuseError
+from openenv.cli._console import CommandError, MisuseError, did_you_mean
 from openenv.cli._sources import (
     BracketedCode,
     Code,
@@ -29,7 +28,7 @@ from openenv.cli._sources import (
     to_code,
     to_one_line,
 )
-from openenv.cli._template import OPENENV, EnvironmentNames
+from openenv.cli._template import OPENENV, EnvironmentNames, TemplateInputs, probe_plan
 from openenv.spaces import to_plain
 from openenv.types import Action, Observation
 
@@ -42,38 +41,16 @@ EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "toy_text": "toy-text", "classic
 NUMBERED = re.compile(r"^\s*(?:[-*]|\|)\s*`?(\d+)`?\s*(?::|\|)\s*([^|\n]*?)\s*(?:\|.*)?$", re.M)
 
 
-@dataclass(frozen=True)
-class InspectedEnvironment:
-    """The generated parts of a package: placeholders of the layer ``gymnasium``, and files.
-
-    Attributes:
-        fills: Values of the placeholders.
-        written: Additional files by path.
-    """
-
-    fills: Mapping[str, str]
-    written: Mapping[str, str]
-
-
 @dataclass
 class _ModelSource:
-    """The source of an action or observation model under construction.
+    """The source of an action or observation model under construction."""
 
-    Attributes:
-        name: ``action`` or ``observation``.
-        prefix: Prefix of class names.
-        fields: The fields: the keys of a `Dict` if `is_spread`, otherwise a single field `name`.
-        is_spread: See `fields`.
-        classes: The source of each class that the fields need.
-        has_arrays: Whether a field holds an array.
-        has_annotated: Whether a type is `Annotated`.
-    """
-
-    name: str
-    prefix: str
+    name: str  # "action" or "observation"
+    prefix: str  # of class names
+    # The keys of a `Dict` if `is_spread`, otherwise a single field `name`.
     fields: list[SourceField] = field(default_factory=list)
     is_spread: bool = False
-    classes: list[str] = field(default_factory=list)
+    classes: list[str] = field(default_factory=list)  # the source of those that the fields need
     has_arrays: bool = False
     has_annotated: bool = False
 
@@ -81,7 +58,7 @@ class _ModelSource:
 # ------------------------------------------------------------------ creating the environment
 
 
-def inspect_environment(env_id: str, names: EnvironmentNames) -> InspectedEnvironment:
+def inspect_environment(env_id: str, names: EnvironmentNames) -> TemplateInputs:
     """Create an environment by id, and generate the package's parts."""
     with _make_env(env_id, lambda: gymnasium.make(env_id)) as env:
         mode = _render_mode(env)
@@ -89,9 +66,7 @@ def inspect_environment(env_id: str, names: EnvironmentNames) -> InspectedEnviro
         return _inspect(env, env_id.rpartition(":")[2], made, mode, _dependencies(env), names)
 
 
-def inspect_class(
-    cls: Any, module: str, requires: str, names: EnvironmentNames
-) -> InspectedEnvironment:
+def inspect_class(cls: Any, module: str, requires: str, names: EnvironmentNames) -> TemplateInputs:
     """Inspect a subclass of `gymnasium.Env` that needs no constructor arguments."""
     with _make_env(cls.__name__, cls) as env:
         made = f"importlib.import_module({quote_text(module)}).{cls.__qualname__}()"
@@ -109,9 +84,7 @@ def _make_env(name: str, make: Callable[[], Any]) -> Iterator[Any]:
         ) from error
     except errors.UnregisteredEnv as error:
         raise MisuseError(f"Gymnasium has no {name}: {error}", hint=_closest(name)) from error
-    except ImportError as error:
-        raise CommandError(f"{name} cannot be made: {error}") from error
-    except (errors.Error, TypeError, ValueError) as error:
+    except (ImportError, errors.Error, TypeError, ValueError) as error:
         raise CommandError(f"{name} cannot be made: {error}") from error
     try:
         yield env
@@ -121,10 +94,7 @@ def _make_env(name: str, make: Callable[[], Any]) -> Iterator[Any]:
 
 def _closest(env_id: str) -> str:
     known = sorted(gymnasium.registry)
-    close = difflib.get_close_matches(env_id.rpartition(":")[2], known, n=3)
-    if close:
-        return f"did you mean {' or '.join(close)}?"
-    return (
+    return did_you_mean(env_id.rpartition(":")[2], known) or (
         "name the module that registers it as well: --from-gymnasium MODULE:ID; "
         f"here there are {', '.join(known[:5])} and {len(known) - 5} more"
     )
@@ -145,12 +115,13 @@ def _inspect(
     mode: str | None,
     dependencies: list[str],
     names: EnvironmentNames,
-) -> InspectedEnvironment:
+) -> TemplateInputs:
     doc = inspect.cleandoc(type(env.unwrapped).__doc__ or "")
     does = _ModelSource("action", names.class_prefix)
     sees = _ModelSource("observation", names.class_prefix)
     _fill(does, env.action_space, doc, Action)
     _fill(sees, env.observation_space, doc, Observation)
+    steps = env.spec.max_episode_steps if env.spec else None
     played, low, high = _play_randomly(env, does, env.action_space)
     fills = {
         "SUMMARY": f"{_plain(title)} of Gymnasium",
@@ -161,22 +132,17 @@ def _inspect(
         "MADE": made,
         "IMPORTS": "import importlib\nimport uuid" if "importlib." in made else "import uuid",
         "RENDER_MODE": repr(mode) if mode is None else quote_text(mode),
-        "ACTION_VALUE": _value(env.action_space, does),
+        "ACTION_VALUE": _value(does),
         "OBSERVATION_ARGUMENTS": "**plain" if sees.is_spread else "observation=plain",
         "TABLE": _table(does) + "\n" + _table(sees),
         "ABOUT": _about(doc),
-        "LIMITS": _limits(env),
+        "LIMITS": f"truncated after {steps} steps" if steps else "as the environment says",
+        "MODEL_IMPORTS": _model_imports(does, sees),
+        "MODEL_CLASSES": "".join(f"{one}\n\n" for one in (*does.classes, *sees.classes)),
+        "ACTION_FIELDS": "".join(one.source() for one in does.fields),
+        "OBSERVATION_FIELDS": "".join(one.source() for one in sees.fields).rstrip("\n"),
     }
-    models = _models_source(names, does, sees)
-    plan = {
-        "plan_schema_version": "1",
-        "reset": {"episode_id": "validation-probe", "seed": 42, "options": {}},
-        "actions": played,
-    }
-    return InspectedEnvironment(
-        fills,
-        {"models.py": models, "validation/runtime.json": json.dumps(plan, indent=2) + "\n"},
-    )
+    return TemplateInputs(("common", "gymnasium"), fills, probe_plan(played))
 
 
 def _render_mode(env: Any) -> str | None:
@@ -222,17 +188,11 @@ def _play_randomly(env: Any, does: _ModelSource, space: Any) -> tuple[list[Any],
     return actions, min(worths), max(worths)
 
 
-def _as_json(space: Any, action: Any, does: _ModelSource) -> Any:
-    plain = _to_lists(to_plain(space, action))
-    return plain if does.is_spread else {"action": plain}
-
-
-def _to_lists(plain: Any) -> Any:
-    if isinstance(plain, np.ndarray):
-        return plain.tolist()
-    if isinstance(plain, dict):
-        return {name: _to_lists(one) for name, one in plain.items()}
-    return [_to_lists(one) for one in plain] if isinstance(plain, list | tuple) else plain
+def _as_json(space: Any, element: Any, model: _ModelSource) -> Any:
+    """Return an element of a space as a model's fields, in plain JSON."""
+    text = json.dumps(to_plain(space, element), default=lambda array: array.tolist())
+    plain = json.loads(text)
+    return plain if model.is_spread else {model.name: plain}
 
 
 def _reward(low: float, high: float) -> str:
@@ -243,11 +203,6 @@ def _reward(low: float, high: float) -> str:
     return (
         f"{{range: [{float(first)}, {float(last)}], oracle_tolerance: 0.0, floor_margin: {margin}}}"
     )
-
-
-def _limits(env: Any) -> str:
-    steps = env.spec.max_episode_steps if env.spec else None
-    return f"truncated after {steps} steps" if steps else "as the environment says"
 
 
 def _about(doc: str) -> str:
@@ -310,11 +265,7 @@ def _space_words(space: Any) -> str:
     if isinstance(space, spaces.Box):
         return f"Box of shape {space.shape}, {space.dtype}"
     words = re.sub(r"\s+", " ", str(space))
-    return (
-        words
-        if len(words) <= 60
-        else f"{type(space).__name__}({words[len(type(space).__name__) + 1 : 50]}...)"
-    )
+    return words if len(words) <= 60 else f"{words[:50]}...)"
 
 
 def _annotate(space: Any, path: str, model: _ModelSource) -> tuple[Code, dict[str, Any]]:
@@ -456,41 +407,19 @@ def _find_element_names(doc: str, side: str) -> list[str]:
 # ------------------------------------------------------------------ the source
 
 
-def _models_source(
-    names: EnvironmentNames,
-    does: _ModelSource,
-    sees: _ModelSource,
-) -> str:
-    prefix = names.class_prefix
+def _model_imports(does: _ModelSource, sees: _ModelSource) -> str:
     has_arrays = does.has_arrays or sees.has_arrays
-    has_annotated = does.has_annotated or sees.has_annotated
-    classes = [*does.classes, *sees.classes]
-    imports = [
-        "from typing import Annotated\n" if has_annotated else "",
-        "\n" if has_annotated else "",
-        "import numpy as np\nfrom numpy.typing import NDArray\n" if has_arrays else "",
-        "from openenv.arrays import Array\n" if has_arrays else "",
-        "from openenv.types import Action, Observation\nfrom pydantic import Field\n",
-        "from typing_extensions import TypedDict\n" if classes else "",
-    ]
-    bodies = [
-        *classes,
-        f'class {prefix}Action(Action):\n    """What is done in a step."""\n\n'
-        + "".join(one.source() for one in does.fields),
-        f"class {prefix}Observation(Observation):\n"
-        '    """What is seen; `done`, `reward` and `truncated` are there already."""\n\n'
-        + "".join(one.source() for one in sees.fields),
-    ]
-    return (
-        f'"""What goes into {names.package} and what comes out: the spaces of Gymnasium, as types.'
-        '"""\n\nfrom __future__ import annotations\n\n'
-        + "".join(imports)
-        + f'\n__all__ = ["{prefix}Action", "{prefix}Observation"]\n\n\n'
-        + "\n\n".join(bodies)
-    )
+    lines = ["from typing import Annotated\n"] if does.has_annotated or sees.has_annotated else []
+    if has_arrays:
+        lines += ["import numpy as np", "from numpy.typing import NDArray"]
+        lines += ["from openenv.arrays import Array"]
+    lines += ["from openenv.types import Action, Observation", "from pydantic import Field"]
+    if does.classes or sees.classes:
+        lines += ["from typing_extensions import TypedDict"]
+    return "\n".join(lines)
 
 
-def _value(space: Any, does: _ModelSource) -> str:
+def _value(does: _ModelSource) -> str:
     if not does.is_spread:
         return "action.action"
     return "{name: getattr(action, name) for name in self._env.action_space.spaces}"
@@ -498,17 +427,15 @@ def _value(space: Any, does: _ModelSource) -> str:
 
 def _step(space: Any, does: _ModelSource) -> str:
     space.seed(0)
-    plain = _to_lists(to_plain(space, space.sample()))
-    return format_step_call(f"{does.prefix}Action", plain if does.is_spread else {"action": plain})
+    return format_step_call(f"{does.prefix}Action", _as_json(space, space.sample(), does))
 
 
 def _table(model: _ModelSource) -> str:
-    rows = (
-        f"| {model.name} | `{one.name}` | {_cell(one.describes)} | {_cell(_bounds_words(one))} "
-        f"| {_cell(one.description)} |\n"
-        for one in model.fields
-    )
-    return "".join(rows).rstrip("\n")
+    rows = []
+    for one in model.fields:
+        cells = (model.name, f"`{one.name}`", one.describes, _bounds_words(one), one.description)
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(rows)
 
 
 def _bounds_words(one: SourceField) -> str:
@@ -520,7 +447,3 @@ def _bounds_words(one: SourceField) -> str:
         return ""
     low, high = to_one_line(known['"low": ']), to_one_line(known['"high": '])
     return f"{low} to {high}".replace("None", "∞")
-
-
-def _cell(words: str) -> str:
-    return words.replace("|", "\\|")

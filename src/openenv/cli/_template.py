@@ -17,6 +17,7 @@ Further ones are `DEFAULTS`; a layer says its own in ``template.yaml``.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -25,6 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from openenv._internal.version import version
 
@@ -108,6 +110,24 @@ class EnvironmentNames:
         ):
             text = text.replace(placeholder, value)
         return text
+
+
+class TemplateInputs(NamedTuple):
+    """What `render` takes beside the names."""
+
+    layers: Sequence[str]
+    fills: Mapping[str, str]
+    files: Mapping[str, str]
+
+
+def probe_plan(actions: Sequence[Any]) -> dict[str, str]:
+    """Return the file with the episode that `openenv validate` plays, by path."""
+    plan = {
+        "plan_schema_version": "1",
+        "reset": {"episode_id": "validation-probe", "seed": 42, "options": {}},
+        "actions": actions,
+    }
+    return {"validation/runtime.json": json.dumps(plan, indent=2) + "\n"}
 
 
 def read_template(layer: str, path: str) -> str:

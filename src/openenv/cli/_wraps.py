@@ -6,18 +6,16 @@ import importlib
 import inspect
 import json
 import sys
-from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
 from openenv.cli._console import CommandError, MisuseError, did_you_mean
 from openenv.cli._sources import EXAMPLES, format_code, format_step_call, to_code
-from openenv.cli._template import OPENENV, TEMPLATES, EnvironmentNames
+from openenv.cli._template import OPENENV, TEMPLATES, EnvironmentNames, TemplateInputs, probe_plan
 from openenv.tools.types import RESERVED_TOOL_NAMES
 
 PROBED = 8  # tools that `openenv validate` calls
-
-TemplateInputs = tuple[Sequence[str], Mapping[str, str], Mapping[str, str]]
+VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def inspect_wrapped_class(target: str, names: EnvironmentNames) -> TemplateInputs:
@@ -28,11 +26,11 @@ def inspect_wrapped_class(target: str, names: EnvironmentNames) -> TemplateInput
         names: Names of the new package."""
     module, name, cls = _class(target)
     requires = _distribution(module)
-    if _is_of_gymnasium(cls):
+    gymnasium = sys.modules.get("gymnasium")
+    if gymnasium is not None and issubclass(cls, gymnasium.Env):
         from openenv.cli._gymnasium import inspect_class
 
-        looked = inspect_class(cls, module, requires, names)
-        return ("common", "gymnasium"), looked.fills, looked.written
+        return inspect_class(cls, module, requires, names)
     _check_constructor(cls, target)
     tools = _methods(cls)
     if not tools:
@@ -51,19 +49,11 @@ def inspect_wrapped_class(target: str, names: EnvironmentNames) -> TemplateInput
         "TOOL_TUPLE": format_code(to_code(tuple(tools)), "", len("TOOLS = ")),
         "PROMPT": f"Use the tools of {name}.",
     }
-    plan = {
-        "plan_schema_version": "1",
-        "reset": {"episode_id": "validation-probe", "seed": 42, "options": {}},
-        "actions": [
-            {"type": "call_tool", "tool_name": tool, "arguments": _arguments(getattr(cls, tool))}
-            for tool in tools[:PROBED]
-        ],
-    }
-    return (
-        TEMPLATES["package"],
-        fills,
-        {"validation/runtime.json": json.dumps(plan, indent=2) + "\n"},
-    )
+    actions = [
+        {"type": "call_tool", "tool_name": tool, "arguments": _arguments(getattr(cls, tool))}
+        for tool in tools[:PROBED]
+    ]
+    return TemplateInputs(TEMPLATES["package"], fills, probe_plan(actions))
 
 
 def _class(target: str) -> tuple[str, str, Any]:
@@ -90,22 +80,16 @@ def _class(target: str) -> tuple[str, str, Any]:
     return module, name, cls
 
 
-def _is_of_gymnasium(cls: type) -> bool:
-    gymnasium = sys.modules.get("gymnasium")
-    return gymnasium is not None and issubclass(cls, gymnasium.Env)
-
-
 def _check_constructor(cls: type, target: str) -> None:
     try:
         signature = inspect.signature(cls)
     except (TypeError, ValueError):
         return  # no signature, as for classes in C
     empty = inspect.Parameter.empty
-    plain = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     wanted = [
         one.name
         for one in signature.parameters.values()
-        if one.default is empty and one.kind not in plain
+        if one.default is empty and one.kind not in VARIADIC
     ]
     if wanted:
         raise MisuseError(
@@ -124,9 +108,8 @@ def _methods(cls: type) -> list[str]:
 
 
 def _can_be_tool(function: Any) -> bool:
-    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = inspect.signature(function).parameters.values()
-    return all(one.kind not in kinds for one in parameters)
+    return all(one.kind not in VARIADIC for one in parameters)
 
 
 def _arguments(function: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from openenv.cli._console import CommandError, MisuseError, did_you_mean, say
 from openenv.cli._openenv import origin_for
 from openenv.cli._options import argument, option, takes_options
 from openenv.cli._sources import EXAMPLES, format_step_call
-from openenv.cli._template import OPENENV, EnvironmentNames, render
+from openenv.cli._template import OPENENV, EnvironmentNames, probe_plan, render
 from openenv.cli._vendor import (
     KINDS,
     FoundEnvironment,
@@ -101,18 +101,12 @@ def _tree(
     more: Mapping[str, str],
 ) -> dict[str, str | bytes]:
     actions, is_known = _probe(found)
-    plan = {
-        "plan_schema_version": "1",
-        "reset": {"episode_id": "validation-probe", "seed": 42, "options": {}},
-        "actions": actions,
-    }
-    files = {"validation/runtime.json": json.dumps(plan, indent=2) + "\n"}
     fills = {**_fills(source, found, names, actions[0], is_known), **more}
     try:
         copied = {f"vendor/{path}": file.read_bytes() for path, file in source.files.items()}
     except OSError as error:
         raise CommandError(f"{source.told} cannot be read: {error}") from error
-    return {**render(names, LAYERS[found.kind], fills, files), **copied}
+    return {**render(names, LAYERS[found.kind], fills, probe_plan(actions)), **copied}
 
 
 def _fills(

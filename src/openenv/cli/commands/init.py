@@ -12,15 +12,18 @@ import sys
 import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from openenv.cli._console import CommandError, MisuseError, did_you_mean, emit, say
 from openenv.cli._openenv import Origin, origin_for
 from openenv.cli._options import argument, option, takes_options
-from openenv.cli._template import TEMPLATES, EnvironmentNames, render, template_summary, write_tree
-
-if TYPE_CHECKING:
-    from openenv.cli._gymnasium import InspectedEnvironment
+from openenv.cli._template import (
+    TEMPLATES,
+    EnvironmentNames,
+    TemplateInputs,
+    render,
+    template_summary,
+    write_tree,
+)
 
 DEFAULT = "gym"
 LOCK_TIMEOUT_S = 300.0
@@ -162,26 +165,22 @@ def _render(
     if wraps is not None:
         from openenv.cli._wraps import inspect_wrapped_class
 
-        layers, fills, files = inspect_wrapped_class(wraps, names)
-        return render(names, layers, {**fills, **more}, files)
-    if from_gymnasium is not None:
-        looked = _look_at(from_gymnasium, names)
-        return render(names, ("common", "gymnasium"), {**looked.fills, **more}, looked.written)
-    return render(names, TEMPLATES[template], more)
-
-
-def _look_at(env_id: str, names: EnvironmentNames) -> InspectedEnvironment:
-    try:
-        from openenv.cli._gymnasium import inspect_environment
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in ("gymnasium", "numpy"):
-            raise
-        raise CommandError(
-            f"--from-gymnasium needs {package}, which is not installed",
-            hint="pip install gymnasium",
-        ) from error
-    return inspect_environment(env_id, names)
+        inputs = inspect_wrapped_class(wraps, names)
+    elif from_gymnasium is not None:
+        try:
+            from openenv.cli._gymnasium import inspect_environment
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            if package not in ("gymnasium", "numpy"):
+                raise
+            raise CommandError(
+                f"--from-gymnasium needs {package}, which is not installed",
+                hint="pip install gymnasium",
+            ) from error
+        inputs = inspect_environment(from_gymnasium, names)
+    else:
+        inputs = TemplateInputs(TEMPLATES[template], {}, {})
+    return render(names, inputs.layers, {**inputs.fills, **more}, inputs.files)
 
 
 # ------------------------------------------------------------------ names and places
