@@ -23,22 +23,8 @@ from pydantic import BaseModel, create_model
 from openenv._internal.quoting import did_you_mean
 from openenv.environment import Environment
 from openenv.errors import OpenEnvError, Refused
-from openenv.reward import REWARD_INFO, Score
+from openenv.reward import REWARD_INFO, RewardSpec, Score
 from openenv.types import Action, EnvironmentMetadata, Observation, State
-
-__all__ = [
-    "ActT",
-    "AdapterError",
-    "WrapperEnvironment",
-    "ObsT",
-    "assign_to_caller",
-    "source_name",
-    "suggest_name",
-    "make_class",
-    "make_preset",
-    "to_score",
-    "reward_metadata",
-]
 
 ActT = TypeVar("ActT", bound=Action)
 ObsT = TypeVar("ObsT", bound=Observation)
@@ -79,8 +65,11 @@ class WrapperObservation(Observation, metaclass=RuntimeModelMeta):
 
 
 class WrapperEnvironment(Environment[ActT, ObsT, State], metaclass=RuntimeClassMeta):
-    """The base class of environments with models made at run time."""
+    """The base class of wrappers of other libraries' environments, with models made at run time."""
 
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    REWARD = RewardSpec("per_step")
+    MAKE: ClassVar[Any]  # makes the wrapped environment
     ACTION: ClassVar[Any] = Action
     OBSERVATION: ClassVar[Any] = Observation
     METADATA: ClassVar[EnvironmentMetadata]
@@ -90,6 +79,7 @@ class WrapperEnvironment(Environment[ActT, ObsT, State], metaclass=RuntimeClassM
 
     def __init__(self) -> None:
         super().__init__()
+        self._env: Any = self.MAKE()
         self._why_not: str | None = "step() was called before reset(): there is no episode"
         self._episode_id: str | None = None
         self._step_count = 0
@@ -112,6 +102,22 @@ class WrapperEnvironment(Environment[ActT, ObsT, State], metaclass=RuntimeClassM
 
     def get_metadata(self) -> EnvironmentMetadata:
         return self.METADATA
+
+    def close(self) -> None:
+        self._env.close()
+
+
+def describe(env: Any, name: str, library: str, version: str | None = None) -> EnvironmentMetadata:
+    """Return the metadata of an environment of a library, by the docstring of its class."""
+    text = inspect.cleandoc(type(env).__doc__ or "")
+    paragraphs = (one.strip() for one in text.split("\n\n"))
+    first = next((one for one in paragraphs if one and not one.startswith("#")), "")
+    return EnvironmentMetadata(
+        name=name,
+        description=first or f"{name}, an environment of {library}",
+        readme_content=text or None,
+        version=version,
+    )
 
 
 def make_class(

@@ -6,7 +6,7 @@ http://github.com/deepmind/dm_env.
 
 from __future__ import annotations
 
-import copy
+import contextlib
 import functools
 import importlib
 import inspect
@@ -20,13 +20,13 @@ from openenv._internal.imports import NameNotFound, look_up
 from openenv._internal.lazy import lazy_module
 from openenv._internal.packages import needs
 from openenv.reward import RewardSpec
-from openenv.types import EnvironmentMetadata
 from openenv.wrappers.classes import (
     ActT,
     AdapterError,
     ObsT,
     WrapperEnvironment,
     assign_to_caller,
+    describe,
     make_class,
     reward_metadata,
     source_name,
@@ -60,15 +60,8 @@ class DmEnvironment(WrapperEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
     dm_env has no seeds: see `SeededDmEnvironment`.
     """
 
-    SUPPORTS_CONCURRENT_SESSIONS = True
-    REWARD = RewardSpec("per_step")
-    MAKE: ClassVar[Any]
     ACTIONS: ClassVar[Elements]
     OBSERVATIONS: ClassVar[Elements]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._env: Any = self.MAKE()
 
     def reset(self, episode_id: str | None = None) -> ObsT:  # type: ignore[override]
         """Begin an episode.
@@ -102,9 +95,6 @@ class DmEnvironment(WrapperEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
             metadata=reward_metadata(score),
         )
         return seen
-
-    def close(self) -> None:
-        self._env.close()
 
 
 class SeededDmEnvironment(DmEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
@@ -147,13 +137,10 @@ def from_dm_env(
         MissingPackage: A required package is not installed.
     """
     make = functools.partial(_make, source, arguments, _seed_argument(source, seed_argument))
-    env = make()
-    try:
-        made_by = functools.partial(from_dm_env, source, seed_argument=seed_argument, **arguments)
+    made_by = functools.partial(from_dm_env, source, seed_argument=seed_argument, **arguments)
+    with contextlib.closing(make()) as env:
         name = source_name(source).rpartition(":")[2]
         return assign_to_caller(_make_class(env, name, make, made_by))  # type: ignore[no-any-return]
-    finally:
-        env.close()
 
 
 def _make_class(env: Any, name: str, make: Any, made_by: Callable[[], Any]) -> Any:
@@ -164,30 +151,18 @@ def _make_class(env: Any, name: str, make: Any, made_by: Callable[[], Any]) -> A
     observations = Elements(
         _space(env.observation_spec(), "observation"), "observation", title="Seen"
     )
-    described = inspect.cleandoc(type(env).__doc__ or "")
     has_seeds = make.args[2] is not None
+    discount = Field(default=None, description="The discount of this step; null after reset.")
     return make_class(
         SeededDmEnvironment if has_seeds else DmEnvironment,
         name,
         made_by,
-        action={
-            "action": (actions.annotation, Field(description=f"An element of {actions.space}."))
-        },
+        action={"action": actions.field},
         observation={
-            "observation": (
-                observations.annotation,
-                Field(description=f"An element of {observations.space}."),
-            ),
-            "discount": (
-                float | None,
-                Field(default=None, description="The discount of this step; null after reset."),
-            ),
+            "observation": observations.field,
+            "discount": (float | None, discount),
         },
-        metadata=EnvironmentMetadata(
-            name=name,
-            description=described.partition("\n\n")[0] or f"{name}, an environment of dm_env",
-            readme_content=described or None,
-        ),
+        metadata=describe(env, name, "dm_env"),
         MAKE=staticmethod(make),
         ACTIONS=actions,
         OBSERVATIONS=observations,
@@ -263,7 +238,7 @@ def _add_argument(arguments: Mapping[str, Any], path: Sequence[str], value: Any)
     """Return a copy of the arguments with a value added at a path into nested dicts."""
     first, *rest = path
     inner = _add_argument(arguments.get(first) or {}, rest, value) if rest else value
-    return {**copy.copy(arguments), first: inner}
+    return {**arguments, first: inner}
 
 
 def _seed_argument(source: Source, given: str | None) -> str | None:

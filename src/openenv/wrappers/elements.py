@@ -15,7 +15,7 @@ with needs("a space"):
     from gymnasium import spaces
     from gymnasium.error import DependencyNotInstalled
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +38,6 @@ class Elements:
         title: Title of the objects in the JSON schema.
 
     Attributes:
-        space: The space.
         annotation: The type of a field that holds an element.
         reader: Validates JSON values for such a field.
         read: Converts a field's value to an element. Raises `Refused` with the expected form.
@@ -59,6 +58,7 @@ class Elements:
     ) -> None:
         self.space = space
         self.what = what
+        self._names = names
         try:
             self.annotation = annotation_of(space, names=names, title=title)
         except (TypeError, ValueError) as error:
@@ -74,6 +74,15 @@ class Elements:
             self._last = self._first + int(space.n) - 1  # type: ignore[attr-defined]
         elif kind is spaces.Box:
             self.write = self._write_array
+
+    @property
+    def field(self) -> tuple[Any, Any]:
+        """The field of a model that holds an element, as `pydantic.create_model` takes it."""
+        text = f"An element of {self.space}"
+        if self._names is not None:
+            numbered = enumerate(self._names, self._first)
+            text += f": {', '.join(f'{number} {name}' for number, name in numbered)}"
+        return self.annotation, Field(description=f"{text}.")
 
     def _read(self, value: Any) -> Any:
         try:

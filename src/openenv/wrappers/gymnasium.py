@@ -6,23 +6,20 @@ Environments", arXiv:2407.17032.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic
 
-from pydantic import Field
-
 from openenv._internal.packages import MissingPackage, needs
 from openenv.errors import Refused
-from openenv.reward import RewardSpec
-from openenv.types import EnvironmentMetadata
 from openenv.wrappers.classes import (
     ActT,
     AdapterError,
     ObsT,
     WrapperEnvironment,
     assign_to_caller,
+    describe,
     make_class,
     reward_metadata,
     source_name,
@@ -54,16 +51,9 @@ class GymnasiumEnvironment(WrapperEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
     Without a seed an episode continues the random generator of the previous one, as in Gymnasium.
     """
 
-    SUPPORTS_CONCURRENT_SESSIONS = True
-    REWARD = RewardSpec("per_step")
-    MAKE: ClassVar[Any]
     ACTIONS: ClassVar[Elements]
     OBSERVATIONS: ClassVar[Elements]
     RESET_REST = "options"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._env: gymnasium.Env[Any, Any] = self.MAKE()
 
     def reset(  # type: ignore[override]
         self,
@@ -125,9 +115,6 @@ class GymnasiumEnvironment(WrapperEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
         """
         return render_frame(self._env, self._episode_id is not None)
 
-    def close(self) -> None:
-        self._env.close()
-
 
 def from_gymnasium(source: Source, /, **arguments: Any) -> type[GymnasiumEnvironment[Any, Any]]:
     """Make an environment class from an environment of Gymnasium.
@@ -144,48 +131,27 @@ def from_gymnasium(source: Source, /, **arguments: Any) -> type[GymnasiumEnviron
         MissingPackage: A required package is not installed.
     """
     make = functools.partial(_make, source, arguments)
-    env = make()
-    try:
+    made_by = functools.partial(from_gymnasium, source, **arguments)
+    with contextlib.closing(make()) as env:
         name = source_name(source).rpartition(":")[2]
-        return assign_to_caller(_make_class(env, name, make, source, arguments))  # type: ignore[no-any-return]
-    finally:
-        env.close()
+        return assign_to_caller(_make_class(env, name, make, made_by))  # type: ignore[no-any-return]
 
 
 def _make_class(
-    env: gymnasium.Env[Any, Any],
-    name: str,
-    make: Callable[[], Any],
-    source: Source,
-    arguments: dict[str, Any],
+    env: gymnasium.Env[Any, Any], name: str, make: Callable[[], Any], made_by: Callable[[], Any]
 ) -> Any:
     names = _action_names(env)
     actions = Elements(env.action_space, "action", names=names, title="Action")
     observations = Elements(env.observation_space, "observation", title="Seen")
-    described = inspect.cleandoc(type(env.unwrapped).__doc__ or "")
-    is_quick = _is_quick(env)
+    version = None if env.spec is None or env.spec.version is None else str(env.spec.version)
+    is_quick = type(env.unwrapped).__module__.startswith(QUICK) and env.render_mode is None
     return make_class(
         GymnasiumEnvironment,
         name,
-        functools.partial(from_gymnasium, source, **arguments),
-        action={
-            "action": (
-                actions.annotation,
-                Field(description=_description("An element", env.action_space, names)),
-            )
-        },
-        observation={
-            "observation": (
-                observations.annotation,
-                Field(description=_description("An element", env.observation_space)),
-            )
-        },
-        metadata=EnvironmentMetadata(
-            name=name,
-            description=_first_paragraph(described) or f"{name}, an environment of Gymnasium",
-            readme_content=described or None,
-            version=str(env.spec.version) if env.spec and env.spec.version is not None else None,
-        ),
+        made_by,
+        action={"action": actions.field},
+        observation={"observation": observations.field},
+        metadata=describe(env.unwrapped, name, "Gymnasium", version),
         MAKE=staticmethod(make),
         ACTIONS=actions,
         OBSERVATIONS=observations,
@@ -203,7 +169,9 @@ def _make(source: Source, arguments: dict[str, Any]) -> gymnasium.Env[Any, Any]:
     except errors.DependencyNotInstalled as error:
         raise MissingPackage(f"gymnasium:{name}: {error}") from error
     except errors.UnregisteredEnv as error:
-        raise AdapterError(f"gymnasium:{name}: {error}{_unknown_hint(error)}") from error
+        is_foreign = isinstance(error, errors.NamespaceNotFound)
+        hint = " Name the module that registers it: gymnasium:MODULE:NAME" if is_foreign else ""
+        raise AdapterError(f"gymnasium:{name}: {error}{hint}") from error
     except (errors.Error, TypeError) as error:
         raise AdapterError(f"gymnasium:{name} cannot be made: {error}") from error
     except ModuleNotFoundError as error:
@@ -217,17 +185,6 @@ def _make(source: Source, arguments: dict[str, Any]) -> gymnasium.Env[Any, Any]:
     return env
 
 
-def _unknown_hint(error: Exception) -> str:
-    """Return a hint to import the module that registers a namespace."""
-    if not isinstance(error, errors.NamespaceNotFound):
-        return ""
-    return " Name the module that registers it: gymnasium:MODULE:NAME"
-
-
-def _is_quick(env: gymnasium.Env[Any, Any]) -> bool:
-    return type(env.unwrapped).__module__.startswith(QUICK) and env.render_mode is None
-
-
 def _action_names(env: gymnasium.Env[Any, Any]) -> list[str] | None:
     """Return the names of the actions, for environments with ALE's `get_action_meanings`."""
     space, tell = env.action_space, getattr(env.unwrapped, "get_action_meanings", None)
@@ -235,15 +192,3 @@ def _action_names(env: gymnasium.Env[Any, Any]) -> list[str] | None:
         return None
     names = [str(name) for name in tell()]
     return names if len(names) == int(space.n) else None
-
-
-def _first_paragraph(text: str) -> str:
-    paragraphs = (one.strip() for one in text.split("\n\n"))
-    return next((one for one in paragraphs if one and not one.startswith("#")), "")
-
-
-def _description(what: str, space: Any, names: list[str] | None = None) -> str:
-    if names is None:
-        return f"{what} of {space}."
-    listed = ", ".join(f"{number} {name}" for number, name in enumerate(names, int(space.start)))
-    return f"{what} of {space}: {listed}."

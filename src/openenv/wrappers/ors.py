@@ -73,17 +73,11 @@ class OrsTask(BaseModel):
 
 
 class OrsAddress(NamedTuple):
-    """The address of an environment on an ORS server.
+    """The address of an environment on an ORS server."""
 
-    Attributes:
-        url: URL of the server.
-        environment: Name of the environment.
-        headers: Headers of every request.
-    """
-
-    url: str
-    environment: str
-    headers: Mapping[str, str]
+    url: str  # URL of the server
+    environment: str  # name of the environment
+    headers: Mapping[str, str]  # headers of every request
 
 
 class OrsOutcome(NamedTuple):
@@ -165,10 +159,9 @@ class OrsClient:
 
     # ------------------------------------------------------------------ tasks
 
-    async def splits(self) -> list[dict[str, Any]]:
+    async def splits(self) -> Any:
         """Return the splits, each with a name and a type."""
-        found: list[dict[str, Any]] = await self._request_json("GET", self._path("splits"))
-        return found
+        return await self._request_json("GET", self._path("splits"))
 
     async def tasks(self, route: str, **body: Any) -> Any:
         """Send a request to a task route and return the answer."""
@@ -246,8 +239,13 @@ class OrsClient:
             }
             for one in listed["tools"]
         ]
-        last = listed.get("terminal_tool")
-        return found if last is None else [*found, _terminal_tool(last)]
+        if (last := listed.get("terminal_tool")) is not None:
+            names = [] if last.get("arg") is None else [last["arg"]]
+            properties = {name: {"type": "string"} for name in names}
+            schema = {"type": "object", "properties": properties, "required": names}
+            text = f"{last.get('description') or ''} It ends the episode.".strip()
+            found.append({"name": last["name"], "description": text, "inputSchema": schema})
+        return found
 
     async def call(
         self, name: str, arguments: Mapping[str, Any], on_progress: Any = None
@@ -270,9 +268,14 @@ class OrsClient:
                     raise Refused(f"the tool {name} failed: {redact(data)}")
                 if event in ("chunk", "end"):
                     text += data
-        answer = _parse_answer(text, name)
+        try:
+            answer = json.loads(text)
+        except ValueError:
+            raise ConnectionError(f"the answer of the tool {name} broke off") from None
         if not answer["ok"]:
-            raise _to_error(answer)
+            kinds = {"not_found": UnknownTool, "input_validation": InvalidToolArguments}
+            kind = kinds.get(str(answer.get("reason")), Refused)
+            raise kind(redact(str(answer.get("error"))))
         output = answer["output"]
         self.outcome = OrsOutcome(
             output.get("reward"), bool(output.get("finished")), output.get("metadata")
@@ -321,33 +324,9 @@ async def _parse_events(lines: AsyncIterator[str]) -> AsyncGenerator[tuple[str, 
     # An event without a blank line at its end is incomplete.
 
 
-def _parse_answer(text: str, name: str) -> dict[str, Any]:
-    try:
-        answer: dict[str, Any] = json.loads(text)
-    except ValueError:
-        raise ConnectionError(f"the answer of the tool {name} broke off") from None
-    return answer
-
-
-def _to_error(answer: Mapping[str, Any]) -> Exception:
-    text = redact(str(answer.get("error")))
-    kinds = {"not_found": UnknownTool, "input_validation": InvalidToolArguments}
-    return kinds.get(str(answer.get("reason")), Refused)(text)
-
-
 def _to_mcp_block(block: Mapping[str, Any]) -> dict[str, Any]:
     wanted = ("type", "text") if block["type"] == "text" else ("type", "data", "mimeType")
     return {name: block[name] for name in wanted}
-
-
-def _terminal_tool(last: Mapping[str, Any]) -> dict[str, Any]:
-    argument = last.get("arg")
-    properties = {} if argument is None else {argument: {"type": "string"}}
-    return {
-        "name": last["name"],
-        "description": f"{last.get('description') or ''} It ends the episode.".strip(),
-        "inputSchema": {"type": "object", "properties": properties, "required": list(properties)},
-    }
 
 
 # ------------------------------------------------------------------ the environment
@@ -458,7 +437,8 @@ class OrsEnvironment(MCPEnvironment[Action, Observation]):
 
     async def list_splits(self) -> list[dict[str, Any]]:
         """Return the splits, each with a name and a type."""
-        return await self._server.splits()
+        found: list[dict[str, Any]] = await self._server.splits()
+        return found
 
     async def list_tasks(self, split: str) -> list[OrsTask]:
         """Return all tasks of a split.
@@ -488,9 +468,8 @@ class OrsEnvironment(MCPEnvironment[Action, Observation]):
         if not -count <= index < count:
             raise IndexError(f"{split} has {count} tasks, and none at {index}")
         index %= count
-        return _task(
-            split, index, (await self._server.tasks("task", split=split, index=index))["task"]
-        )
+        found = await self._server.tasks("task", split=split, index=index)
+        return _task(split, index, found["task"])
 
     async def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None
@@ -542,9 +521,8 @@ def from_ors(
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise AdapterError(f"{url!r} is no URL; expected http://host:port/environment")
-    place = _find_environment(
-        f"{parts.scheme}://{parts.netloc}", parts.path.strip("/"), dict(headers or {})
-    )
+    server = f"{parts.scheme}://{parts.netloc}"
+    place = _find_environment(server, parts.path.strip("/"), dict(headers or {}))
     options = {"split": split, "toolset": toolset, "timeout_s": timeout_s}
     made_by = functools.partial(from_ors, source, headers=headers, **options)  # type: ignore[arg-type]
     arguments = {"place": place, **options}

@@ -7,10 +7,10 @@ simultaneously (parallel). A single client acts for all agents.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.util
-import inspect
 import pkgutil
 import reprlib
 from abc import abstractmethod
@@ -23,14 +23,14 @@ from typing_extensions import NotRequired, TypedDict
 
 from openenv._internal.packages import needs
 from openenv.errors import Refused
-from openenv.reward import RewardSpec, Score
-from openenv.types import EnvironmentMetadata
+from openenv.reward import Score
 from openenv.wrappers.classes import (
     ActT,
     AdapterError,
     ObsT,
     WrapperEnvironment,
     assign_to_caller,
+    describe,
     make_class,
     reward_metadata,
     source_name,
@@ -48,33 +48,19 @@ Source = str | Callable[..., Any]
 
 
 class PettingZooAgents(NamedTuple):
-    """The possible agents of an environment, with spaces.
+    """The possible agents of an environment, with spaces."""
 
-    Attributes:
-        agents: PettingZoo's ids of the agents, which may be any object, by their text.
-        actions: The action space of each agent.
-        observations: The observation space of each agent.
-        scored: The agent whose reward is the reward of the step.
-    """
-
-    agents: dict[str, Any]
-    actions: dict[str, Elements]
-    observations: dict[str, Elements]
-    scored: str
+    agents: dict[str, Any]  # PettingZoo's ids of the agents, which may be any object, by their text
+    actions: dict[str, Elements]  # the action space of each agent
+    observations: dict[str, Elements]  # the observation space of each agent
+    scored: str  # the agent whose reward is the reward of the step
 
 
 class _MultiAgentEnvironment(WrapperEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
     """The base class of both kinds of multi-agent environments."""
 
-    SUPPORTS_CONCURRENT_SESSIONS = True
-    REWARD = RewardSpec("per_step")
-    MAKE: ClassVar[Any]
     AGENTS: ClassVar[PettingZooAgents]
     RESET_REST = "options"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._env: Any = self.MAKE()
 
     def reset(  # type: ignore[override]  # no **kwargs: a misspelled argument is an error
         self,
@@ -99,18 +85,43 @@ class _MultiAgentEnvironment(WrapperEnvironment[ActT, ObsT], Generic[ActT, ObsT]
     @abstractmethod
     def _observe_reset(self, begun: Any) -> ObsT: ...
 
-    def _write(self, elements: Mapping[Any, Any]) -> dict[str, Any]:
-        """Convert the observations of agents to values of fields."""
-        return {
-            str(agent): self.AGENTS.observations[str(agent)].write(element)
-            for agent, element in elements.items()
-            if element is not None
-        }
-
-    def _scores(self, rewards: Mapping[Any, Any] | None) -> tuple[Score, dict[str, Score]]:
-        """Return the score of the step, and the scores of all agents."""
+    def _observe(
+        self,
+        observed: Mapping[Any, Any],
+        rewards: Mapping[Any, Any] | None,
+        terminations: Mapping[Any, Any],
+        truncations: Mapping[Any, Any],
+        infos: Mapping[Any, Any],
+        **acting: Any,
+    ) -> ObsT:
+        """Make an observation; `acting` is the field that names the agents that act next."""
+        is_over = not self._env.agents
+        if is_over:
+            self._end()
         scores = {str(agent): to_score(reward) for agent, reward in (rewards or {}).items()}
-        return scores.get(self.AGENTS.scored, Score()), scores
+        score = scores.get(self.AGENTS.scored, Score())
+        metadata = reward_metadata(score)
+        if why := {agent: one.unscored for agent, one in scores.items() if one.unscored}:
+            metadata["unscored_agents"] = why
+        if told := {str(agent): to_json_part(info) for agent, info in infos.items() if info}:
+            metadata["infos"] = told
+        seen: ObsT = self.OBSERVATION.model_construct(
+            **acting,
+            observations={
+                str(agent): self.AGENTS.observations[str(agent)].write(element)
+                for agent, element in observed.items()
+                if element is not None
+            },
+            action_masks=_action_masks(observed, infos),
+            rewards={agent: one.value for agent, one in scores.items()},
+            terminations={str(agent): bool(flag) for agent, flag in terminations.items()},
+            truncations={str(agent): bool(flag) for agent, flag in truncations.items()},
+            reward=score.value,
+            done=is_over,
+            truncated=is_over and any(truncations.values()) and not any(terminations.values()),
+            metadata=metadata,
+        )
+        return seen
 
     def render(self) -> Any:
         """Draw the episode: an array of shape (height, width, 3), or text.
@@ -120,9 +131,6 @@ class _MultiAgentEnvironment(WrapperEnvironment[ActT, ObsT], Generic[ActT, ObsT]
             Refused: No episode has begun.
         """
         return render_frame(self._env, self._episode_id is not None)
-
-    def close(self) -> None:
-        self._env.close()
 
 
 class TurnsEnvironment(_MultiAgentEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
@@ -138,7 +146,7 @@ class TurnsEnvironment(_MultiAgentEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
     """
 
     def _observe_reset(self, begun: Any) -> ObsT:
-        return self._observe(None)
+        return self._observe_turn(None)
 
     def step(self, action: ActT) -> ObsT:  # type: ignore[override]
         self._refuse_unless_running()
@@ -148,35 +156,19 @@ class TurnsEnvironment(_MultiAgentEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
             raise Refused(f"agent: it is the turn of {turn!r}, not of {said!r}")
         env.step(_read_action(self.AGENTS.actions[turn], chosen))
         self._step_count += 1
-        return self._observe(dict(env.rewards))
+        return self._observe_turn(dict(env.rewards))
 
-    def _observe(self, rewards: dict[Any, Any] | None) -> ObsT:
+    def _observe_turn(self, rewards: dict[Any, Any] | None) -> ObsT:
         env = self._env
         terminations, truncations = dict(env.terminations), dict(env.truncations)
         observed = {agent: env.observe(agent) for agent in env.agents}
         infos = {agent: env.infos.get(agent, {}) for agent in env.agents}
-        while env.agents and _is_out(env, env.agent_selection):
+        while env.agents and (
+            env.terminations[env.agent_selection] or env.truncations[env.agent_selection]
+        ):
             env.step(None)
-        if not env.agents:
-            self._end()
-        score, scores = self._scores(rewards)
-        seen: ObsT = self.OBSERVATION.model_construct(
-            agent=str(env.agent_selection) if env.agents else None,
-            observations=self._write(observed),
-            action_masks=_action_masks(observed, infos),
-            rewards={agent: one.value for agent, one in scores.items()},
-            terminations=_by_name(terminations),
-            truncations=_by_name(truncations),
-            reward=score.value,
-            done=not env.agents,
-            truncated=not env.agents and _were_cut_off(terminations, truncations),
-            metadata={
-                **reward_metadata(score),
-                **_unscored_metadata(scores),
-                **_info_metadata(infos),
-            },
-        )
-        return seen
+        turn = str(env.agent_selection) if env.agents else None
+        return self._observe(observed, rewards, terminations, truncations, infos, agent=turn)
 
 
 class ParallelEnvironment(_MultiAgentEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
@@ -192,14 +184,17 @@ class ParallelEnvironment(_MultiAgentEnvironment[ActT, ObsT], Generic[ActT, ObsT
 
     def _observe_reset(self, begun: Any) -> ObsT:
         observed, infos = begun
-        return self._observe(observed, None, {}, {}, infos)
+        return self._observe_all(observed, None, {}, {}, infos)
 
     def step(self, action: ActT) -> ObsT:  # type: ignore[override]
         self._refuse_unless_running()
         chosen = self._read(action.actions)  # type: ignore[attr-defined]
         outcome = self._env.step(chosen)
         self._step_count += 1
-        return self._observe(*outcome)
+        return self._observe_all(*outcome)
+
+    def _observe_all(self, *outcome: Any) -> ObsT:
+        return self._observe(*outcome, agents=[str(agent) for agent in self._env.agents])
 
     def _read(self, actions: Mapping[str, Any]) -> dict[Any, Any]:
         """Convert the actions of all agents that are in to elements."""
@@ -216,36 +211,6 @@ class ParallelEnvironment(_MultiAgentEnvironment[ActT, ObsT], Generic[ActT, ObsT
             for agent in present
         }
 
-    def _observe(
-        self,
-        observed: Mapping[Any, Any],
-        rewards: Mapping[Any, Any] | None,
-        terminations: Mapping[Any, Any],
-        truncations: Mapping[Any, Any],
-        infos: Mapping[Any, Any],
-    ) -> ObsT:
-        agents = [str(agent) for agent in self._env.agents]
-        if not agents:
-            self._end()
-        score, scores = self._scores(rewards)
-        seen: ObsT = self.OBSERVATION.model_construct(
-            agents=agents,
-            observations=self._write(observed),
-            action_masks=_action_masks(observed, infos),
-            rewards={agent: one.value for agent, one in scores.items()},
-            terminations=_by_name(terminations),
-            truncations=_by_name(truncations),
-            reward=score.value,
-            done=not agents,
-            truncated=not agents and _were_cut_off(terminations, truncations),
-            metadata={
-                **reward_metadata(score),
-                **_unscored_metadata(scores),
-                **_info_metadata(infos),
-            },
-        )
-        return seen
-
 
 def _read_action(elements: Elements, value: Any) -> Any:
     """Validate an action and convert the value to an element."""
@@ -259,18 +224,6 @@ def _read_action(elements: Elements, value: Any) -> Any:
     return elements.read(value)
 
 
-def _is_out(env: Any, agent: Any) -> bool:
-    return bool(env.terminations[agent] or env.truncations[agent])
-
-
-def _were_cut_off(terminations: Mapping[Any, Any], truncations: Mapping[Any, Any]) -> bool:
-    return any(truncations.values()) and not any(terminations.values())
-
-
-def _by_name(flags: Mapping[Any, Any]) -> dict[str, bool]:
-    return {str(agent): bool(flag) for agent, flag in flags.items()}
-
-
 def _action_masks(observed: Mapping[Any, Any], infos: Mapping[Any, Any]) -> dict[str, list[int]]:
     """Return action masks (1 for a legal action) from observations or infos."""
     masks = {}
@@ -280,17 +233,6 @@ def _action_masks(observed: Mapping[Any, Any], infos: Mapping[Any, Any]) -> dict
         if mask is not None and not isinstance(mask, dict | tuple):
             masks[str(agent)] = [int(legal) for legal in mask]
     return masks
-
-
-def _unscored_metadata(scores: Mapping[str, Score]) -> dict[str, Any]:
-    """Return the reasons for rewards of agents that are not finite."""
-    why = {agent: score.unscored for agent, score in scores.items() if score.unscored}
-    return {"unscored_agents": why} if why else {}
-
-
-def _info_metadata(infos: Mapping[Any, Any]) -> dict[str, Any]:
-    told = {str(agent): to_json_part(info) for agent, info in infos.items() if info}
-    return {"infos": told} if told else {}
 
 
 # ------------------------------------------------------------------ making the class
@@ -317,14 +259,11 @@ def from_pettingzoo(
         MissingPackage: A required package is not installed.
     """
     make = functools.partial(_make, source, parallel, arguments)
-    env = make()
-    try:
-        made_by = functools.partial(
-            from_pettingzoo, source, parallel=parallel, agent=agent, **arguments
-        )
+    made_by = functools.partial(
+        from_pettingzoo, source, parallel=parallel, agent=agent, **arguments
+    )
+    with contextlib.closing(make()) as env:
         return assign_to_caller(_make_class(env, source_name(source), agent, make, made_by))  # type: ignore[no-any-return]
-    finally:
-        env.close()
 
 
 def _make_class(
@@ -332,18 +271,13 @@ def _make_class(
 ) -> Any:
     is_parallel = isinstance(env, pettingzoo.ParallelEnv)
     agents_of_env = _agent_spaces(env, name, agent, "actions.{}" if is_parallel else "action")
-    described = inspect.cleandoc(type(env.unwrapped).__doc__ or "")
     return make_class(
         ParallelEnvironment if is_parallel else TurnsEnvironment,
         name,
         made_by,
         action=_action_at_once(agents_of_env) if is_parallel else _action_in_turn(agents_of_env),
         observation=_observation(agents_of_env, is_parallel),
-        metadata=EnvironmentMetadata(
-            name=name,
-            description=described.partition("\n\n")[0] or f"{name}, an environment of PettingZoo",
-            readme_content=described or None,
-        ),
+        metadata=describe(env.unwrapped, name, "PettingZoo"),
         MAKE=staticmethod(make),
         AGENTS=agents_of_env,
     )

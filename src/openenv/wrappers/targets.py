@@ -35,17 +35,11 @@ SCHEMES = {
 
 
 class LibraryTarget(NamedTuple):
-    """A parsed target.
+    """A parsed target."""
 
-    Attributes:
-        scheme: A key of `SCHEMES`.
-        name: The part after the scheme: an id, a module, a URL.
-        arguments: Arguments of the function that makes the class.
-    """
-
-    scheme: str
-    name: str
-    arguments: dict[str, Any]
+    scheme: str  # a key of `SCHEMES`
+    name: str  # the part after the scheme: an id, a module, a URL
+    arguments: dict[str, Any]  # arguments of the function that makes the class
 
 
 def parse_library_target(target: str) -> LibraryTarget | None:

@@ -142,9 +142,8 @@ class ModelEndpoint:
         try:
             path, body = await _read_request(reader)
             if path != f"/{self._secret}/v1/chat/completions":
-                writer.write(
-                    _encode_response("404 Not Found", "text/plain", b"only chat completions")
-                )
+                text = b"only chat completions"
+                writer.write(_encode_response("404 Not Found", "text/plain", text))
                 return
             turn = PendingRequest(json.loads(body))
             self.turns.put_nowait(turn)
@@ -152,7 +151,8 @@ class ModelEndpoint:
             writer.write(_encode_response("200 OK", kind, content))
             await writer.drain()
         except _RequestTooLarge as error:
-            writer.write(_encode_response(error.status, "text/plain", str(error).encode()))
+            status, limit = error.args
+            writer.write(_encode_response(status, "text/plain", limit.encode()))
         except (OSError, ValueError, asyncio.IncompleteReadError):
             pass  # the harness disconnected or sent no HTTP; its own error says more
         finally:
@@ -162,16 +162,7 @@ class ModelEndpoint:
 
 
 class _RequestTooLarge(Exception):
-    """An error for a request beyond the size limits.
-
-    Args:
-        status: Code and reason of the status line.
-        message: The limit, for the harness's log.
-    """
-
-    def __init__(self, status: str, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+    """A request beyond the size limits; its arguments are the status line's end and the limit."""
 
 
 async def _read_request(reader: asyncio.StreamReader) -> tuple[str, bytes]:
@@ -445,16 +436,14 @@ def _last_observation(episode: Any) -> VerifiersObservation:
         done=True,
         truncated=trace.is_truncated,
     )
-    return scored(observation, _score_rewards(given, missing))
-
-
-def _score_rewards(given: dict[str, float], missing: list[str]) -> Score:
-    if missing:
-        return Score(unscored=f"no reward of {', '.join(missing)}")
-    if not given:
-        return Score(unscored="the task declares no rewards")
     total = math.fsum(given.values())
-    return Score(total, given) if math.isfinite(total) else Score(unscored=f"the reward is {total}")
+    score = (
+        Score(total, given) if math.isfinite(total) else Score(unscored=f"the reward is {total}")
+    )
+    if missing or not given:
+        why = f"no reward of {', '.join(missing)}" if missing else "the task declares no rewards"
+        score = Score(unscored=why)
+    return scored(observation, score)
 
 
 def from_verifiers(
