@@ -1,6 +1,7 @@
 """Environments in worker processes: a crash harms no other process, and N workers use N cores.
 
 Design notes
+------------
 
 Sides. The server keeps its sockets and its sessions. A session whose executor is a `WorkerExecutor`
 sends its calls to a worker process, which has a session of its own for each (see
@@ -19,12 +20,6 @@ both have ended, or `LATE_S` after the first.
 
 Hanging. A worker that does not answer for `SILENT_S` gets no new sessions; if it has no sessions it
 is ended. A worker in which nobody waits for any call is ended too, and replaced.
-
-The server keeps its sockets and its sessions; what a session would have its executor call in this
-process, a `WorkerExecutor` sends to a worker. See `openenv.execution.worker` for the other end.
-
-A worker that dies takes its sessions along, and no others. Whoever has one of them is told so,
-at once where a call is under way and else with the next one, and the worker is replaced.
 """
 
 from __future__ import annotations
@@ -48,8 +43,6 @@ from openenv.execution.executors import Executor, ExecutorCall, Executors
 from openenv.execution.link import PICKLE_PROTOCOL, FrameKind, Link, load_error, load_value, pair
 from openenv.execution.spec import EnvironmentSpec, factory_name
 from openenv.execution.worker import Source
-
-__all__ = ["WorkerExecutor", "Workers"]
 
 logger = logging.getLogger(__name__)
 
@@ -108,14 +101,13 @@ class WorkerProcess:
     """The server's side of a worker process; used from a single event loop.
 
     Args:
-        workers: Those that it belongs to.
+        workers: The workers that it belongs to.
         pause_s: How long it waits before it starts.
-        replaces: What it takes the place of.
+        replaces: The dead worker whose place it takes.
 
     Attributes:
-        executors: Those of its sessions, by their numbers.
+        executors: The executors of its sessions, by their numbers.
         given_up: How many of them have a call that nobody waits for any more.
-        link: The way to it.
         death: What has ended it.
         ready_at: When it was ready for sessions; None before.
         asked_at: When it was asked whether it is there, or began to start; None once it has
@@ -168,17 +160,14 @@ class WorkerProcess:
             self.link.send(FrameKind.READY, 0)
         elif self.is_silent:
             if any(not (worker.is_silent or worker.is_pausing) for worker in self._workers.crew):
-                self._send_elsewhere(self.asked_at)
+                for executor in list(self.executors.values()):
+                    call = executor.call
+                    is_opening = call is not None and type(call.command) is OpenEnvironment
+                    if call and is_opening and call.owner.end_wait(call, self.asked_at):
+                        self.link.send(FrameKind.CLOSE, executor.key)  # in case it makes it yet
             if self.ready_at is not None and not self.executors:
                 logger.warning("worker process %s is ended: it does not answer", self.pid)
                 self._end()
-
-    def _send_elsewhere(self, since: float) -> None:
-        for executor in list(self.executors.values()):
-            call = executor.call
-            is_opening = call is not None and type(call.command) is OpenEnvironment
-            if call is not None and is_opening and call.owner.end_wait(call, since):
-                self.link.send(FrameKind.CLOSE, executor.key)  # in case it makes it yet
 
     def _start(self) -> None:
         self.asked_at = time.monotonic()
@@ -186,9 +175,8 @@ class WorkerProcess:
         ours.setblocking(False)
         connecting = self._loop.create_unix_connection(lambda: self.link, sock=ours)
         self._connecting = self._loop.create_task(connecting)
-        threading.Thread(
-            target=self._mind, args=[theirs], name="openenv-worker", daemon=True
-        ).start()
+        name = "openenv-worker"
+        threading.Thread(target=self._mind, args=[theirs], name=name, daemon=True).start()
 
     def _mind(self, theirs: socket.socket) -> None:
         """Start the process and wait for the end; runs on a separate thread."""
@@ -306,15 +294,12 @@ class WorkerProcess:
 
     def _refuse(self, executor: WorkerExecutor) -> None:
         """Answer for the worker, which cannot any more."""
-        if executor.call is None:
-            return
-        command = type(executor.call.command)
+        command = None if executor.call is None else type(executor.call.command)
         if command is CloseEnvironment:
             executor.answer(None, None)  # there is nothing left to close
-        else:
-            executor.answer(
-                None, self.factory_error() if command is OpenEnvironment else self.death
-            )
+        elif command is not None:
+            is_opening = command is OpenEnvironment
+            executor.answer(None, self.factory_error() if is_opening else self.death)
 
     def factory_error(self) -> EnvironmentFactoryError:
         """Say why no environment was made."""
@@ -354,15 +339,6 @@ class WorkerProcess:
             executor.answer(result, None, seconds)
 
 
-def _reluctance(worker: WorkerProcess) -> tuple[bool, bool, bool, int]:
-    """Return the sort key for giving a worker another session; the least is chosen.
-
-    A worker with an overdue call is avoided, since the worker is ended as soon as the other
-    sessions have left.
-    """
-    return worker.is_pausing, worker.is_silent, worker.given_up > 0, len(worker.executors)
-
-
 class Workers(Executors):
     """Finds the worker of each session: that which has the fewest.
 
@@ -373,6 +349,7 @@ class Workers(Executors):
         grace_s: Seconds that environments have to close in, should the server be killed.
 
     Attributes:
+        crew: The workers, those included that are yet to start.
         is_proven: A worker has been ready: they can be had.
 
     Raises:
@@ -388,7 +365,7 @@ class Workers(Executors):
         self.count = count
         self.grace_s = grace_s
         self.source = pickle.dumps(source, PICKLE_PROTOCOL)
-        self._crew: list[WorkerProcess] = []
+        self.crew: list[WorkerProcess] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._short_lives = 0
         self._last_key = 0
@@ -399,31 +376,30 @@ class Workers(Executors):
     def start(self) -> None:
         """Start the workers of the running event loop, unless the workers run already."""
         loop = asyncio.get_running_loop()
-        if self._crew and loop is not self._loop:
+        if self.crew and loop is not self._loop:
             assert self._loop is not None
             if not self._loop.is_closed():
                 raise RuntimeError("worker processes serve one event loop at a time")
-            for worker in self._crew:
+            for worker in self.crew:
                 worker.kill()
-            self._crew.clear()
-        if not self._crew:
+            self.crew.clear()
+        if not self.crew:
             self._loop, self._short_lives = loop, 0
-            self._crew = [WorkerProcess(self) for _ in range(self.count)]
+            self.crew = [WorkerProcess(self) for _ in range(self.count)]
             self._checking = loop.call_later(CHECK_S, self._check)
 
-    @property
-    def crew(self) -> list[WorkerProcess]:
-        """The workers, those included that are yet to start."""
-        return self._crew
-
     def _check(self) -> None:
-        for worker in list(self._crew):
+        for worker in list(self.crew):
             worker.check()
         self._checking = asyncio.get_running_loop().call_later(CHECK_S, self._check)
 
     def for_new(self) -> Executor:
         self.start()
-        worker = min(self._crew, key=_reluctance)
+        # One with an overdue call is avoided: it is ended as soon as its other sessions have left.
+        worker = min(
+            self.crew,
+            key=lambda w: (w.is_pausing, w.is_silent, w.given_up > 0, len(w.executors)),
+        )
         if worker.is_pausing and worker.replaces is not None and self._short_lives >= PATIENCE:
             return WorkerExecutor(worker.replaces, 0)  # which refuses
         self._last_key += 1
@@ -444,8 +420,8 @@ class Workers(Executors):
 
     def renew(self, worker: WorkerProcess) -> None:
         """Put another in the place of a worker that is ended on purpose."""
-        if worker in self._crew:
-            self._crew[self._crew.index(worker)] = WorkerProcess(self)
+        if worker in self.crew:
+            self.crew[self.crew.index(worker)] = WorkerProcess(self)
 
     def replace(self, worker: WorkerProcess) -> None:
         """Put another in the place of a worker that has died."""
@@ -456,22 +432,22 @@ class Workers(Executors):
         self._short_lives += 1
         pause = backoff_s(self._short_lives - 1, FIRST_PAUSE_S, LONGEST_PAUSE_S)
         worker.replaces = None
-        self._crew[self._crew.index(worker)] = WorkerProcess(self, pause, worker)
+        self.crew[self.crew.index(worker)] = WorkerProcess(self, pause, worker)
 
     @property
     def workers(self) -> tuple[int, int, int]:
-        ready = sum(w.ready_at is not None and not w.is_silent for w in self._crew)
+        ready = sum(w.ready_at is not None and not w.is_silent for w in self.crew)
         return self.count, ready, self.deaths
 
     @property
     def trouble(self) -> str | None:
         troubles = []
-        gone = [w.replaces.death for w in self._crew if w.replaces and w.ready_at is None]
+        gone = [w.replaces.death for w in self.crew if w.replaces and w.ready_at is None]
         if gone and gone[-1] is not None:
             died = f"{len(gone)} of {self.count} worker processes died"
             how = how_it_ended(gone[-1].exit_code)
             troubles.append(f"{died} ({how}) and are being replaced")
-        silent = [w for w in self._crew if w.is_silent]
+        silent = [w for w in self.crew if w.is_silent]
         for doing, few in (
             ("have not started", [w for w in silent if w.ready_at is None]),
             ("do not answer", [w for w in silent if w.ready_at is not None]),
@@ -487,16 +463,16 @@ class Workers(Executors):
     def hopeless(self) -> str | None:
         if self.is_proven or self._short_lives < MOST_FAILURES:
             return None
-        last = next((w.replaces for w in self._crew if w.replaces is not None), None)
+        last = next((w.replaces for w in self.crew if w.replaces is not None), None)
         return None if last is None else words(last.factory_error())
 
     def stop(self) -> None:
         if self._checking is not None:
             self._checking.cancel()
             self._checking = None
-        for worker in self._crew:
+        for worker in self.crew:
             worker.stop()
-        self._crew = []
+        self.crew = []
         super().stop()
 
     def abandon(self, owner: int) -> None:
@@ -512,10 +488,10 @@ class Workers(Executors):
                 self._loop.call_soon_threadsafe(self._stop_idle)
 
     def _stop_idle(self) -> None:
-        if not any(worker.executors for worker in self._crew):
+        if not any(worker.executors for worker in self.crew):
             self.stop()
 
     async def aclose(self) -> None:
-        crew = self._crew
+        crew = self.crew
         self.stop()
         await asyncio.gather(*(worker.aclose() for worker in crew))

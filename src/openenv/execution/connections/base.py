@@ -21,16 +21,15 @@ from openenv.execution.connections.channel import Channel, charge
 from openenv.execution.connections.json_rpc import (
     JsonRpcCommand,
     build_json_rpc_command,
+    json_rpc_error,
     parse_request,
 )
 from openenv.execution.manager import SessionManager
 from openenv.execution.principal import Principal
 from openenv.execution.session import Session
-from openenv.protocol.messages import Request
+from openenv.protocol.messages import MCPReply, Request
 from openenv.settings import ServerMode
 from openenv.tools.types import JsonRpcResponse
-
-__all__ = ["COMMANDS", "REFUSED_FRAMES", "ServedConnection", "close_or_leave"]
 
 # Unreadable frames, one after the other, after which a client is cut off.
 REFUSED_FRAMES = 1000
@@ -116,6 +115,11 @@ class ServedConnection:
         if isinstance(request, JsonRpcResponse):
             return request
         return build_json_rpc_command(self._manager, session, request, self._principal)
+
+    def json_rpc_failure(self, command: JsonRpcCommand, error: BaseException) -> MCPReply:
+        """Count an error of a JSON-RPC request, and return the answer."""
+        self._counters.failed(error)
+        return MCPReply(json_rpc_error(error, command.respond.id, debug=self._manager.debug))
 
 
 def closed_in_production(request_type: str) -> NotSupported:

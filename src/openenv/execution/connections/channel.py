@@ -6,17 +6,6 @@ from typing import Any, Protocol
 
 from openenv.execution.principal import Principal
 
-__all__ = [
-    "INTERNAL_ERROR",
-    "LOST_CHANNEL",
-    "NORMAL_CLOSURE",
-    "PROTOCOL_ERROR",
-    "SERVICE_RESTART",
-    "Channel",
-    "ChargedChannel",
-    "charge",
-]
-
 # Codes that close a WebSocket (RFC 6455, section 7.4.1).
 NORMAL_CLOSURE = 1000
 PROTOCOL_ERROR = 1002
@@ -90,20 +79,10 @@ class LostChannel:
     connection: Any = None
     is_clogged = True
 
-    def send(self, frame: bytes) -> None:
+    def send(self, *_: Any) -> None:
         """Do nothing."""
 
-    def close(self, code: int) -> None:
-        """Do nothing."""
-
-    def pause(self) -> None:
-        """Do nothing."""
-
-    def resume(self) -> None:
-        """Do nothing."""
-
-    def abort(self) -> None:
-        """Do nothing."""
+    close = pause = resume = abort = send
 
 
 LOST_CHANNEL: Any = LostChannel()

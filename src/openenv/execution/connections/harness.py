@@ -31,10 +31,7 @@ from openenv.execution.spec import HARNESS_NAME, HARNESS_TURN, EnvironmentSpec
 from openenv.protocol.messages import Transition
 from openenv.protocol.v0.codec import parse_json
 
-__all__ = ["HarnessConnection", "may_be_harness"]
-
-EPISODE_OVER = "EPISODE_OVER"
-EXAMPLE = '{"type": "message", "content": "..."}'
+EXPECTED = 'send {"type": "message", "content": "..."}'
 
 
 def may_be_harness(spec: EnvironmentSpec) -> bool:
@@ -62,13 +59,13 @@ class HarnessConnection(ServedConnectionV0):
     A client that joins a session goes on with its episode, if one has begun.
     """
 
-    __slots__ = ("_is_ended", "_was_told")
+    __slots__ = ("_has_forwarded", "_is_ended")
 
     _is_ended: bool
-    _was_told: bool
+    _has_forwarded: bool
 
     async def _join(self) -> Session:
-        self._is_ended = self._was_told = False
+        self._is_ended = self._has_forwarded = False
         session = await super()._join()
         try:
             if not is_harness(session.spec):
@@ -84,7 +81,7 @@ class HarnessConnection(ServedConnectionV0):
             if self._session_id is None:
                 await self._manager.close(session.id)
             raise
-        self._tell("session_started", {"session_id": session.id, "harness": name})
+        self._send_event("session_started", {"session_id": session.id, "harness": name})
         return session
 
     def _serve(self, frame: str | bytes) -> None:
@@ -95,46 +92,46 @@ class HarnessConnection(ServedConnectionV0):
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or "(frame)"
-            why = f"Invalid message: {where}: {first['msg']}; send {EXAMPLE}"
-            self._object("VALIDATION_ERROR", why)
+            self._refuse(
+                "VALIDATION_ERROR", f"Invalid message: {where}: {first['msg']}; {EXPECTED}"
+            )
             return
         except InvalidJSONError as error:
-            self._object("INVALID_JSON", str(error))
+            self._refuse("INVALID_JSON", str(error))
             return
         except OpenEnvError as error:
             self._counters.failed(error)
-            self._object("RATE_LIMITED", str(error))
+            self._refuse("RATE_LIMITED", str(error))
             return
         if self._is_ended:
-            why = "the episode is over; connect again for another"
-            self._object(EPISODE_OVER, why)
+            self._refuse("EPISODE_OVER", "the episode is over; connect again for another")
             return
         assert self._session is not None
-        self._was_told = False
+        self._has_forwarded = False
         turn = getattr(self._session.spec.environment_class, HARNESS_TURN)
-        step = Step(turn(message.content, self._hear))
+        step = Step(turn(message.content, self._forward))
         call = HarnessTurnCall(self._session, step, connection=self)
         self._call = call
         self._session.serve(call)
 
-    def _object(self, code: str, why: str) -> None:
-        self._tell("protocol_error", {"message": why, "code": code})
+    def _refuse(self, code: str, why: str) -> None:
+        self._send_event("protocol_error", {"message": why, "code": code})
 
-    def _tell(self, kind: str, data: dict[str, Any]) -> None:
+    def _send_event(self, kind: str, data: dict[str, Any]) -> None:
         self._send(json.dumps({"type": kind, "data": data}).encode())
 
-    def _hear(self, event: Any) -> None:
+    def _forward(self, event: Any) -> None:
         """Send an event of the turn that is under way."""
         if self._call is not None and not self._is_over:
-            self._was_told = True
+            self._has_forwarded = True
             self._send(to_json(event, inf_nan_mode="null", fallback=str))
 
     def end_turn(self, transition: Transition | None, error: BaseException | None) -> None:
         """Go on after a turn."""
-        was_told = self._was_told
         self._call = None
         if self._is_over:
             return
+        metadata = (transition.metadata or {}) if transition is not None else {}
         if error is not None:
             self._counters.failed(error)
             why = {
@@ -142,20 +139,16 @@ class HarnessConnection(ServedConnectionV0):
                 "recoverable": False,
             }
             self._send(to_json({"type": "error", "timestamp": time.time(), "data": why}))
-        elif transition is not None and not was_told:  # it lives in another process
-            for event in _metadata(transition).get("turn_events", ()):
+        elif not self._has_forwarded:  # it lives in another process
+            for event in metadata.get("turn_events", ()):
                 self._send(to_json(event))
-        has_failed = error is not None or "error" in _metadata(transition)
+        has_failed = error is not None or "error" in metadata
         self._is_ended = transition is not None and transition.done
         if has_failed or self._is_draining:
             self._channel.close(NORMAL_CLOSURE)
             self._lose()
         elif self._frames:
             self._serve_waiting()
-
-
-def _metadata(transition: Transition | None) -> dict[str, Any]:
-    return {} if transition is None else transition.metadata or {}
 
 
 class HarnessTurnCall(QueuedCall, kw_only=True):

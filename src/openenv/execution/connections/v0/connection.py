@@ -39,8 +39,6 @@ from openenv.protocol.v0.codec import JSONCodec
 from openenv.protocol.v0.connection import ServerConnection
 from openenv.tools.types import JsonRpcResponse
 
-__all__ = ["JsonRpcConnection", "ServedConnectionV0"]
-
 logger = logging.getLogger(__name__)
 
 QUEUED_FRAMES = 64
@@ -82,7 +80,7 @@ class JsonRpcCallV0(RequestCallV0, kw_only=True):
 
     def reply(self, result: Any, error: BaseException | None) -> None:
         if error is not None:
-            result = self.connection.json_rpc_failure(self.json_rpc, self.write, error)
+            result = self.write(self.connection.json_rpc_failure(self.json_rpc, error))
         super().reply(result, None)
 
 
@@ -221,12 +219,8 @@ class ServedConnectionV0(ServedConnection):
         self._channel.close(code)
         self._end()
 
-    async def _part(self) -> None:
-        """Close the session, then the channel, as the client has asked."""
-        await self._leave()
-        self._channel.close(NORMAL_CLOSURE)
-
-    async def _leave(self) -> None:
+    async def _leave(self, *, is_goodbye: bool = False) -> None:
+        """Close the session, or leave it; then, after a goodbye, close the channel."""
         session = self._session
         assert session is not None
         if self._session_id is None:
@@ -234,6 +228,8 @@ class ServedConnectionV0(ServedConnection):
         else:
             self._manager.leave(session)
         self._end()
+        if is_goodbye:
+            self._channel.close(NORMAL_CLOSURE)
 
     def _end(self) -> None:
         if not self.ended.done():
@@ -299,7 +295,7 @@ class ServedConnectionV0(ServedConnection):
             self._fail(closed_in_production(request.type))
         else:
             self._is_over = True
-            self._manager.keep(asyncio.ensure_future(self._part()))
+            self._manager.keep(asyncio.ensure_future(self._leave(is_goodbye=True)))
 
     def _count_refused(self) -> None:
         """Count a frame that could not be read, and cut off a client that sends nothing else."""
@@ -324,14 +320,6 @@ class ServedConnectionV0(ServedConnection):
             write=encode,
         )
         session.serve(call)
-
-    def json_rpc_failure(
-        self, command: JsonRpcCommand, encode: Encode, error: BaseException
-    ) -> bytes:
-        """Count an error of a JSON-RPC request, and return the frame of the answer."""
-        self._counters.failed(error)
-        response = json_rpc_error(error, command.respond.id, debug=self._manager.debug)
-        return encode(MCPReply(response))  # type: ignore[no-any-return]
 
     def _fail(self, error: BaseException) -> None:
         self._counters.failed(error)

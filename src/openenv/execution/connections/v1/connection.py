@@ -35,6 +35,8 @@ from collections import deque
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from openenv._internal.traces import begin_serving, end_serving
 from openenv.errors import (
     EnvironmentCrashed,
@@ -63,7 +65,7 @@ from openenv.execution.connections.channel import (
     Channel,
     charge,
 )
-from openenv.execution.connections.json_rpc import JsonRpcCommand, json_rpc_error
+from openenv.execution.connections.json_rpc import JsonRpcCommand
 from openenv.execution.manager import SHUTTING_DOWN, Patience, SessionManager
 from openenv.execution.principal import Principal
 from openenv.execution.session import QueuedCall, Session
@@ -72,8 +74,6 @@ from openenv.protocol.messages import ACTION_TYPES, MCPReply, Request
 from openenv.protocol.v1.codec import Codec
 from openenv.protocol.v1.connection import OVERHEAD_BYTES, ResendBuffer
 from openenv.tools.types import JsonRpcResponse
-
-__all__ = ["ServedConnectionV1"]
 
 logger = logging.getLogger(__name__)
 
@@ -108,16 +108,13 @@ CAPABILITIES = ["resume", "queue", "deadlines", "render", "view"]
 Answer = tuple[str, int | None, int | None, bytes]
 
 
-class SessionSlot:
+class SessionSlot(msgspec.Struct, eq=False):
     """A session of the connection, opening or open."""
 
-    __slots__ = ("early", "is_queued", "opening", "session")
-
-    def __init__(self) -> None:
-        self.is_queued = False
-        self.session: Session | None = None
-        self.opening: asyncio.Task[None] | None = None
-        self.early: deque[Request] | None = None  # came before the session was open
+    is_queued: bool = False
+    session: Session | None = None
+    opening: asyncio.Task[None] | None = None
+    early: deque[Request] | None = None  # came before the session was open
 
 
 class RequestCallV1(QueuedCall, kw_only=True):
@@ -169,7 +166,8 @@ class JsonRpcCallV1(RequestCallV1, kw_only=True):
 
     def reply(self, result: Any, error: BaseException | None) -> None:
         if error is not None:
-            result = self.connection.json_rpc_failure(self.json_rpc, error)
+            reply = self.connection.json_rpc_failure(self.json_rpc, error)
+            result = self.connection._encode_data(reply)
         super().reply(result, None)
 
 
@@ -211,7 +209,6 @@ class ServedConnectionV1(ServedConnection):
         self._encode_data = codec.encode_data
         self._loop = asyncio.get_running_loop()
         self._buffer = ResendBuffer()
-        self._largest_taken = largest or manager.limits.max_message_bytes
         self._largest = manager.limits.max_message_bytes - HEAD_BYTES
         self._held: deque[Request] | None = None
         self._slots: dict[int, SessionSlot] = {}
@@ -222,21 +219,19 @@ class ServedConnectionV1(ServedConnection):
         self._expiry: asyncio.TimerHandle | None = None
         self._guard: SlowReaderGuard | None = None
         manager.connections[self.id] = self
-        self._tell("hello", {**self._hello(), "ends": ends})
-
-    def _hello(self) -> dict[str, Any]:
-        manager, limits = self._manager, self._manager.limits
-        return {
+        hello = {
             "version": 1,
             "connection": self.id,
             "resume_token": self._token,
-            "grace_s": limits.resume_grace_s,
+            "grace_s": manager.limits.resume_grace_s,
             "server": manager.instance,
             "siblings": manager.has_siblings,
             "max_sessions": manager.max_sessions,
-            "max_message_bytes": self._largest_taken,
+            "max_message_bytes": largest or manager.limits.max_message_bytes,
             "capabilities": [*CAPABILITIES, *([ACTION_TYPES] if manager.spec.named_kinds else ())],
+            "ends": ends,
         }
+        self._notify("hello", hello)
 
     # ------------------------------------------------------------------ requests
 
@@ -263,7 +258,7 @@ class ServedConnectionV1(ServedConnection):
         self._untold_bytes += size + OVERHEAD_BYTES
         if self._untold_bytes > UNTOLD_BYTES:
             self._untold_bytes = 0
-            self._tell("ack", {"received": buffer.received})
+            self._notify("ack", {"received": buffer.received})
         if count and requests[0].ack:
             try:
                 buffer.acknowledge(requests[0].ack)
@@ -408,18 +403,10 @@ class ServedConnectionV1(ServedConnection):
         slot = self._slots[request.session] = SessionSlot()
         slot.opening = self._loop.create_task(self._open_session(request, slot))
 
-    def _patience(self, request: Request) -> Patience | None:
-        """Return how long to wait for a free slot, as the client asks; None to be refused."""
-        wanted: Any = request.data.get("queue_timeout_s")
-        if type(wanted) not in (int, float) or not wanted > 0:
-            return None
-        client = self.id if self._principal is None else id(self._principal)
-        return Patience(client, wanted, partial(self._report_queue, request.session))
-
     def _report_queue(self, session: int, position: int, length: int) -> None:
         if session in self._slots:
             self._slots[session].is_queued = True
-        self._tell("queued", {"position": position, "length": length}, session)
+        self._notify("queued", {"position": position, "length": length}, session)
 
     def _leave_queue(self, request: Request, slot: SessionSlot) -> None:
         """Close a session that waits for a slot."""
@@ -431,17 +418,19 @@ class ServedConnectionV1(ServedConnection):
             self.fail(early, SessionClosedError("", "the session was closed while it waited"))
         self._answer("closed", request, self._codec.encode_data(None))
 
-    def _note_limit(self, request: Request) -> None:
-        limit = request.data.get("max_message_bytes")
+    async def _open_session(self, request: Request, slot: SessionSlot) -> None:
+        options, patience = request.data, None
+        limit: Any = options.get("max_message_bytes")
+        wait_s: Any = options.get("queue_timeout_s")
         if type(limit) is int and limit > 0:
             self._largest = min(self._largest, limit - HEAD_BYTES)
-
-    async def _open_session(self, request: Request, slot: SessionSlot) -> None:
+        if type(wait_s) in (int, float) and wait_s > 0:
+            client = self.id if self._principal is None else id(self._principal)
+            patience = Patience(client, wait_s, partial(self._report_queue, request.session))
         try:
-            self._note_limit(request)
             session = await self._manager.create(
-                patience=self._patience(request),
-                record=request.data.get("record") is True,
+                patience=patience,
+                record=options.get("record") is True,
                 principal=self._principal,
             )
         except Exception as error:
@@ -456,8 +445,7 @@ class ServedConnectionV1(ServedConnection):
             slot.opening = None
         session.attachments += 1
         slot.session = session
-        data = self._codec.encode_data({"session_id": session.id})
-        self._answer("opened", request, data)
+        self._answer("opened", request, self._codec.encode_data({"session_id": session.id}))
         waiting, slot.early = slot.early, None
         for one in waiting or ():
             self._unanswered -= 1
@@ -470,9 +458,7 @@ class ServedConnectionV1(ServedConnection):
         """Serve a request that is no command for the environment."""
         if request.type == "close":
             del self._slots[request.session]
-            closing = self._loop.create_task(self._close(request, slot, session))
-            self._closings[closing] = session
-            closing.add_done_callback(self._closings.pop)
+            self._begin_to_close(session, request)
         elif request.type == "mcp":
             self._serve_json_rpc(request, session)
         elif request.type == "open":
@@ -499,24 +485,22 @@ class ServedConnectionV1(ServedConnection):
             )
         )
 
-    def json_rpc_failure(self, command: JsonRpcCommand, error: BaseException) -> bytes:
-        """Count an error of a JSON-RPC request, and return the data of the answer."""
-        self._counters.failed(error)
-        response = json_rpc_error(error, command.respond.id, debug=self._manager.debug)
-        return self._encode_data(MCPReply(response))
-
     def end_session(self, number: int, session: Session) -> None:
         """Close a session that has ended, as the client was told, and free the number."""
         slot = self._slots.get(number)
         if slot is not None and slot.session is session:
             del self._slots[number]
-            closing = self._loop.create_task(close_or_leave(self._manager, session))
-            self._closings[closing] = session
-            closing.add_done_callback(self._closings.pop)
+            self._begin_to_close(session, None)
 
-    async def _close(self, request: Request, slot: SessionSlot, session: Session) -> None:
+    def _begin_to_close(self, session: Session, request: Request | None) -> None:
+        closing = self._loop.create_task(self._close(session, request))
+        self._closings[closing] = session
+        closing.add_done_callback(self._closings.pop)
+
+    async def _close(self, session: Session, request: Request | None) -> None:
         await close_or_leave(self._manager, session)
-        self._answer("closed", request, self._codec.encode_data(None))
+        if request is not None:
+            self._answer("closed", request, self._codec.encode_data(None))
 
     # ------------------------------------------------------------------ answers
 
@@ -528,7 +512,7 @@ class ServedConnectionV1(ServedConnection):
         self._counters.failed(error)
         self._send(("error", request.session, request.id, self._codec.error_data(error)))
 
-    def _tell(self, kind: str, data: dict[str, Any], session: int | None = None) -> None:
+    def _notify(self, kind: str, data: dict[str, Any], session: int | None = None) -> None:
         self._send((kind, session, None, self._encode_data(data)))
 
     def _send(self, answer: Answer) -> None:
@@ -558,16 +542,13 @@ class ServedConnectionV1(ServedConnection):
         buffer.keep(frame)
         self._channel.send(frame)
         if buffer.kept_bytes > UNACKNOWLEDGED_BYTES:
-            if self._is_acknowledging:
-                self._watch_acknowledgements(len(frame))
-            else:
+            if not self._is_acknowledging:
                 buffer.forget()  # its client knows nothing of resuming
-
-    def _watch_acknowledgements(self, sent: int) -> None:
-        if self._guard is None:
-            limit, buffer = self._manager.limits.max_unread_bytes, self._buffer
-            self._guard = SlowReaderGuard(limit, lambda: buffer.kept_bytes, self._cut_off)
-        self._guard.note(sent)
+                return
+            if self._guard is None:
+                limit = self._manager.limits.max_unread_bytes
+                self._guard = SlowReaderGuard(limit, lambda: buffer.kept_bytes, self._cut_off)
+            self._guard.note(len(frame))
 
     def _cut_off(self) -> None:
         # Otherwise nobody is there to acknowledge anything, or is listened to.
@@ -590,8 +571,8 @@ class ServedConnectionV1(ServedConnection):
             earlier._resume(mine, received)
         except (SessionNotFoundError, ProtocolError) as error:
             self._counters.refused_resumes += 1
-            told = _breach(str(error)) if isinstance(error, ProtocolError) else error
-            mine.send(self._codec.error(None, None, told))
+            shown = _breach(str(error)) if isinstance(error, ProtocolError) else error
+            mine.send(self._codec.error(None, None, shown))
             mine.close(NORMAL_CLOSURE)
         else:
             self._counters.resumes += 1
@@ -642,20 +623,14 @@ class ServedConnectionV1(ServedConnection):
         if not self._is_over and self._expiry is None:
             self._bare_channel = self._channel = LOST_CHANNEL
             self._expiry = self._loop.call_later(grace_s, self._expire, grace_s)
+            # It broke before the first request. There may be any number of connections that never
+            # had a client of ours, so only the latest are kept.
             if is_unheard:
-                self._wait_unheard()
+                unheard = self._manager.unheard
+                unheard[self.id] = self
+                if len(unheard) > MOST_UNHEARD:
+                    next(iter(unheard.values())).end()
         return not self._is_over
-
-    def _wait_unheard(self) -> None:
-        """Keep a connection that broke before the first request.
-
-        There may be any number of connections that never had a client of ours, so only the latest
-        are kept.
-        """
-        unheard = self._manager.unheard
-        unheard[self.id] = self
-        if len(unheard) > MOST_UNHEARD:
-            next(iter(unheard.values())).end()
 
     @property
     def detached(self) -> int:
@@ -685,7 +660,7 @@ class ServedConnectionV1(ServedConnection):
     def _go(self) -> None:
         """Tell the client that the server stops, and close the connection."""
         if not self._is_over:
-            self._tell("gone", {"reason": SHUTTING_DOWN})
+            self._notify("gone", {"reason": SHUTTING_DOWN})
             self.flush()
             self._channel.close(SERVICE_RESTART)
             self.end()
