@@ -40,6 +40,7 @@
      |    +-- ConnectError                    (ConnectionError) no server answers there
      |    |    +-- AuthenticationError        the server wants a key, or another one
      |    |    +-- PermissionRefused          the server does not let this key, or page, in
+     |    |    +-- ServerGone                 the server that had the session is not there any more
      |    +-- SessionLost                     (ConnectionError) the episode is gone
      |    +-- ResponseTimeout                 (TimeoutError) no answer in time
      |    |    +-- StepTimeout                its `timeout_s` is over; .timeout_s, .is_running

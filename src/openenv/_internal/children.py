@@ -1,4 +1,4 @@
-"""ChildProcess processes, forked from a process that has already imported what the children need.
+"""Child processes, forked from a process that has already imported what the children need.
 
 Forking needs Linux, this interpreter, and a child that would start with the same environment and
 user as the fork server. Any other child is started by `subprocess`.
@@ -22,7 +22,7 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from openenv._internal.forkserver import CODE, ForkRequest, receive, send
 from openenv._internal.timing import backoff_s
@@ -41,33 +41,6 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 REPORT_TIMEOUT_S = 2.0  # for a fork server to report the exit code of a process that has ended
 UNKNOWN = 255  # the exit code of one whose end nobody saw, as in multiprocessing
 LIMITS = sorted({getattr(resource, n) for n in dir(resource) if n.startswith("RLIMIT_")})
-
-
-class ChildProcess(Protocol):
-    """A child process, with the part of the interface of `subprocess.Popen` that is used."""
-
-    @property
-    def pid(self) -> int:
-        """The process id."""
-        ...
-
-    def poll(self) -> int | None:
-        """Return the exit code; None while the process runs."""
-        ...
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end, and return the exit code.
-
-        Raises:
-            subprocess.TimeoutExpired: The process runs on after `timeout` seconds.
-        """
-        ...
-
-    def terminate(self) -> None:
-        """Send SIGTERM, unless the process has ended."""
-
-    def kill(self) -> None:
-        """Send SIGKILL, unless the process has ended."""
 
 
 def run_module(module: str, *, stdin: int, outlives_s: float) -> ChildProcess:
@@ -202,6 +175,9 @@ class Forked:
         with self._turn, contextlib.suppress(ProcessLookupError):
             if self._code is None:
                 signal.pidfd_send_signal(self._process, by)
+
+
+ChildProcess = subprocess.Popen[bytes] | Forked
 
 
 def _ready(descriptor: int, timeout_s: float) -> bool:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from openenv.client import agents as _agents
     from openenv.client import launch as _launches
     from openenv.client import snapshots as _snapshots
+    from openenv.client.agents import AgentAccess
     from openenv.client.replicas import Replicas
     from openenv.client.scoring import EpisodeScoring
     from openenv.client.sync import SyncEnvClient
@@ -552,7 +553,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         return self._answer(Pending, _snapshots.fork(self, n, replay=replay))
 
     @background.interruptible
-    def agent_access(self) -> Pending[_agents.AgentAccess]:
+    def agent_access(self) -> Pending[AgentAccess]:
         """Return how an agent connects to this client's session by MCP, to act by tools.
 
             access = env.agent_access()
