@@ -99,7 +99,13 @@ def build(
     digest = None
     if sbom is not None:
         say("reading what is installed in it")
-        digest = _write_bill(read_bill_of_materials(plan, engine, made, tags[0]), sbom)
+        bill = read_bill_of_materials(plan, engine, made, tags[0])
+        try:
+            with replacing(sbom) as partial:
+                partial.write_bytes(bill)
+        except OSError as error:
+            raise BuildError(f"{sbom} could not be written: {error.strerror}") from error
+        digest = hashlib.sha256(bill).hexdigest()
     more = {SBOM_LABEL: digest} if digest is not None else {}
     try:
         image = engine.seal(made, plan.epoch_s, more)
@@ -185,12 +191,3 @@ def read_bill_of_materials(plan: BuildPlan, engine: Engine, image: str, name: st
         epoch_s=plan.epoch_s,
         tool_version=openenv.__version__,
     )
-
-
-def _write_bill(data: bytes, file: Path) -> str:
-    try:
-        with replacing(file) as partial:
-            partial.write_bytes(data)
-    except OSError as error:
-        raise BuildError(f"{file} could not be written: {error.strerror}") from error
-    return hashlib.sha256(data).hexdigest()

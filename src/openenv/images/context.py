@@ -106,70 +106,43 @@ def read_build_context(root: Path, ignore_file: Path | None = None) -> BuildCont
     Raises:
         BuildError: The directory or its ignore file cannot be read.
     """
+    found: dict[str, list[str]] = {"files": [], "left_out": [], "secrets": []}
     try:
-        spec = _ignore_rules(ignore_file or root / ".dockerignore")
-        return _ContextReader(root, spec).read()
+        for kind, path in _entries(root, _ignore_rules(ignore_file or root / ".dockerignore")):
+            found[kind].append(path)
     except (OSError, ValueError) as error:
         raise BuildError(f"{root} cannot be read: {error}") from error
+    return BuildContext(root, **{kind: tuple(sorted(paths)) for kind, paths in found.items()})
 
 
-class _ContextReader:
-    def __init__(self, root: Path, spec: Any) -> None:
-        self._root = root
-        self._spec = spec
-        # A pattern with "!" may take back a file anywhere below an ignored directory.
-        self._may_return = any(pattern.include is False for pattern in spec.patterns)
-        self._files: list[str] = []
-        self._left_out: list[str] = []
-        self._secrets: list[str] = []
-
-    def read(self) -> BuildContext:
-        self._enter("")
-        return BuildContext(
-            self._root,
-            tuple(sorted(self._files)),
-            tuple(sorted(self._left_out)),
-            tuple(sorted(self._secrets)),
-        )
-
-    def _enter(self, directory: str) -> int:
-        """Read a directory and return the number of files taken."""
-        taken = 0
-        with os.scandir(self._root / directory) as entries:
-            for entry in sorted(entries, key=lambda one: one.name):
-                path = f"{directory}{entry.name}"
-                if entry.is_dir(follow_symlinks=False):
-                    taken += self._take_directory(entry.name, path)
+def _entries(root: Path, rules: Any, directory: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the entries below a directory: the attribute of `BuildContext`, and the path."""
+    with os.scandir(root / directory) as entries:
+        for entry in sorted(entries, key=lambda one: one.name):
+            path = f"{directory}{entry.name}"
+            is_ignored = rules.match_file(path)
+            if not entry.is_dir(follow_symlinks=False):
+                yield "left_out" if is_ignored else _kind_of(entry), path
+            elif entry.name in SECRET_DIRECTORIES:
+                yield "secrets", f"{path}/"
+            elif not is_ignored:
+                yield from _entries(root, rules, f"{path}/")
+            else:
+                # A pattern with "!" may take back a file anywhere below an ignored directory.
+                may_return = any(pattern.include is False for pattern in rules.patterns)
+                inner = list(_entries(root, rules, f"{path}/")) if may_return else []
+                if any(kind == "files" for kind, _ in inner):
+                    yield from inner
                 else:
-                    taken += self._take_file(entry, path)
-        return taken
+                    yield from (one for one in inner if one[0] == "secrets")
+                    yield "left_out", f"{path}/"
 
-    def _take_directory(self, name: str, path: str) -> int:
-        if name in SECRET_DIRECTORIES:
-            self._secrets.append(f"{path}/")
-            return 0
-        if not self._spec.match_file(path):
-            return self._enter(f"{path}/")
-        if not self._may_return:
-            self._left_out.append(f"{path}/")
-            return 0
-        before = len(self._left_out)
-        taken = self._enter(f"{path}/")
-        if not taken:
-            self._left_out[before:] = [f"{path}/"]
-        return taken
 
-    def _take_file(self, entry: os.DirEntry[str], path: str) -> int:
-        if self._spec.match_file(path):
-            self._left_out.append(path)
-        elif _is_secret(entry):
-            self._secrets.append(path)
-        elif entry.is_symlink() or entry.is_file(follow_symlinks=False):
-            self._files.append(path)
-            return 1
-        else:  # a socket, a pipe, a device
-            self._left_out.append(path)
-        return 0
+def _kind_of(entry: os.DirEntry[str]) -> str:
+    if _is_secret(entry):
+        return "secrets"
+    is_file = entry.is_symlink() or entry.is_file(follow_symlinks=False)
+    return "files" if is_file else "left_out"  # a socket, a pipe, a device
 
 
 def _ignore_rules(file: Path) -> Any:
@@ -180,11 +153,9 @@ def _ignore_rules(file: Path) -> Any:
     """
     from pathspec import PathSpec
 
-    lines = list(RUBBISH)
-    if file.is_file():
-        lines += file.read_text(encoding="utf-8-sig").splitlines()
-    lines += [".dockerignore", ".containerignore"]
-    return PathSpec.from_lines("gitignore", [own for line in lines for own in _of_git(line)])
+    own = file.read_text(encoding="utf-8-sig").splitlines() if file.is_file() else []
+    lines = [*RUBBISH, *own, ".dockerignore", ".containerignore"]
+    return PathSpec.from_lines("gitignore", [rule for line in lines for rule in _of_git(line)])
 
 
 def _of_git(line: str) -> list[str]:
@@ -240,20 +211,16 @@ def set_times(directory: Path, epoch_s: int) -> None:
 @contextmanager
 def scratch_directory() -> Iterator[Path]:
     """Provide a temporary directory, and remove those of killed programs."""
-    _remove_orphans()
+    for left in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with suppress(OSError):
+            if is_orphan((left / OWNER_FILE).read_text()):
+                shutil.rmtree(left, ignore_errors=True)
     directory = Path(tempfile.mkdtemp(prefix=PREFIX))
     try:
         (directory / OWNER_FILE).write_text(own_name())
         yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-
-
-def _remove_orphans() -> None:
-    for directory in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        with suppress(OSError):
-            if is_orphan((directory / OWNER_FILE).read_text()):
-                shutil.rmtree(directory, ignore_errors=True)
 
 
 def list_paths(paths: Sequence[str], most: int = 8) -> str:

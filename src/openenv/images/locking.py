@@ -151,7 +151,12 @@ class _LockWriter:
                 "is to be installed"
             )
         self._plan, self._how, self._say = plan, how, say
-        self._uv = _find_uv()
+        uv = shutil.which("uv") or shutil.which("uv", path=os.path.dirname(sys.executable))
+        if uv is None:
+            raise BuildError(
+                "uv is not installed; it locks the packages of an image", hint="pip install uv"
+            )
+        self._uv = uv
         self._context = context
         self._wheels = context / OURS / "wheels"
         self._scratch = context.parent
@@ -208,20 +213,17 @@ class _LockWriter:
             self._run(["lock", "--quiet"], "uv could not lock it")
             if self._how.openenv != LOCKED:
                 check_locked(self._copy)
-            self._keep(self._copy / "uv.lock", theirs)
             kept = theirs
+            try:
+                shutil.copyfile(self._copy / "uv.lock", kept)
+            except OSError as error:
+                self._say(f"uv.lock could not be kept: {kept}: {error.strerror}")
         versions = self._scratch / "versions.txt"
         other = ["--no-emit-package", "openenv"] if is_ours else []
         command = ["export", "--quiet", "--locked", "--no-dev", "--no-emit-project", "--all-extras"]
         command += ["--no-annotate", "--no-header", "--no-hashes", *other, "-o", str(versions)]
         self._run(command, "uv.lock cannot be used", "bring it up to date: uv lock")
         return versions, theirs if kept is None else None, kept
-
-    def _keep(self, made: Path, kept: Path) -> None:
-        try:
-            shutil.copyfile(made, kept)
-        except OSError as error:
-            self._say(f"uv.lock could not be kept: {kept}: {error.strerror}")
 
     def _compile(self, inputs: Sequence[tuple[Path, str]], limits: Path | None) -> str:
         self._say("resolving packages with uv")
@@ -232,23 +234,22 @@ class _LockWriter:
                 for wheel, extras in inputs
             )
         )
-        command = ["pip", "compile", "--universal", "--python-version", self._oldest_python()]
+        told = str(self._plan.project["project"].get("requires-python", ""))
+        found = re.search(r">=\s*(\d+\.\d+)", told)
+        oldest = found[1] if found else OLDEST_PYTHON
+        command = ["pip", "compile", "--universal", "--python-version", oldest]
         command += ["--generate-hashes", "--no-annotate", "--no-header", "--quiet"]
         for wheel, _ in inputs:
             command += ["--no-emit-package", _project_of(wheel)]
         if limits is not None:
             command += ["--constraints", str(limits)]
         self._run([*command, "-o", str(resolved), str(wanted)], "uv cannot resolve it")
-        lines = [_without_comments(resolved.read_text())]
+        lines = resolved.read_text().splitlines(keepends=True)
+        lines = [line for line in lines if not line.lstrip().startswith("#")]
         for wheel, _ in inputs:
             digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
             lines.append(f"./{OURS}/wheels/{wheel.name} --hash=sha256:{digest}\n")
         return "".join(lines)
-
-    def _oldest_python(self) -> str:
-        told = str(self._plan.project["project"].get("requires-python", ""))
-        found = re.search(r">=\s*(\d+\.\d+)", told)
-        return found[1] if found else OLDEST_PYTHON
 
     def _configure_pip(self) -> None:
         """Configure pip's sources during the build, relative to the context's directory."""
@@ -294,20 +295,5 @@ class _LockWriter:
             raise BuildError(what, hint=hint, log=done.stderr.strip().splitlines())
 
 
-def _find_uv() -> str:
-    found = shutil.which("uv") or shutil.which("uv", path=os.path.dirname(sys.executable))
-    if found is None:
-        raise BuildError(
-            "uv is not installed; it locks the packages of an image", hint="pip install uv"
-        )
-    return found
-
-
 def _project_of(wheel: Path) -> str:
     return wheel.name.partition("-")[0].replace("_", "-")
-
-
-def _without_comments(text: str) -> str:
-    return "".join(
-        line for line in text.splitlines(keepends=True) if not line.lstrip().startswith("#")
-    )

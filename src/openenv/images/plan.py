@@ -117,7 +117,14 @@ def read_plan(
     found = _dockerfile(
         environment, dockerfile, default_dockerfile.replace("__ENV_NAME__", package)
     )
-    given = _arguments(found, package, base, arguments or {})
+    given = dict(arguments or {})
+    if base is not None:
+        if "BASE" not in found.arguments():
+            raise BuildError(
+                f"the Dockerfile ({found.source}) has no ARG BASE, so its base cannot be chosen",
+                hint="write `ARG BASE=python:3.12-slim` above its first FROM, and `FROM $BASE`",
+            )
+        given["BASE"] = base
     workspace = workspace_of(environment)
     if "BUILD_MODE" in found.arguments():
         given.setdefault("BUILD_MODE", "standalone" if workspace is None else "in-repo")
@@ -170,20 +177,6 @@ def _dockerfile(environment: Path, told: Path | None, default: str) -> ParsedDoc
     return ParsedDockerfile(default, "the one of `openenv init`, as it has none of its own")
 
 
-def _arguments(
-    dockerfile: ParsedDockerfile, package: str, base: str | None, told: Mapping[str, str]
-) -> dict[str, str]:
-    given = dict(told)
-    if base is None:
-        return given
-    if "BASE" not in dockerfile.arguments():
-        raise BuildError(
-            f"the Dockerfile ({dockerfile.source}) has no ARG BASE, so its base cannot be chosen",
-            hint="write `ARG BASE=python:3.12-slim` above its first FROM, and `FROM $BASE`",
-        )
-    return {**given, "BASE": base}
-
-
 # ------------------------------------------------------------------ what is told of the sources
 
 
@@ -223,6 +216,7 @@ def _labels(
 ) -> dict[str, str]:
     """Return the image's labels: https://specs.opencontainers.org/image-spec/annotations."""
     about = project.get("project", {})
+    license = about.get("license")
     revision = _git(environment, "rev-parse", "HEAD")
     if revision and _git(environment, "status", "--porcelain", "--", "."):
         revision += "-modified"
@@ -240,14 +234,9 @@ def _labels(
         ),
         "org.opencontainers.image.revision": revision,
         "org.opencontainers.image.source": source,
-        "org.opencontainers.image.licenses": _license(about),
+        "org.opencontainers.image.licenses": license if isinstance(license, str) else "",
     }
     return {name: value for name, value in labels.items() if value}
-
-
-def _license(about: Mapping[str, Any]) -> str:
-    told = about.get("license")
-    return told if isinstance(told, str) else ""
 
 
 def _without_user(url: str) -> str:

@@ -85,7 +85,11 @@ def write_wheel(folder: Path) -> Path:
     info = f"openenv-{about.version}.dist-info"
     files = dict(_package_files())
     files |= {f"{info}/{name}": data for name, data in _metadata_files(about)}
-    files[f"{info}/RECORD"] = _record(files, f"{info}/RECORD")
+    record = []  # the table of files and hashes at the end of a wheel
+    for name, data in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        record.append(f"{name},sha256={digest},{len(data)}\n")
+    files[f"{info}/RECORD"] = "".join([*record, f"{info}/RECORD,,\n"]).encode()
     target = folder / f"openenv-{about.version}-py3-none-any.whl"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -112,24 +116,11 @@ def _package_files() -> Iterator[tuple[str, bytes]]:
 
 
 def _metadata_files(about: importlib.metadata.Distribution) -> Iterator[tuple[str, bytes]]:
-    for name in ("METADATA", "entry_points.txt"):
-        text = about.read_text(name)
-        if text is not None:
+    licenses = [f"licenses/{name}" for name in about.metadata.get_all("License-File") or ()]
+    for name in ("METADATA", "entry_points.txt", *licenses):
+        if (text := about.read_text(name)) is not None:
             yield name, text.encode()
-    for name in about.metadata.get_all("License-File") or ():
-        text = about.read_text(f"licenses/{name}")
-        if text is not None:
-            yield f"licenses/{name}", text.encode()
     yield "WHEEL", WHEEL_FILE.encode()
-
-
-def _record(files: dict[str, bytes], own: str) -> bytes:
-    """Return the table of files and hashes at the end of a wheel."""
-    lines = []
-    for name, data in files.items():
-        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-        lines.append(f"{name},sha256={digest},{len(data)}\n")
-    return "".join([*lines, f"{own},,\n"]).encode()
 
 
 # ------------------------------------------------------------------ what an environment locks
@@ -137,8 +128,7 @@ def _record(files: dict[str, bytes], own: str) -> bytes:
 
 def declared_source(environment: Path, project: Mapping[str, Any]) -> Path | None:
     """Return the path of OpenEnv in ``[tool.uv.sources]``, a wheel or a directory, or None."""
-    sources = project.get("tool", {}).get("uv", {}).get("sources", {})
-    told = sources.get("openenv")
+    told = project.get("tool", {}).get("uv", {}).get("sources", {}).get("openenv")
     path = told.get("path") if isinstance(told, dict) else None
     return None if path is None else (environment / path).resolve()
 

@@ -74,15 +74,8 @@ def render_bill_of_materials(
         epoch_s: Creation time of the image, in seconds since 1970.
         tool_version: Version of this package.
     """
-    components = [
-        {
-            "type": "platform",
-            "bom-ref": f"pkg:generic/python@{found['python']}",
-            "name": "python",
-            "version": found["python"],
-            "purl": f"pkg:generic/python@{found['python']}",
-        }
-    ]
+    python = found["python"]
+    components = [_component("platform", "python", python, f"pkg:generic/python@{python}")]
     components += [_distribution(one) for one in found["distributions"]]
     components += [_package(*one, system=found["system"]) for one in found["packages"]]
     listed = json.dumps(components, sort_keys=True)
@@ -112,19 +105,15 @@ def render_bill_of_materials(
 
 def _distribution(one: Mapping[str, Any]) -> dict[str, Any]:
     purl = f"pkg:pypi/{quote(one['name'])}@{quote(one['version'])}"
-    component = {
-        "type": "library",
-        "bom-ref": purl,
-        "name": one["name"],
-        "version": one["version"],
-        "purl": purl,
-    }
+    component = _component("library", one["name"], one["version"], purl)
     if one["summary"]:
         component["description"] = one["summary"]
-    if one["license"] and one["is_expression"]:
-        return {**component, "licenses": [{"expression": one["license"]}]}
     if one["license"]:
-        return {**component, "licenses": [{"license": {"name": one["license"]}}]}
+        is_expression = one["is_expression"]
+        license = one["license"]
+        component["licenses"] = [
+            {"expression": license} if is_expression else {"license": {"name": license}}
+        ]
     return component
 
 
@@ -134,10 +123,8 @@ def _package(
     vendor = system.get("ID", "debian")
     of = f"{vendor}-{system['VERSION_ID']}" if "VERSION_ID" in system else vendor
     purl = f"pkg:deb/{vendor}/{quote(name)}@{quote(version)}?arch={architecture}&distro={of}"
-    return {
-        "type": "library",
-        "bom-ref": purl,
-        "name": name,
-        "version": version,
-        "purl": purl,
-    }
+    return _component("library", name, version, purl)
+
+
+def _component(kind: str, name: str, version: str, purl: str) -> dict[str, Any]:
+    return {"type": kind, "bom-ref": purl, "name": name, "version": version, "purl": purl}
