@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from openenv._internal.toml import parse_toml
 from openenv.cli._console import CommandError, MisuseError, did_you_mean
@@ -25,7 +24,7 @@ SERVERS = (("fastmcp", "mcp"), ("FastMCP", "MCPServer"))
 KINDS = (*BASES, "mcp")
 """The recognized kinds of environments; those of ``mcp`` are servers, not classes."""
 
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 METHODS = ("step", "get_prompt", "list_tasks", "load")  # every environment defines one of these
 
 LEFT_OUT = re.compile(
@@ -37,21 +36,13 @@ LARGEST_SOURCE = 256 * 2**20  # bytes
 
 @dataclass(frozen=True)
 class VendoredSource:
-    """Source code to copy into a package.
+    """Source code to copy into a package."""
 
-    Attributes:
-        told: The argument that named the source.
-        files: Files to copy, by path under ``vendor/``.
-        root: The directory under ``vendor/`` from which modules are imported.
-        dependencies: Declared dependencies.
-        skipped: Files and dependencies left out, with reasons.
-    """
-
-    told: str
-    files: Mapping[str, Path]
-    root: str
+    told: str  # the argument that named the source
+    files: Mapping[str, Path]  # by path under ``vendor/``
+    root: str  # the directory from which modules are imported
     dependencies: Sequence[str] = ()
-    skipped: Sequence[str] = ()
+    skipped: Sequence[str] = ()  # files and dependencies left out, with reasons
 
     @property
     def licences(self) -> list[str]:
@@ -61,25 +52,15 @@ class VendoredSource:
 
 @dataclass(frozen=True)
 class FoundEnvironment:
-    """An environment found in a source.
+    """An environment found in a source."""
 
-    Attributes:
-        kind: An item of `KINDS`.
-        module: The module's import name.
-        name: The class, or the variable that holds a server.
-        place: File and line.
-        described: First line of the docstring.
-        node: Syntax tree of the definition.
-        tools: Tool functions of ``mcp`` and ``ors`` environments.
-    """
-
-    kind: str
-    module: str
-    name: str
-    place: str
-    described: str = ""
-    node: ast.AST | None = field(default=None, repr=False, compare=False)
-    tools: Sequence[ast.FunctionDef | ast.AsyncFunctionDef] = field(default=(), repr=False)
+    kind: str  # an item of `KINDS`
+    module: str  # import name
+    name: str  # of the class, or of the variable that holds a server
+    place: str  # file and line
+    described: str  # first line of the docstring
+    node: ast.AST  # definition
+    tools: Sequence[Function]  # tool functions of ``mcp`` and ``ors`` environments
 
 
 # ------------------------------------------------------------------ reading a source
@@ -210,30 +191,36 @@ def _of_distribution(name: str) -> VendoredSource:
 
 @dataclass
 class _ParsedModule:
-    """A parsed module.
-
-    Attributes:
-        name: Import name.
-        place: File of the module.
-        tree: Syntax tree.
-        names: Dotted origin of each imported name.
-    """
-
-    name: str
-    place: str
+    name: str  # import name
+    place: str  # file
     tree: ast.Module
-    names: dict[str, str]
+    names: dict[str, str]  # dotted origin of each imported name
+
+
+Classes = Mapping[str, tuple[_ParsedModule, ast.ClassDef]]
+"""The classes of a source, by dotted name."""
 
 
 def find_environments(source: VendoredSource) -> list[FoundEnvironment]:
     """Find the environments in a source without importing or running code."""
     modules = list(_modules(source))
-    classes: dict[str, tuple[_ParsedModule, ast.ClassDef]] = {}
-    for module in modules:
-        for node in module.tree.body:
-            if isinstance(node, ast.ClassDef):
-                classes[f"{module.name}.{node.name}"] = module, node
-    found = [_class(module, node, kind) for module, node, kind in _environments(classes)]
+    classes = {
+        f"{module.name}.{node.name}": (module, node)
+        for module in modules
+        for node in module.tree.body
+        if isinstance(node, ast.ClassDef)
+    }
+    found = []
+    for name, (module, node) in classes.items():
+        seen: set[str] = set()
+        bases = list(_bases(name, classes, seen))
+        kinds = [kind for dotted in bases if (kind := _kind_of(dotted)) is not None]
+        methods = {method.name for one in seen for method in _functions(classes[one][1])}
+        marks = [mark for one in _functions(node) for mark in one.decorator_list]
+        is_abstract = any("abstractmethod" in ast.unparse(mark) for mark in marks)
+        if kinds and not is_abstract and methods.intersection(METHODS):
+            tools = [one for one in _functions(node) if any(map(_is_tool, one.decorator_list))]
+            found.append(_found(kinds[0], module, node.name, node, node, tools))
     return [*found, *(server for module in modules for server in _servers(module))]
 
 
@@ -272,54 +259,35 @@ def _names(tree: ast.Module, parts: Sequence[str], is_package: bool) -> dict[str
     return names
 
 
-def _environments(
-    classes: Mapping[str, tuple[_ParsedModule, ast.ClassDef]],
-) -> Iterator[tuple[_ParsedModule, ast.ClassDef, str]]:
-    for name, (module, node) in classes.items():
-        kind = _kind_of(name, classes, frozenset())
-        if kind is not None and not _is_abstract(node) and _does(name, classes, frozenset()):
-            yield module, node, kind
+def _bases(name: str, classes: Classes, seen: set[str]) -> Iterator[str]:
+    """Yield the dotted names of a class's bases, and of theirs; add those in the source to `seen`.
 
-
-def _kind_of(
-    name: str, classes: Mapping[str, tuple[_ParsedModule, ast.ClassDef]], seen: frozenset[str]
-) -> str | None:
-    """Return a class's kind, derived from base classes inside and outside the source."""
+    A class that the source re-exports under a shorter path is found by its name, if only one class
+    has that name.
+    """
     if name in seen or name not in classes:
-        return None
+        return
+    seen.add(name)
     module, node = classes[name]
     for base in node.bases:
         dotted = _dotted(base, module)
-        package, last = dotted.partition(".")[0], dotted.rpartition(".")[2]
-        for kind, (packages, bases) in BASES.items():
-            if package in packages and last in bases:
-                return kind
-        for other in (dotted, f"{module.name}.{dotted}", *_same_name(last, classes)):
-            kind_there = _kind_of(other, classes, seen | {name})
-            if kind_there is not None:
-                return kind_there
+        yield dotted
+        last = dotted.rpartition(".")[2]
+        same = [one for one in classes if one.rpartition(".")[2] == last]
+        for other in (dotted, f"{module.name}.{dotted}", *(same if len(same) == 1 else ())):
+            yield from _bases(other, classes, seen)
+
+
+def _kind_of(dotted: str) -> str | None:
+    package, last = dotted.partition(".")[0], dotted.rpartition(".")[2]
+    for kind, (packages, bases) in BASES.items():
+        if package in packages and last in bases:
+            return kind
     return None
 
 
-def _does(
-    name: str, classes: Mapping[str, tuple[_ParsedModule, ast.ClassDef]], seen: frozenset[str]
-) -> bool:
-    """Return whether a class, or a base class, defines an environment's methods."""
-    if name in seen or name not in classes:
-        return False
-    module, node = classes[name]
-    if any(isinstance(one, FUNCTIONS) and one.name in METHODS for one in node.body):
-        return True
-    dotted = [_dotted(base, module) for base in node.bases]
-    others = [*dotted, *(f"{module.name}.{one}" for one in dotted)]
-    others += [same for one in dotted for same in _same_name(one.rpartition(".")[2], classes)]
-    return any(_does(other, classes, seen | {name}) for other in others)
-
-
-def _same_name(last: str, classes: Mapping[str, Any]) -> list[str]:
-    """Return the only class of this name, for a class re-exported under a shorter path."""
-    found = [name for name in classes if name.rpartition(".")[2] == last]
-    return found if len(found) == 1 else []
+def _functions(node: ast.ClassDef | ast.Module) -> list[Function]:
+    return [one for one in node.body if isinstance(one, Function)]
 
 
 def _dotted(node: ast.expr, module: _ParsedModule) -> str:
@@ -328,18 +296,6 @@ def _dotted(node: ast.expr, module: _ParsedModule) -> str:
     if isinstance(node, ast.Attribute):
         return f"{_dotted(node.value, module)}.{node.attr}"
     return module.names.get(node.id, node.id) if isinstance(node, ast.Name) else ""
-
-
-def _is_abstract(node: ast.ClassDef) -> bool:
-    methods = (one for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef))
-    return any("abstractmethod" in ast.unparse(mark) for m in methods for mark in m.decorator_list)
-
-
-def _class(module: _ParsedModule, node: ast.ClassDef, kind: str) -> FoundEnvironment:
-    functions = [o for o in node.body if isinstance(o, ast.FunctionDef | ast.AsyncFunctionDef)]
-    tools = [one for one in functions if any(_is_tool(m) for m in one.decorator_list)]
-    place = f"{module.place}:{node.lineno}"
-    return FoundEnvironment(kind, module.name, node.name, place, _first_line(node), node, tools)
 
 
 def _servers(module: _ParsedModule) -> Iterator[FoundEnvironment]:
@@ -352,27 +308,32 @@ def _servers(module: _ParsedModule) -> Iterator[FoundEnvironment]:
         if dotted.partition(".")[0] not in packages or dotted.rpartition(".")[2] not in classes:
             continue
         if isinstance(target, ast.Name):
-            place = f"{module.place}:{node.lineno}"
-            tools = list(_tools_of(module.tree, target.id))
-            yield FoundEnvironment(
-                "mcp", module.name, target.id, place, _first_line(module.tree), node, tools
-            )
+            mark = f"{target.id}.tool"
+            tools = [
+                one for one in _functions(module.tree) if mark in map(_called, one.decorator_list)
+            ]
+            yield _found("mcp", module, target.id, node, module.tree, tools)
 
 
-def _tools_of(tree: ast.Module, server: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            marks = [ast.unparse(mark).partition("(")[0] for mark in node.decorator_list]
-            if f"{server}.tool" in marks:
-                yield node
+def _found(
+    kind: str,
+    module: _ParsedModule,
+    name: str,
+    node: ast.stmt,
+    described: ast.ClassDef | ast.Module,
+    tools: Sequence[Function],
+) -> FoundEnvironment:
+    line = (ast.get_docstring(described) or "").partition("\n")[0].strip()
+    place = f"{module.place}:{node.lineno}"
+    return FoundEnvironment(kind, module.name, name, place, line, node, tools)
 
 
 def _is_tool(mark: ast.expr) -> bool:
-    return ast.unparse(mark).partition("(")[0].rpartition(".")[2] == "tool"
+    return _called(mark).rpartition(".")[2] == "tool"
 
 
-def _first_line(node: ast.ClassDef | ast.Module) -> str:
-    return (ast.get_docstring(node) or "").partition("\n")[0].strip()
+def _called(mark: ast.expr) -> str:
+    return ast.unparse(mark).partition("(")[0]
 
 
 # ------------------------------------------------------------------ choice
@@ -381,13 +342,7 @@ def _first_line(node: ast.ClassDef | ast.Module) -> str:
 def choose_environment(
     found: Sequence[FoundEnvironment], source: VendoredSource, kind: str | None, wanted: str | None
 ) -> FoundEnvironment:
-    """Return the environment that the user means.
-
-    Args:
-        found: The candidates.
-        source: The source of the candidates.
-        kind: An item of `KINDS`, or None for any.
-        wanted: ``Class`` or ``module:Class``, or None if there is only one."""
+    """Return the only environment of a kind, or the one that ``[MODULE:]CLASS`` names."""
     module, colon, name = (wanted or "").rpartition(":")
     fitting = [
         one
@@ -398,21 +353,18 @@ def choose_environment(
     if len(fitting) == 1:
         return fitting[0]
     of_kind = f" of the type {kind}" if kind else ""
+    listed = ", ".join(f"{one.module}:{one.name} ({one.kind})" for one in fitting or found)
     if fitting:
-        listed = ", ".join(f"{one.module}:{one.name} ({one.kind})" for one in fitting)
         raise MisuseError(
             f"{source.told} has {len(fitting)} environments{of_kind}: {listed}",
             hint=f"say which: --env-class {fitting[0].module}:{fitting[0].name}",
         )
-    if found and wanted is not None:
-        listed = ", ".join(f"{one.module}:{one.name}" for one in found)
-        raise MisuseError(
-            f"{source.told} has no environment {wanted}{of_kind}",
-            hint=did_you_mean(name, [one.name for one in found]) or f"there are {listed}",
-        )
     if found:
-        listed = ", ".join(f"{one.module}:{one.name} ({one.kind})" for one in found)
-        raise MisuseError(f"{source.told} has no environment{of_kind}", hint=f"there are {listed}")
+        meant = did_you_mean(name, [one.name for one in found]) if wanted else None
+        what = f"environment {wanted}" if wanted else "environment"
+        raise MisuseError(
+            f"{source.told} has no {what}{of_kind}", hint=meant or f"there are {listed}"
+        )
     raise MisuseError(
         f"{source.told} has no environment that could be recognized: "
         "no subclass of one of "
