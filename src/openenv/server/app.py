@@ -9,9 +9,12 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.datastructures import Headers
+from starlette.responses import RedirectResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from openenv import settings
-from openenv.execution.connections.harness import may_be_harness
+from openenv.execution.connections.harness import HarnessConnection, may_be_harness
 from openenv.execution.limits import Limits
 from openenv.execution.manager import ConcurrencyConfig, ServerCapacityStatus, SessionManager
 from openenv.execution.principal import Key
@@ -20,7 +23,6 @@ from openenv.execution.recording import Recordings
 from openenv.execution.session import SessionInfo
 from openenv.execution.spec import EnvironmentSpec
 from openenv.server.auth import KeyGuard
-from openenv.server.front import open_docs_at_the_root
 from openenv.server.home import HomeLoop
 from openenv.server.http import control_routes
 from openenv.server.info import info_routes
@@ -30,7 +32,7 @@ from openenv.server.metrics import metrics_route
 from openenv.server.origins import OriginGuard
 from openenv.server.recording import Record, recording_options
 from openenv.server.tasks import task_routes
-from openenv.server.websocket import AdoptsUvicorn, harness_route, websocket_route
+from openenv.server.websocket import AdoptsUvicorn, websocket_route
 from openenv.server.workers import managers_of, note_manager, spec_source
 from openenv.settings import ServerMode, parse_mode, server_mode, web_interface_enabled
 from openenv.tasks.served import ServedTasks
@@ -157,7 +159,8 @@ class HTTPEnvServer:
             app.router.routes.extend(control_routes(self.manager).routes)
             app.router.routes.extend(task_routes(self.manager).routes)
         elif may_be_harness(self.spec):
-            app.router.routes.append(harness_route(self.manager))
+            harness = websocket_route(self.manager, "/harness", HarnessConnection)
+            app.router.routes.append(harness)
         app.router.routes.extend(info_routes(self.manager).routes)
         app.router.routes.append(metrics_route(self.manager))
         home = HomeLoop(self.manager, endpoint)
@@ -232,8 +235,28 @@ def create_fastapi_app(
     )
     app = FastAPI(title="OpenEnv Environment HTTP API", version="1.0.0")
     server.register_routes(app, chosen)
-    open_docs_at_the_root(app)
+    # Where no route fits: one that is added later, by the web page or by a user, comes first.
+    app.router.default = _RootRedirect(app, app.router.default)
     return app
+
+
+class _RootRedirect:
+    """Leads browsers from ``/`` to the documentation of the routes."""
+
+    def __init__(self, app: FastAPI, otherwise: ASGIApp) -> None:
+        self._app = app
+        self._otherwise = otherwise
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = self._otherwise
+        # Whatever else asks is answered as by the public package: there is nothing here.
+        if scope["type"] == "http" and "text/html" in Headers(scope=scope).get("accept", ""):
+            path = scope["path"].removeprefix(scope.get("root_path", ""))
+            is_read = scope["method"] in ("GET", "HEAD")
+            if is_read and path in ("", "/") and self._app.docs_url:
+                # Relative, so that it is right below the path at which a proxy has put this.
+                answer = RedirectResponse(f".{self._app.docs_url}")
+        await answer(scope, receive, send)
 
 
 def create_app(

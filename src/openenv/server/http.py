@@ -13,7 +13,7 @@ import contextlib
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi import APIRouter, Body, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -31,7 +31,7 @@ from openenv.errors import (
     SessionNotFoundError,
     TooLargeError,
 )
-from openenv.execution.commands import Command, GetState, Render, Reset, Step
+from openenv.execution.commands import Command, Encode, GetState, Render, Reset, Step
 from openenv.execution.manager import SessionManager
 from openenv.execution.principal import Principal, principal_of
 from openenv.execution.session import Session
@@ -47,10 +47,6 @@ from openenv.protocol.messages import RenderReply, StateReply, Transition
 from openenv.protocol.renderings import as_file
 from openenv.protocol.v0.codec import observation_payload, state_payload
 from openenv.server.refusals import error_response
-
-__all__ = ["control_routes"]
-
-T = TypeVar("T")
 
 NO_ARGUMENTS = Body(default_factory=ResetRequest)
 
@@ -141,49 +137,37 @@ def control_routes(manager: SessionManager) -> APIRouter:
         200: {"content": {JSON: {"schema": manager.spec.state_cls.model_json_schema()}}}
     }
 
+    async def serve(
+        request: Request, command: Command, encode: Encode, headers: dict[str, str] | None = None
+    ) -> Response:
+        open_session = _session_to_reset if isinstance(command, Reset) else _session
+        try:
+            async with open_session(manager, request) as session:
+                media_type, body = await _handle(manager, request, session, command, encode)
+                return _named(Response(body, 200, headers, media_type), session, request)
+        except Exception as error:
+            return error_response(error, manager)
+
     @router.post("/reset", tags=["Environment Control"], response_model=ResetResponse)
     async def reset(request: Request, body: ResetRequest = NO_ARGUMENTS) -> Response:
         """Begin an episode. The response names the session to step: a header and a cookie."""
-        arguments = body.model_dump(exclude_unset=True)
-        try:
-            async with _session_to_reset(manager, request) as session:
-                done = await _handle(manager, request, session, Reset(arguments), _transition_json)
-                return _named(done, session, request)
-        except Exception as error:
-            return error_response(error, manager)
+        return await serve(request, Reset(body.model_dump(exclude_unset=True)), _encode_transition)
 
     @router.post("/step", tags=["Environment Control"], response_model=StepResponse)
     async def step(request: Request, body: StepRequest) -> Response:
         """Take a step in the session that the request names."""
         arguments = body.model_dump(exclude_unset=True, exclude={"action"})
-        try:
-            async with _session(manager, request) as session:
-                command = Step(body.action, arguments)
-                done = await _handle(manager, request, session, command, _transition_json)
-                return _named(done, session, request)
-        except Exception as error:
-            return error_response(error, manager)
+        return await serve(request, Step(body.action, arguments), _encode_transition)
 
     @router.get("/state", tags=["State Management"], responses=state_schema)
     async def state(request: Request) -> Response:
         """Read the state of the session that the request names."""
-        try:
-            async with _session(manager, request) as session:
-                done = await _handle(manager, request, session, GetState(), _state_json)
-                return _named(done, session, request)
-        except Exception as error:
-            return error_response(error, manager)
+        return await serve(request, GetState(), _encode_state)
 
     @router.get("/render", tags=["State Management"], response_class=Response, responses=RENDERING)
     async def render(request: Request) -> Response:
         """Show where the session that the request names stands, where its environment draws it."""
-        try:
-            async with _session(manager, request) as session:
-                media_type, body = await _served(manager, request, session, Render(), _rendering)
-                _check_size(manager, body)
-                return _named(Response(body, 200, RENDERING_HEADERS, media_type), session, request)
-        except Exception as error:
-            return error_response(error, manager)
+        return await serve(request, Render(), _encode_rendering, RENDERING_HEADERS)
 
     @router.delete("/session", tags=["Environment Control"])
     async def close(request: Request) -> Response:
@@ -263,41 +247,21 @@ async def _session(manager: SessionManager, request: Request) -> AsyncIterator[S
 
 
 async def _handle(
-    manager: SessionManager,
-    request: Request,
-    session: Session,
-    command: Command,
-    encode: Callable[[Any], bytes],
-) -> Response:
-    body = await _served(manager, request, session, command, encode)
-    _check_size(manager, body)
-    return Response(body, media_type=JSON)
-
-
-async def _served(
-    manager: SessionManager,
-    request: Request,
-    session: Session,
-    command: Command,
-    encode: Callable[[Any], T],
-) -> T:
-    name, trace = (
-        f"openenv.{request.url.path.rpartition('/')[2]}",
-        request.headers.get("traceparent"),
-    )
+    manager: SessionManager, request: Request, session: Session, command: Command, encode: Encode
+) -> tuple[str, bytes]:
+    """Carry out a command; return the media type and the body of the answer."""
+    name = f"openenv.{request.url.path.rpartition('/')[2]}"
+    trace = request.headers.get("traceparent")
     try:
         with serving(name, trace, session.attributes()) as span:
-            reply: T = await session.handle(command, encode=encode, trace=span)
+            media_type, body = await session.handle(command, encode=encode, trace=span)
     except EnvironmentCrashed:
         await manager.close(session.id)  # there is nobody else to give its slot back
         raise
-    return reply
-
-
-def _check_size(manager: SessionManager, body: bytes) -> None:
     if len(body) > (limit := manager.limits.max_message_bytes):
         cure = "raise OPENENV_MAX_MESSAGE_BYTES of the server"
         raise TooLargeError("answer", len(body), limit, cure)
+    return media_type, body
 
 
 def _named(response: Response, session: Session, request: Request) -> Response:
@@ -322,15 +286,18 @@ def _cookie_path(request: Request) -> str:
     return request.scope.get("root_path") or "/"
 
 
-def _transition_json(transition: Transition) -> bytes:
+# Encoders of replies; a worker process imports them.
+
+
+def _encode_transition(transition: Transition) -> tuple[str, bytes]:
     if transition.reward is not None:
         transition.reward = float(transition.reward)
-    return observation_payload(transition, empty_metadata=b',"metadata":null')
+    return JSON, observation_payload(transition, empty_metadata=b',"metadata":null')
 
 
-def _state_json(reply: StateReply) -> bytes:
-    return state_payload(reply)
+def _encode_state(reply: StateReply) -> tuple[str, bytes]:
+    return JSON, state_payload(reply)
 
 
-def _rendering(reply: RenderReply) -> tuple[str, bytes]:
+def _encode_rendering(reply: RenderReply) -> tuple[str, bytes]:
     return as_file(reply.rendering)

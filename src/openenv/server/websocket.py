@@ -21,8 +21,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from openenv._internal.net.peers import ends
 from openenv.execution.connections.channel import Channel
-from openenv.execution.connections.harness import HarnessConnection
-from openenv.execution.connections.v0.connection import JsonRpcConnection, ServedConnectionV0
+from openenv.execution.connections.v0.connection import ServedConnectionV0
 from openenv.execution.connections.v1.connection import ServedConnectionV1
 from openenv.execution.limits import Limits
 from openenv.execution.manager import SessionManager
@@ -33,17 +32,6 @@ from openenv.protocol.messages import NON_FINITE_HEADER
 from openenv.protocol.v1.codec import SUBPROTOCOLS, codec_named, is_binary
 from openenv.server.auth import warn_if_open
 from openenv.settings import hide_keys
-
-__all__ = [
-    "SOCKET_EXTENSION",
-    "AdoptsUvicorn",
-    "AnyConnection",
-    "ServeChannel",
-    "harness_route",
-    "json_rpc_route",
-    "query_of",
-    "websocket_route",
-]
 
 # Under this name a server offers its socket, in the extensions of the ASGI scope.
 SOCKET_EXTENSION = "openenv.socket"
@@ -64,8 +52,10 @@ class WebSocketChannel:
         self.connection: AnyConnection | None = None
         self.said_goodbye = False
         self._unsent_bytes = 0
-        self._backlog = SlowReaderGuard(limits.max_unread_bytes, self._size, self._cut_off)
-        self._cut = asyncio.Event()
+        self._backlog = SlowReaderGuard(
+            limits.max_unread_bytes, lambda: self._unsent_bytes, self._cut_off
+        )
+        self.is_cut = asyncio.Event()
         self._websocket = websocket
         self._is_binary = is_binary
         self._unsent: asyncio.Queue[bytes | int] = asyncio.Queue()
@@ -85,9 +75,6 @@ class WebSocketChannel:
     def is_clogged(self) -> bool:
         return not self._is_sent.is_set()
 
-    def _size(self) -> int:
-        return self._unsent_bytes
-
     def _cut_off(self) -> None:
         if self.connection is not None:
             self.connection.note_cut_off()
@@ -103,15 +90,11 @@ class WebSocketChannel:
         self._may_read.set()
 
     def abort(self) -> None:
-        self._cut.set()
+        self.is_cut.set()
 
     def stop(self) -> None:
-        """The client has gone."""
+        """Stop watching, since the client has gone."""
         self._backlog.stop()
-
-    async def cut(self) -> None:
-        """Wait until the connection is to be cut."""
-        await self._cut.wait()
 
     async def read(self) -> None:
         """Hand every frame to the connection, as fast as the connection serves and the client
@@ -153,10 +136,10 @@ async def _serve(
     await websocket.accept(subprotocol)
     channel = WebSocketChannel(websocket, limits, is_binary=is_binary(subprotocol))
     channel.connection = serve(channel)
-    tasks = [
+    tasks: list[asyncio.Task[Any]] = [
         asyncio.ensure_future(channel.read()),
         asyncio.ensure_future(channel.write()),
-        asyncio.ensure_future(channel.cut()),
+        asyncio.ensure_future(channel.is_cut.wait()),
     ]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -196,7 +179,8 @@ class WebSocketEndpoint:
         session_id = query_of(scope, "session_id")
         is_old = self._connection is not None or session_id is not None
         # Whoever attaches to a session of an id speaks version 0, which has one a connection.
-        subprotocol = None if is_old else _chosen(scope["subprotocols"])
+        offered = () if is_old else scope["subprotocols"]
+        subprotocol = next((name for name in offered if name in SUBPROTOCOLS), None)
         extensions = scope.get("extensions") or {}
         debug = self._manager.debug or IN_PROCESS_EXTENSION in extensions
 
@@ -235,33 +219,18 @@ class WebSocketEndpoint:
             take_over(serve, subprotocol, self._manager.limits)
 
 
-def _chosen(offered: list[str]) -> str | None:
-    """The first of the client's subprotocols that is ours; None is version 0."""
-    return next((name for name in offered if name in SUBPROTOCOLS), None)
-
-
 def query_of(scope: Scope, name: str) -> str | None:
-    """The last value of a parameter in the query of a URL."""
+    """Return the last value of a parameter in the query of a URL."""
     values = parse_qs(scope["query_string"].decode("latin-1")).get(name)
     return values[-1] if values else None
 
 
-def websocket_route(manager: SessionManager) -> WebSocketRoute:
-    """Build the route of `/ws`."""
-    endpoint: Any = WebSocketEndpoint(manager)
-    return WebSocketRoute("/ws", endpoint)
-
-
-def json_rpc_route(manager: SessionManager) -> WebSocketRoute:
-    """Build the route of WebSocket `/mcp`."""
-    endpoint: Any = WebSocketEndpoint(manager, JsonRpcConnection)
-    return WebSocketRoute("/mcp", endpoint)
-
-
-def harness_route(manager: SessionManager) -> WebSocketRoute:
-    """Build the route of `/harness`."""
-    endpoint: Any = WebSocketEndpoint(manager, HarnessConnection)
-    return WebSocketRoute("/harness", endpoint)
+def websocket_route(
+    manager: SessionManager, path: str = "/ws", connection: type[ServedConnectionV0] | None = None
+) -> WebSocketRoute:
+    """Build the route of a WebSocket path; the arguments are those of `WebSocketEndpoint`."""
+    endpoint: Any = WebSocketEndpoint(manager, connection)
+    return WebSocketRoute(path, endpoint)
 
 
 class AdoptsUvicorn:
@@ -309,7 +278,7 @@ WRAPPINGS = 5  # at most, around what uvicorn passes as `receive`
 
 
 def _uvicorn_behind(receive: Any, wrappings: int = WRAPPINGS) -> Any:
-    """The configuration of the uvicorn that calls the application; None if another server does.
+    """Return the configuration of the uvicorn that calls the application, if it is uvicorn.
 
     `receive` may be wrapped in functions: FastAPI's telemetry does that.
     """

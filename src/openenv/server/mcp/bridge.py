@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -30,24 +29,24 @@ from openenv.server.mcp.bindings import AgentBinding, Reporter, digest_of, readm
 from openenv.tools.connections import ServerRefused, sdk_version
 from openenv.tools.results import extract_text
 
-__all__ = [
-    "MAX_SESSIONS",
-    "MCP_SESSION",
-    "PLACE",
-    "REVISION",
-    "TRACE",
-    "Bridge",
-    "RequestOrigin",
-    "SDKAdapter",
-    "header",
-]
-
-logger = logging.getLogger(__name__)
-
-PLACE = "openenv.tools.place"  # where a scope says who asks, and for which session
+ORIGIN = "openenv.mcp.origin"  # the key of the `RequestOrigin` in a scope
 MCP_SESSION, REVISION = "mcp-session-id", "mcp-protocol-version"  # headers
 MAX_SESSIONS = 10_000  # of MCP
 OBSERVATION, README = "openenv://observation", "openenv://readme"
+OBSERVATION_RESOURCE = {
+    "uri": OBSERVATION,
+    "name": "observation",
+    "title": "Observation",
+    "description": "What the last step or the beginning of the episode has shown.",
+    "mimeType": "application/json",
+}
+README_RESOURCE = {
+    "uri": README,
+    "name": "readme",
+    "title": "README",
+    "description": "What its authors say of the environment.",
+    "mimeType": "text/markdown",
+}
 OURS = "openenv://"
 TASK = "task"
 TIMEOUT, TRACE = "openenv/timeout_s", "traceparent"  # in the `_meta` of a call
@@ -55,6 +54,9 @@ INVALID_PARAMS, INTERNAL_ERROR, OVERLOADED = -32602, -32603, -32000
 TICK_S = 1.0  # between reports of how long a call has been running
 METHOD_NOT_FOUND = -32601
 TASK_FIELDS = ("task", "instruction", "instructions", "prompt", "question", "goal")
+
+
+_NOBODY = object()
 
 
 @dataclass(frozen=True)
@@ -100,56 +102,50 @@ class Bridge:
     # ------------------------------------------------------------------ transports
 
     async def serve_http(
-        self,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        principal: Principal | None,
-        named: str | None,
+        self, scope: Scope, receive: Receive, send: Send, origin: RequestOrigin
     ) -> None:
         """Serve a request to `/mcp`."""
-        app = await self._started()
-        scope[PLACE] = RequestOrigin(principal, named)
+        app, principal = await self._started(), origin.principal
+        scope[ORIGIN] = origin
         # Servers leave the blanks around a value there, which are no part of it (RFC 9110, 5.5).
         scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
         mcp_session = header(scope, MCP_SESSION)
         if mcp_session is None:
-            opening = _Opening(send, lambda session: self._note_owner(session, principal))
+
+            def note_owner(mcp_session: str) -> None:
+                self._owners[mcp_session] = principal
+                while len(self._owners) > MAX_SESSIONS:  # the SDK keeps no more
+                    self._owners.popitem(last=False)
+
+            opening = _Opening(send, note_owner)
             await app(scope, receive, opening.send)
             if opening.is_refused:
                 self._owners.pop(opening.session, None)
                 await _end_session(app, scope, opening.session)
             return
-        if not self._owns(principal, mcp_session):
-            await app(_as_unknown(scope), receive, send)
+        if mcp_session in self._owners:
+            self._owners.move_to_end(mcp_session)
+        if self._owners.get(mcp_session, _NOBODY) is not principal:
+            headers = [(k, b"0" if k == MCP_SESSION.encode() else v) for k, v in scope["headers"]]
+            await app({**scope, "headers": headers}, receive, send)  # as for an unknown session
             return
 
         async def send_of_stream(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] == 200:
-                self.binding(scope[PLACE], mcp_session).hears = True
+                self.binding(origin, mcp_session).hears = True
             await send(message)
 
         await app(scope, receive, send_of_stream if scope["method"] == "GET" else send)
         if scope["method"] == "DELETE":
             self._owners.pop(mcp_session, None)
-            await self._end_of(principal, mcp_session)
-
-    def _note_owner(self, mcp_session: str, principal: Principal | None) -> None:
-        self._owners[mcp_session] = principal
-        while len(self._owners) > MAX_SESSIONS:  # the SDK keeps no more
-            self._owners.popitem(last=False)
-
-    def _owns(self, principal: Principal | None, mcp_session: str) -> bool:
-        """Say whether the principal of a request has opened the MCP session."""
-        if mcp_session not in self._owners:
-            return False
-        self._owners.move_to_end(mcp_session)
-        return self._owners[mcp_session] is principal
+            ended = [k for k in self._bindings if k[0] is principal and k[2] == mcp_session]
+            for key in ended:
+                await self._bindings.pop(key).close()
 
     async def serve_stdio(self) -> None:
         """Serve an agent over standard input and output; the session stays open."""
-        speech = await asyncio.to_thread(_speech_of, self)
-        await speech.stdio()
+        adapter = await asyncio.to_thread(_build_adapter, self)
+        await adapter.stdio()
 
     async def _started(self) -> Callable[..., Any]:
         loop = asyncio.get_running_loop()
@@ -161,8 +157,8 @@ class Bridge:
 
     async def _own(self, started: asyncio.Future[Callable[..., Any]], over: asyncio.Event) -> None:
         try:
-            speech = await asyncio.to_thread(_speech_of, self)
-            async with speech.http() as app:
+            adapter = await asyncio.to_thread(_build_adapter, self)
+            async with adapter.http() as app:
                 started.set_result(app)
                 await over.wait()
         except Exception as error:
@@ -186,39 +182,22 @@ class Bridge:
 
     # ------------------------------------------------------------------ bindings
 
-    def binding(self, place: RequestOrigin, mcp_session: str | None) -> AgentBinding:
-        """Return the binding of the client.
-
-        Args:
-            place: Who asks, and for which session.
-            mcp_session: Of a revision that has sessions, the id of it.
-        """
-        if mcp_session is None and place.named is not None:
-            return AgentBinding(self.manager, place.principal, place.named)
-        key = (place.principal, place.named, mcp_session)
+    def binding(self, origin: RequestOrigin, mcp_session: str | None) -> AgentBinding:
+        """Return the binding of the client; `mcp_session` is None in revisions without sessions."""
+        key = (origin.principal, origin.named, mcp_session)
         binding = self._bindings.get(key)
         if binding is None:
-            self._forget_the_idle()
-            binding = self._bindings[key] = AgentBinding(self.manager, place.principal, place.named)
+            binding = AgentBinding(self.manager, origin.principal, origin.named)
+            if mcp_session is not None or origin.named is None:
+                self._forget_idle()
+                self._bindings[key] = binding
         return binding
 
-    def _forget_the_idle(self) -> None:
-        idle_s = self.manager.idle_timeout_s
-        if idle_s is None:
-            return
-        then = time.monotonic() - idle_s
-        gone = [
-            k
-            for k, binding in self._bindings.items()
-            if binding.current is None and binding.used_at < then
-        ]
-        for key in gone:
-            del self._bindings[key]
-
-    async def _end_of(self, principal: Principal | None, mcp_session: str) -> None:
-        ended = [key for key in self._bindings if key[0] is principal and key[2] == mcp_session]
-        for key in ended:
-            await self._bindings.pop(key).close()
+    def _forget_idle(self) -> None:
+        idle_s, now = self.manager.idle_timeout_s, time.monotonic()
+        for key, binding in list(self._bindings.items()):
+            if idle_s is not None and binding.used_at < now - idle_s and binding.current is None:
+                del self._bindings[key]
 
     # ------------------------------------------------------------------ what is said of it
 
@@ -238,7 +217,7 @@ class Bridge:
         )
 
     def refusal(self, error: Exception) -> tuple[int, str, Any]:
-        """The code, the message and the data by which JSON-RPC tells of a request that failed."""
+        """Return the code, the message and the data of a failed request's JSON-RPC error."""
         if isinstance(error, LookupError):
             return INVALID_PARAMS, str(error.args[0]), error.args[1] if error.args[1:] else None
         if isinstance(error, ServerRefused):
@@ -263,7 +242,7 @@ class Bridge:
         return digest_of(await self._lists[kind](binding))
 
     async def changed(self, binding: AgentBinding, listed: dict[str, bytes]) -> list[str]:
-        """The kinds of which the list is no longer what `listed` has, which is brought up to date.
+        """Return the kinds whose list is no longer what `listed` has, and update `listed`.
 
         Nothing has changed for a binding whose session is not open.
         """
@@ -308,32 +287,14 @@ class Bridge:
             ticking.cancel()
 
     async def _resources(self, binding: AgentBinding) -> list[dict[str, Any]]:
-        found = [
-            {
-                "uri": OBSERVATION,
-                "name": "observation",
-                "title": "Observation",
-                "description": "What the last step or the beginning of the episode has shown.",
-                "mimeType": "application/json",
-            }
-        ]
-        if readme_of(self.manager.spec) is not None:
-            found.append(
-                {
-                    "uri": README,
-                    "name": "readme",
-                    "title": "README",
-                    "description": "What its authors say of the environment.",
-                    "mimeType": "text/markdown",
-                }
-            )
-        return [*await _listed(binding, "resources"), *found]
+        has_readme = readme_of(self.manager.spec) is not None
+        own = [OBSERVATION_RESOURCE, *([README_RESOURCE] if has_readme else ())]
+        return [*await _list(binding, "resources"), *own]
 
     async def list_resource_templates(self, binding: AgentBinding) -> dict[str, Any]:
         """Answer `resources/templates/list`."""
-        return {
-            "resourceTemplates": await _listed(binding, "resourceTemplates", "resources/templates")
-        }
+        kind = "resourceTemplates"
+        return {kind: await _list(binding, kind, "resources/templates/list")}
 
     async def read_resource(self, binding: AgentBinding, uri: str) -> dict[str, Any]:
         """Answer `resources/read`.
@@ -345,10 +306,11 @@ class Bridge:
         if uri == README and (text := readme_of(self.manager.spec)) is not None:
             return {"contents": [{"uri": uri, "mimeType": "text/markdown", "text": text}]}
         if uri != OBSERVATION:
-            unknown = LookupError(f"Unknown resource: {uri}", {"uri": uri})
-            if uri.startswith(OURS):
-                raise unknown
-            return await _asked(binding, "resources/read", {"uri": uri}, unknown)
+            is_own = uri.startswith(OURS)
+            found = None if is_own else await _ask(binding, "resources/read", {"uri": uri})
+            if found is None:
+                raise LookupError(f"Unknown resource: {uri}", {"uri": uri})
+            return found
         shown = await binding.look()
         if shown is None:
             return {"contents": [{"uri": uri, "mimeType": "application/json", "text": "null"}]}
@@ -362,7 +324,7 @@ class Bridge:
         return {"contents": contents}
 
     async def _prompts(self, binding: AgentBinding) -> list[dict[str, Any]]:
-        found = await _listed(binding, "prompts")
+        found = await _list(binding, "prompts")
         if not any(one["name"] == TASK for one in found):
             described = "What is to be done in this environment, and where it stands."
             found.append({"name": TASK, "title": "Task", "description": described})
@@ -377,12 +339,13 @@ class Bridge:
             LookupError: There is no such prompt.
             ServerRefused: The environment's own server refuses it.
         """
-        unknown = LookupError(f"Unknown prompt: {name}")
-        if any(one["name"] == name for one in await _listed(binding, "prompts")):
+        if any(one["name"] == name for one in await _list(binding, "prompts")):
             params = {"name": name, **({"arguments": arguments} if arguments else {})}
-            return await _asked(binding, "prompts/get", params, unknown)
+            if (found := await _ask(binding, "prompts/get", params)) is not None:
+                return found
+            raise LookupError(f"Unknown prompt: {name}")
         if name != TASK:
-            raise unknown
+            raise LookupError(f"Unknown prompt: {name}")
         described, shown = await binding.described(), await binding.look()
         parts = [str(described.get("description") or self.name)]
         structured = (shown or {}).get("structuredContent") or {}
@@ -402,46 +365,27 @@ class Bridge:
         Raises:
             ServerRefused: The environment's own server knows no such prompt or template.
         """
-        try:
-            answer = await binding.ask("completion/complete", params)
-        except ServerRefused as error:
-            if error.code != METHOD_NOT_FOUND:
-                raise
-            answer = None
+        answer = await _ask(binding, "completion/complete", params)
         return answer or {"completion": {"values": [], "total": 0, "hasMore": False}}
 
 
-async def _listed(binding: AgentBinding, kind: str, path: str = "") -> list[dict[str, Any]]:
-    """List the tools, resources or prompts of the environment's MCP server; empty for an unknown
-    kind.
-    """
-    try:
-        answer = await binding.ask(f"{path or kind}/list", {})
-    except ServerRefused as error:
-        if error.code != METHOD_NOT_FOUND:
-            raise
-        return []
-    return list((answer or {}).get(kind, ()))
+async def _list(binding: AgentBinding, kind: str, method: str = "") -> list[dict[str, Any]]:
+    """List what the environment's MCP server has of a kind; empty if the server knows no such."""
+    return list((await _ask(binding, method or f"{kind}/list", {}) or {}).get(kind, ()))
 
 
-async def _asked(
-    binding: AgentBinding, method: str, params: dict[str, Any], unknown: LookupError
-) -> dict[str, Any]:
-    """Return the answer of the environment's MCP server.
+async def _ask(binding: AgentBinding, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the answer of the environment's MCP server; None if it has none, or knows no such.
 
     Raises:
-        LookupError: It has none, or knows no such method; that is `unknown`.
         ServerRefused: It answers with any other error.
     """
     try:
-        answer = await binding.ask(method, params)
+        return await binding.ask(method, params)
     except ServerRefused as error:
         if error.code != METHOD_NOT_FOUND:
             raise
-        answer = None
-    if answer is None:
-        raise unknown
-    return answer
+        return None
 
 
 async def _tick(
@@ -502,14 +446,7 @@ async def _end_session(app: Callable[..., Any], opened_by: Scope, mcp_session: s
     await app(scope, receive, send)
 
 
-def _as_unknown(scope: Scope) -> Scope:
-    """Turn a request to another principal's session into a request to an unknown session."""
-    named = MCP_SESSION.encode()
-    headers = [(name, b"0" if name == named else value) for name, value in scope["headers"]]
-    return {**scope, "headers": headers}
-
-
-def _speech_of(bridge: Bridge) -> SDKAdapter:
+def _build_adapter(bridge: Bridge) -> SDKAdapter:
     if sdk_version() >= 2:
         from openenv.server.mcp.sdk_v2 import SdkV2
 

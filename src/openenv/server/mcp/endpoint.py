@@ -31,24 +31,23 @@ from openenv.execution.connections.json_rpc import (
     parse_request,
     read_json_rpc,
 )
+from openenv.execution.connections.v0.connection import JsonRpcConnection
 from openenv.execution.manager import SessionManager
 from openenv.execution.principal import Principal, principal_of
 from openenv.execution.session import Session
 from openenv.protocol.http import SESSION_HEADER
-from openenv.server.mcp.bridge import Bridge
+from openenv.server.mcp.bridge import Bridge, RequestOrigin, header
 from openenv.server.refusals import error_response
-from openenv.server.websocket import json_rpc_route, query_of
+from openenv.server.websocket import query_of, websocket_route
 from openenv.tools.types import AGENT_KEY, CLOSE, CREATE, JsonRpcRequest, JsonRpcResponse
 from openenv.tools.types import JsonRpcErrorCode as Code
-
-__all__ = ["MCPEndpoint", "mcp_routes"]
 
 
 def mcp_routes(manager: SessionManager) -> tuple[list[BaseRoute], MCPEndpoint]:
     """Build the routes of `/mcp`, and what serves those of HTTP, which has to be closed."""
     endpoint = MCPEndpoint(manager)
     route = Route("/mcp", endpoint, include_in_schema=False)
-    return [route, json_rpc_route(manager)], endpoint
+    return [route, websocket_route(manager, "/mcp", JsonRpcConnection)], endpoint
 
 
 class MCPEndpoint:
@@ -61,8 +60,8 @@ class MCPEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if speaks_mcp(scope):
             principal = principal_of(scope)
-            named = session_named(scope, principal)
-            await self._bridge.serve_http(scope, receive, send, principal, named)
+            origin = RequestOrigin(principal, session_named(scope, principal))
+            await self._bridge.serve_http(scope, receive, send, origin)
             return
         if scope["method"] != "POST":
             headers = {"Allow": "POST"}
@@ -87,8 +86,7 @@ class MCPEndpoint:
     # ------------------------------------------------------------------ the older JSON-RPC
 
     async def _answer(self, request: Request) -> JsonRpcResponse:
-        body = await read_body(request, self._manager.limits.max_message_bytes)
-        data = read_json_rpc(body)
+        data = read_json_rpc(await read_body(request, self._manager.limits.max_message_bytes))
         if isinstance(data, JsonRpcResponse) or not isinstance(data, dict):
             return JsonRpcResponse.error_response(Code.PARSE_ERROR)
         rpc = parse_request(data)
@@ -184,5 +182,4 @@ def session_named(scope: Scope, principal: Principal | None) -> str | None:
     named = query_of(scope, "session_id")
     if named:
         return named
-    header = SESSION_HEADER.lower().encode()
-    return next((value.decode("latin-1") for key, value in scope["headers"] if key == header), None)
+    return header(scope, SESSION_HEADER.lower())

@@ -29,15 +29,13 @@ from openenv.server.mcp.bindings import AgentBinding
 from openenv.server.mcp.bridge import (
     MAX_SESSIONS,
     MCP_SESSION,
-    PLACE,
+    ORIGIN,
     REVISION,
     TRACE,
     Bridge,
     RequestOrigin,
     header,
 )
-
-__all__ = ["SdkV1"]
 
 types: Any = mcp.types  # where type checkers see version 2, which has other names
 lowlevel: Any = mcp.server.lowlevel
@@ -62,9 +60,10 @@ class SdkV1:
             lowlevel.NotificationOptions(True, True, True),
         )
         self._server.run = functools.partial(_run, self._server.run, self._methods)
-        self._answer(types.ListToolsRequest, types.ListToolsResult, self._list_tools)
+        for kind in ("Tools", "Resources", "Prompts"):
+            asked, result = (getattr(types, f"List{kind}{part}") for part in ("Request", "Result"))
+            self._answer(asked, result, functools.partial(self._list, kind.lower()))
         self._answer(types.CallToolRequest, types.CallToolResult, self._call_tool)
-        self._answer(types.ListResourcesRequest, types.ListResourcesResult, self._list_resources)
         self._answer(
             types.ListResourceTemplatesRequest,
             types.ListResourceTemplatesResult,
@@ -73,7 +72,6 @@ class SdkV1:
         self._answer(types.ReadResourceRequest, types.ReadResourceResult, self._read_resource)
         self._answer(types.SubscribeRequest, types.EmptyResult, self._subscribe)
         self._answer(types.UnsubscribeRequest, types.EmptyResult, self._unsubscribe)
-        self._answer(types.ListPromptsRequest, types.ListPromptsResult, self._list_prompts)
         self._answer(types.GetPromptRequest, types.GetPromptResult, self._get_prompt)
         self._answer(types.CompleteRequest, types.CompleteResult, self._complete)
 
@@ -93,8 +91,14 @@ class SdkV1:
             revision = header(scope, REVISION)
             if revision is None or revision in SUPPORTED_PROTOCOL_VERSIONS:
                 await sessions.handle_request(scope, receive, send)
-            else:
-                await _unsupported(revision)(scope, receive, send)
+                return
+            error = {
+                "code": UNSUPPORTED_REVISION,
+                "message": "Unsupported protocol version",
+                "data": {"supported": list(SUPPORTED_PROTOCOL_VERSIONS), "requested": revision},
+            }
+            refusal = JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 400)
+            await refusal(scope, receive, send)
 
         transport = logging.getLogger("mcp.server.streamable_http")
         transport.addFilter(_is_news)
@@ -136,11 +140,10 @@ class SdkV1:
             binding = self._bridge.binding(RequestOrigin(), None)
             binding.hears = True
             return binding
-        place: RequestOrigin = request.scope[PLACE]
-        return self._bridge.binding(place, request.headers.get(MCP_SESSION))
+        return self._bridge.binding(request.scope[ORIGIN], request.headers.get(MCP_SESSION))
 
-    async def _list_tools(self, context: Any, params: Any) -> dict[str, Any]:
-        return await self._bridge.listing(self._binding(context), "tools")
+    async def _list(self, kind: str, context: Any, params: Any) -> dict[str, Any]:
+        return await self._bridge.listing(self._binding(context), kind)
 
     async def _call_tool(self, context: Any, params: Any) -> dict[str, Any]:
         binding = self._binding(context)
@@ -150,8 +153,8 @@ class SdkV1:
         token = meta.get("progressToken")
         report = None
         if token is not None:
-            told = functools.partial(context.session.send_progress_notification, token)
-            report = functools.partial(told, related_request_id=str(context.request_id))
+            send = functools.partial(context.session.send_progress_notification, token)
+            report = functools.partial(send, related_request_id=str(context.request_id))
         result = await self._bridge.call_tool(
             binding, params.name, params.arguments or {}, meta, report
         )
@@ -161,9 +164,6 @@ class SdkV1:
             for kind in await self._bridge.changed(binding, binding.listed):
                 await getattr(context.session, f"send_{kind.removesuffix('s')}_list_changed")()
         return result
-
-    async def _list_resources(self, context: Any, params: Any) -> dict[str, Any]:
-        return await self._bridge.listing(self._binding(context), "resources")
 
     async def _list_templates(self, context: Any, params: Any) -> dict[str, Any]:
         return await self._bridge.list_resource_templates(self._binding(context))
@@ -178,9 +178,6 @@ class SdkV1:
     async def _unsubscribe(self, context: Any, params: Any) -> dict[str, Any]:
         self._binding(context).subscribed.discard(str(params.uri))
         return {}
-
-    async def _list_prompts(self, context: Any, params: Any) -> dict[str, Any]:
-        return await self._bridge.listing(self._binding(context), "prompts")
 
     async def _get_prompt(self, context: Any, params: Any) -> dict[str, Any]:
         binding = self._binding(context)
@@ -228,20 +225,9 @@ def _is_news(record: logging.LogRecord) -> bool:
     return type(error).__name__ != "ClosedResourceError"
 
 
-def _unsupported(revision: str) -> JSONResponse:
-    error = {
-        "code": UNSUPPORTED_REVISION,
-        "message": "Unsupported protocol version",
-        "data": {"supported": list(SUPPORTED_PROTOCOL_VERSIONS), "requested": revision},
-    }
-    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 400)
-
-
 @contextlib.contextmanager
 def _own_streams() -> Iterator[tuple[Any, Any]]:
-    """Standard input and output, which until the block ends nobody else reads or writes: what
-    else is printed goes to standard error.
-    """
+    """Take standard input and output for the block; what else is printed goes to standard error."""
     sys.stdout.flush()
     stdin = os.fdopen(os.dup(0), encoding="utf-8", errors="replace")
     stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from mcp.server.caching import CACHEABLE_METHODS, CacheHint
@@ -37,9 +38,14 @@ from pydantic_core import to_json
 from openenv._internal.version import version
 from openenv.errors import Refused
 from openenv.server.mcp.bindings import AgentBinding
-from openenv.server.mcp.bridge import MAX_SESSIONS, MCP_SESSION, PLACE, TRACE, Bridge, RequestOrigin
-
-__all__ = ["SdkV2"]
+from openenv.server.mcp.bridge import (
+    MAX_SESSIONS,
+    MCP_SESSION,
+    ORIGIN,
+    TRACE,
+    Bridge,
+    RequestOrigin,
+)
 
 T = TypeVar("T")
 Context = ServerRequestContext[Any, Any]
@@ -53,8 +59,8 @@ class OurServer(Server[Any]):
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *args: Any, **kwargs: Any
     ) -> InitializationOptions:
-        told = NotificationOptions(True, True, True)
-        return super().create_initialization_options(told, *args, **kwargs)
+        options = NotificationOptions(True, True, True)
+        return super().create_initialization_options(options, *args, **kwargs)
 
 
 LISTS: dict[str, tuple[type[Any], str]] = {
@@ -91,14 +97,14 @@ class SdkV2:
             version=version(),
             instructions=bridge.instructions,
             cache_hints=dict.fromkeys(CACHEABLE_METHODS, CacheHint()),  # type: ignore[arg-type]
-            on_list_tools=self._list_tools,  # type: ignore[arg-type]
+            on_list_tools=partial(self._list, "tools"),  # type: ignore[arg-type]
             on_call_tool=self._call_tool,  # type: ignore[arg-type]
-            on_list_resources=self._list_resources,  # type: ignore[arg-type]
+            on_list_resources=partial(self._list, "resources"),  # type: ignore[arg-type]
             on_list_resource_templates=self._list_templates,  # type: ignore[arg-type]
             on_read_resource=self._read_resource,  # type: ignore[arg-type]
             on_subscribe_resource=self._subscribe,  # type: ignore[arg-type]
             on_unsubscribe_resource=self._unsubscribe,  # type: ignore[arg-type]
-            on_list_prompts=self._list_prompts,  # type: ignore[arg-type]
+            on_list_prompts=partial(self._list, "prompts"),  # type: ignore[arg-type]
             on_get_prompt=self._get_prompt,  # type: ignore[arg-type]
             on_completion=self._complete,  # type: ignore[arg-type]
             on_subscriptions_listen=self._listen,
@@ -137,23 +143,15 @@ class SdkV2:
             # Over standard output; later revisions have clients ask for what they want to hear.
             binding.hears = context.protocol_version not in MODERN_PROTOCOL_VERSIONS
             return binding
-        place: RequestOrigin = request.scope[PLACE]
-        return self._bridge.binding(place, request.headers.get(MCP_SESSION))
+        return self._bridge.binding(request.scope[ORIGIN], request.headers.get(MCP_SESSION))
 
-    async def _list_tools(self, context: Context, params: Any) -> dict[str, Any]:
-        return await self._list(context, "tools")
-
-    async def _list(self, context: Context, kind: str) -> dict[str, Any]:
-        answer = await self._served(self._bridge.listing(self._binding(context), kind))
-        if kind == "tools":
-            self._note_headers(answer[kind])
-        return _whole(answer)
-
-    def _note_headers(self, tools: list[dict[str, Any]]) -> None:
-        for tool in tools:
+    async def _list(self, kind: str, context: Context, params: Any) -> dict[str, Any]:
+        answer = await self._translate(self._bridge.listing(self._binding(context), kind))
+        for tool in answer[kind] if kind == "tools" else ():
             self._headed.pop(tool["name"], None)
             if IN_HEADERS in to_json(tool["inputSchema"]):
                 self._headed[tool["name"]] = tool["inputSchema"]
+        return _mark_complete(answer)
 
     async def _call_tool(self, context: Context, params: CallToolRequestParams) -> dict[str, Any]:
         binding = self._binding(context)
@@ -162,22 +160,19 @@ class SdkV2:
         wants_progress = meta.get("progress_token", meta.get("progressToken")) is not None
         report = context.session.report_progress if wants_progress else None
         called = self._bridge.call_tool(binding, params.name, params.arguments or {}, meta, report)
-        result = _whole(await self._served(called))
+        result = _mark_complete(await self._translate(called))
         await self._tell(context, binding)
         return result
 
-    async def _list_resources(self, context: Context, params: Any) -> dict[str, Any]:
-        return await self._list(context, "resources")
-
     async def _list_templates(self, context: Context, params: Any) -> dict[str, Any]:
         found = self._bridge.list_resource_templates(self._binding(context))
-        return _whole(await self._served(found))
+        return _mark_complete(await self._translate(found))
 
     async def _read_resource(
         self, context: Context, params: ReadResourceRequestParams
     ) -> dict[str, Any]:
         read = self._bridge.read_resource(self._binding(context), str(params.uri))
-        return _whole(await self._served(read))
+        return _mark_complete(await self._translate(read))
 
     async def _subscribe(self, context: Context, params: SubscribeRequestParams) -> dict[str, Any]:
         try:
@@ -192,21 +187,20 @@ class SdkV2:
         self._binding(context).subscribed.discard(str(params.uri))
         return {}
 
-    async def _list_prompts(self, context: Context, params: Any) -> dict[str, Any]:
-        return await self._list(context, "prompts")
-
     async def _get_prompt(self, context: Context, params: GetPromptRequestParams) -> dict[str, Any]:
         prompt = self._bridge.get_prompt(self._binding(context), params.name, params.arguments)
-        return _whole(await self._served(prompt))
+        return _mark_complete(await self._translate(prompt))
 
     async def _complete(self, context: Context, params: CompleteRequestParams) -> dict[str, Any]:
         asked = params.model_dump(
             mode="json", by_alias=True, exclude_none=True, include={"ref", "argument", "context"}
         )
-        return _whole(await self._served(self._bridge.complete(self._binding(context), asked)))
+        return _mark_complete(
+            await self._translate(self._bridge.complete(self._binding(context), asked))
+        )
 
-    async def _served(self, work: Awaitable[T]) -> T:
-        """What a request came to; errors as JSON-RPC has them."""
+    async def _translate(self, work: Awaitable[T]) -> T:
+        """Return the result of a request, or raise its error as JSON-RPC has it."""
         try:
             return await work
         except Exception as error:
@@ -218,7 +212,7 @@ class SdkV2:
         self, context: Context, params: SubscriptionsListenRequestParams
     ) -> SubscriptionsListenResult:
         binding = self._binding(context)
-        session = await self._served(binding.session())
+        session = await self._translate(binding.session())
         known = self._listeners.get(session.id)
         if known is None:
             bus = InMemorySubscriptionBus()
@@ -229,7 +223,7 @@ class SdkV2:
         try:
             for kind in LISTS:
                 if getattr(wanted, f"{kind}_list_changed") and kind not in known.listed:
-                    known.listed[kind] = await self._served(self._bridge.digest(binding, kind))
+                    known.listed[kind] = await self._translate(self._bridge.digest(binding, kind))
             return await known.handler(context, params)
         finally:
             known.uris.remove(uris)
@@ -252,6 +246,6 @@ class SdkV2:
                 await getattr(context.session, LISTS[kind][1])()
 
 
-def _whole(result: dict[str, Any]) -> dict[str, Any]:
-    """A result as revision 2026-07-28 has it; of earlier ones the SDK leaves out what is new."""
+def _mark_complete(result: dict[str, Any]) -> dict[str, Any]:
+    """Return a result as revision 2026-07-28 has it; for earlier ones the SDK drops what is new."""
     return {**result, "resultType": "complete"}
