@@ -9,7 +9,7 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -72,13 +72,12 @@ class _SchemaReader:
             seen.add(reference)
             beside = {name: value for name, value in found.items() if name != "$ref"}
             found = {**_as_mapping(self.definitions.get(reference.rpartition("/")[2])), **beside}
-        parts = _as_list(found.get("allOf"))
-        return self._merge_all_of(found, parts) if parts else found
+        return self._merge_all_of(found) if _as_list(found.get("allOf")) else found
 
-    def _merge_all_of(self, schema: Schema, parts: Sequence[Any]) -> Schema:
+    def _merge_all_of(self, schema: Schema) -> Schema:
         """Merge a schema and the parts of ``allOf``."""
         whole = {name: value for name, value in schema.items() if name != "allOf"}
-        for part in map(_as_mapping, parts):
+        for part in map(_as_mapping, _as_list(schema.get("allOf"))):
             reference = _as_mapping(self.definitions.get(str(part.get("$ref")).rpartition("/")[2]))
             told = {**reference, **part}
             properties = {
@@ -101,9 +100,6 @@ class _SchemaReader:
         listed = [one for member in inner for one in self.members(member, depth + 1)]
         told = _as_mapping(found.get("discriminator")).get("propertyName")
         return [{"discriminator": told, **one} if told else one for one in listed[:MAX_FORMS]]
-
-    def is_nullable(self, schema: Any) -> bool:
-        return any(one.get("type") == "null" for one in self.members(schema))
 
     def non_null_member(self, schema: Any) -> Schema:
         """Return the first member of a union that is not null."""
@@ -133,11 +129,9 @@ class _SchemaReader:
         if "default" in found:
             return found["default"]
         if found.get("anyOf") or found.get("oneOf"):
-            return (
-                None
-                if self.is_nullable(found)
-                else self._minimal_of(self.non_null_member(found), depth)
-            )
+            if any(one.get("type") == "null" for one in self.members(found)):
+                return None
+            found = self.non_null_member(found)
         return self._minimal_of(found, depth)
 
     def _minimal_of(self, schema: Schema, depth: int) -> Any:
@@ -165,20 +159,15 @@ class _SchemaReader:
         if not missing:
             return first
         item = schema.get("items") or {}
-        if schema.get("uniqueItems"):
-            return (
-                first
-                + (self.list_values(item) or self._distinct_values(item, missing, depth))[:missing]
-            )
-        return first + [self.minimal_value(item, depth + 1)] * missing
-
-    def _distinct_values(self, item: Any, count: int, depth: int) -> list[Any]:
         least = self.minimal_value(item, depth + 1)
-        if isinstance(least, str):
-            return [least + "a" * number for number in range(count)]
-        if isinstance(least, int | float):
-            return [least + number for number in range(count)]
-        return [least]
+        if not schema.get("uniqueItems"):
+            return first + [least] * missing
+        distinct = self.list_values(item)
+        if not distinct and isinstance(least, str):
+            distinct = [least + "a" * number for number in range(missing)]
+        elif not distinct and isinstance(least, int | float):
+            distinct = [least + number for number in range(missing)]
+        return first + (distinct or [least])[:missing]
 
     def draw_value(self, schema: Any, generator: random.Random, depth: int = 0) -> Any:
         """Return a random value."""
@@ -200,9 +189,8 @@ class _SchemaReader:
                     return generator.uniform(low, high)
                 return low + step * generator.randint(0, int((high - low) // step))
             case "array" if not (found.get("prefixItems") or found.get("uniqueItems")):
-                count = _as_count(
-                    found.get("minItems"), min(1, _as_count(found.get("maxItems"), 1))
-                )
+                at_most = min(1, _as_count(found.get("maxItems"), 1))
+                count = _as_count(found.get("minItems"), at_most)
                 item = found.get("items") or {}
                 return [self.draw_value(item, generator, depth + 1) for _ in range(count)]
             case "object" if depth < MAX_DEPTH:
@@ -292,13 +280,7 @@ def _range(schema: Schema) -> tuple[float, float, float]:
 
 
 class ActionForm:
-    """A form of action: an object's schema, such as a member of a union.
-
-    Args:
-        reader: Reads schemas.
-        schema: The object's schema.
-        depth: The nesting depth of the object.
-    """
+    """A form of action: an object's schema, such as a member of a union."""
 
     def __init__(self, reader: _SchemaReader, schema: Schema, depth: int = 0) -> None:
         self._reader, self._schema, self._depth = reader, schema, depth
@@ -316,9 +298,7 @@ class ActionForm:
         They are part of every action, required or not.
         """
         told = self._schema.get("discriminator")
-        fields = (
-            (name, self._reader.list_values(schema)) for name, schema in self.properties.items()
-        )
+        fields = ((n, self._reader.list_values(s)) for n, s in self.properties.items())
         return {n: few[0] for n, few in fields if few and (len(few) == 1 or n == told)}
 
     @cached_property
@@ -358,9 +338,7 @@ class ActionForm:
         return {**self.tag, **least}
 
     def minimal_actions(self) -> Iterator[Action]:
-        """Yield the minimal action, and those with each value of the field that says what is
-        done.
-        """
+        """Yield the minimal action, and those with each value of an only, optional field."""
         yield self.minimal_action()
         if not self.required:
             yield from self.enumerate_actions()
@@ -377,10 +355,8 @@ class ActionForm:
 
     def sample(self, generator: random.Random) -> Action:
         """Draw an action: every required field, and no other."""
-        drawn = {
-            name: self._reader.draw_value(self.fields[name], generator, self._depth)
-            for name in self.chosen
-        }
+        draw = self._reader.draw_value
+        drawn = {n: draw(self.fields[n], generator, self._depth) for n in self.chosen}
         return {**self.tag, **drawn}
 
     def edges(self) -> Iterator[tuple[str, Action]]:
@@ -441,10 +417,14 @@ class ActionSpace:
         """Return the actions that an observation lists as legal, or an empty list.
 
         An observation lists them under a name that begins with ``legal_``, ``valid_`` or
-        ``available_``,
-        as values of the action's only field or as whole actions.
+        ``available_``, as values of the action's only field or as whole actions.
         """
-        named = _named_legal(observation)
+        lists: Iterator[list[Any]] = (
+            value
+            for name, value in observation.items()
+            if name.startswith(LEGAL_PREFIXES) and isinstance(value, list) and value
+        )
+        named = next(lists, [])
         if all(isinstance(one, dict) for one in named):
             return [dict(one) for one in named]
         if len(self.forms) != 1 or len(self.forms[0].chosen) != 1:
@@ -455,10 +435,3 @@ class ActionSpace:
     def sample(self, generator: random.Random) -> Action:
         """Draw an action of any form."""
         return generator.choice(self.forms).sample(generator) if self.forms else {}
-
-
-def _named_legal(observation: Mapping[str, Any]) -> list[Any]:
-    for name, value in observation.items():
-        if name.startswith(LEGAL_PREFIXES) and isinstance(value, list) and value:
-            return value
-    return []

@@ -2,8 +2,7 @@
 
 Each environment is validated in a process of its own, so that one that hangs or crashes stops no
 other. A report is kept and reused as long as the sources, the level, the policy and this package
-are
-the same.
+are the same.
 
 A thread of the pool waits for each process; `_turn` guards the set of running processes, so that
 leaving the run (Ctrl-C included) ends all of them and starts no more. A process is a group leader
@@ -23,7 +22,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from typing_extensions import Self
 
 from openenv._internal.json import read_json
 from openenv._internal.redaction import redact
+from openenv._internal.replacing import replace_text
 from openenv._internal.reports.pages import plain
 from openenv._internal.targets import TargetKind, parse_target
 from openenv._internal.version import version
@@ -42,17 +42,9 @@ from openenv.validation.pages import format_score, render_template
 from openenv.validation.policy import SeverityPolicy, load_policy, read_policy
 from openenv.validation.report import AnyReport, ReportError, read_report
 from openenv.validation.runner import default_policy
-from openenv.validation.scores import Scores, score_results
+from openenv.validation.scores import score_results
 from openenv.validation.targets import PackageNotFound, find_package, list_packages
 from openenv.validation.types import Level
-
-__all__ = [
-    "LeaderboardEntry",
-    "Leaderboard",
-    "LeaderboardSettings",
-    "rank_environments",
-    "expand_targets",
-]
 
 TIMEOUT_S = 1800.0
 END_S = 10.0
@@ -208,13 +200,9 @@ def rank_environments(
     settings: LeaderboardSettings | None = None,
     finished: Finished = lambda entry, done, total: None,
 ) -> Leaderboard:
-    """Validate environments and rank them by score.
+    """Validate packages and servers, rank them by score, and write the tables to a directory.
 
-    Args:
-        targets: Directories of packages, and addresses of servers.
-        output: The directory for reports, ``leaderboard.json`` and ``leaderboard.md``.
-        settings: The settings.
-        finished: Called after each environment with the entry, the number done and the total.
+    After each environment `finished` is called with the entry, the number done and the total.
 
     Raises:
         OSError: A file cannot be written.
@@ -227,19 +215,13 @@ def rank_environments(
             entries.append(entry)
             finished(entry, len(entries), len(targets))
     board = Leaderboard(tuple(sorted(entries, key=_order)), how)
-    _write(output / "leaderboard.json", json.dumps(board.as_data(), indent=2) + "\n")
-    _write(output / "leaderboard.md", board.markdown())
+    replace_text(output / "leaderboard.json", json.dumps(board.as_data(), indent=2) + "\n")
+    replace_text(output / "leaderboard.md", board.markdown())
     return board
 
 
 def _order(entry: LeaderboardEntry) -> tuple[float, str]:
     return -1.0 if entry.total is None else -entry.total - 1e3, entry.name
-
-
-def _write(path: Path, text: str) -> None:
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(path)
 
 
 # ------------------------------------------------------------------ one environment
@@ -281,10 +263,11 @@ class _LeaderboardRun:
         if parse_target(target).kind is TargetKind.SERVER:
             return _inspect_server_entry(target)
         report = self._reports / f"{_slug(target)}.json"
+        failed = LeaderboardEntry(target, Path(target).name, None, "error")
         try:
             made_of = _cache_key(target, self._how, self._policy)
         except OSError as error:
-            return LeaderboardEntry(target, Path(target).name, None, "error", why=str(error))
+            return replace(failed, why=str(error))
         if self._how.resume and _is_current(report, made_of):
             return self._of_report(target, read_report(report), is_resumed=True)
         for old in (_stamp(report), report):
@@ -293,16 +276,12 @@ class _LeaderboardRun:
         try:
             found = read_report(report)
         except ReportError as error:
-            return LeaderboardEntry(
-                target, Path(target).name, None, "error", why=trouble or str(error)
-            )
-        _write(_stamp(report), json.dumps(made_of, indent=2) + "\n")
+            return replace(failed, why=trouble or str(error))
+        replace_text(_stamp(report), json.dumps(made_of, indent=2) + "\n")
         return self._of_report(target, found)
 
     def _validate(self, target: str, report: Path) -> str:
-        """Validate a package in a separate process; return the failure and the last output, if
-        any.
-        """
+        """Validate a package in a separate process; return the failure and the last output."""
         with self._turn:
             if self._is_over:
                 return "it was not begun"
@@ -334,21 +313,21 @@ class _LeaderboardRun:
     def _of_report(
         self, target: str, report: AnyReport, *, is_resumed: bool = False
     ) -> LeaderboardEntry:
-        scores: Scores = score_results(report.results, self._policy)
-        failed = [one for one in report.results if one.status.value in ("fail", "error")]
-        first = failed[0] if failed else None
-        why = "" if first is None else f"{first.check_id}: {''.join(first.evidence[:1])}"
+        scores = score_results(report.results, self._policy)
+        statuses = [one.status.value for one in report.results]
+        faults = (
+            f"{one.check_id}: {''.join(one.evidence[:1])}"
+            for one in report.results
+            if one.status.value in ("fail", "error")
+        )
         return LeaderboardEntry(
             target,
             report.manifest.name if report.manifest else Path(target).name,
             scores.total,
             report.verdict.value,
             {one.property.value: one.value for one in scores.properties},
-            {
-                status: sum(one.status.value == status for one in report.results)
-                for status in ("pass", "fail", "skip", "error")
-            },
-            why,
+            {status: statuses.count(status) for status in ("pass", "fail", "skip", "error")},
+            next(faults, ""),
             is_resumed,
         )
 
@@ -427,9 +406,7 @@ def _slug(target: str) -> str:
 
 
 def _end(running: subprocess.Popen[bytes], *, asks: bool = True) -> None:
-    """End a validation, by SIGINT first if still running, and everything left in the process
-    group.
-    """
+    """End a validation, by SIGINT first if still running, and its process group."""
     if running.poll() is None:
         if asks:  # only once: a second SIGINT would interrupt its cleanup
             running.send_signal(signal.SIGINT)
@@ -443,12 +420,12 @@ def _inspect_server_entry(target: str) -> LeaderboardEntry:
     from openenv.validation.server_criteria import inspect_server
 
     report = inspect_server(target)
-    failed = [one for one in report.criteria if not one.passed]
+    count, failed = len(report.criteria), [one.id for one in report.criteria if not one.passed]
     return LeaderboardEntry(
         target,
         target,
-        round(100 * (len(report.criteria) - len(failed)) / len(report.criteria), 1),
-        "pass" if report.passed else "fail",
-        counts={"pass": len(report.criteria) - len(failed), "fail": len(failed)},
-        why=failed[0].id if failed else "",
+        round(100 * (count - len(failed)) / count, 1),
+        "fail" if failed else "pass",
+        counts={"pass": count - len(failed), "fail": len(failed)},
+        why=failed[0] if failed else "",
     )

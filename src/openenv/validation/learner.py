@@ -25,6 +25,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import importlib
+import math
 import random
 import time
 import zlib
@@ -47,19 +49,8 @@ if TYPE_CHECKING:
 else:
     np = lazy_module("numpy")
 
-__all__ = [
-    "Candidates",
-    "Curve",
-    "LearningReport",
-    "LearningSettings",
-    "learn",
-    "schema_candidates",
-]
-
 Candidates = Callable[[ProbeView], Sequence[Action]]
 """From a view to the actions that may be taken."""
-
-INSTALL = "pip install 'openenv[eval]'"
 
 FEATURES = 2**16
 LONGEST_LIST = 64
@@ -70,36 +61,23 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class LearningSettings:
-    """Settings of the learner.
+    """Settings of the learner."""
 
-    Attributes:
-        reset: Further arguments of every reset.
-        tasks: Values of the reset's `task`, in turn; None for resets without a task.
-        seeds: Number of learners, each with another seed, over which confidence intervals are
-            taken.
-        iterations: Updates per learner.
-        groups: Groups (tasks and seeds) per update.
-        samples: Episodes per group.
-        evaluation: Episodes that measure a learner, before and after.
-        max_steps: Maximum number of actions per episode.
-        rate: The step size.
-        entropy: The initial entropy bonus in standard deviations of the reward; it decays to 0.
-        discount: The discount of rewards per step.
-        seconds: Stop after this many seconds, with the results so far.
-    """
-
-    reset: Mapping[str, Any] = field(default_factory=dict)
+    reset: Mapping[str, Any] = field(default_factory=dict)  # further arguments of every reset
+    # Values of the reset's `task`, in turn; None for resets without a task.
     tasks: tuple[Any, ...] | None = None
+    # Number of learners, each with another seed, over which confidence intervals are taken.
     seeds: int = 5
-    iterations: int = 24
-    groups: int = 8
-    samples: int = 8
-    evaluation: int = 128
-    max_steps: int = 40
-    rate: float = 0.5
+    iterations: int = 24  # updates per learner
+    groups: int = 8  # groups (tasks and seeds) per update
+    samples: int = 8  # episodes per group
+    evaluation: int = 128  # episodes that measure a learner, before and after
+    max_steps: int = 40  # maximum number of actions per episode
+    rate: float = 0.5  # the step size
+    # The initial entropy bonus in standard deviations of the reward; it decays to 0.
     entropy: float = 0.05
-    discount: float = 1.0
-    seconds: float = 60.0
+    discount: float = 1.0  # the discount of rewards per step
+    seconds: float = 60.0  # stop after this many seconds, with the results so far
 
     @classmethod
     def of(cls, given: Mapping[str, Any], **others: Any) -> LearningSettings:
@@ -169,24 +147,18 @@ def schema_candidates(space: ActionSpace, seed: int = 0) -> Candidates:
     generator = random.Random(seed)  # nosec B311  # what is drawn is no secret
     every = space.enumerate_actions()
     if not every:
-        drawn = [
-            space.minimal_action(),
-            *(space.sample(generator) for _ in range(DRAWN_CANDIDATES - 1)),
-        ]
-        every = list({to_json(action): action for action in drawn}.values())
+        drawn = [space.sample(generator) for _ in range(DRAWN_CANDIDATES - 1)]
+        every = list({to_json(one): one for one in [space.minimal_action(), *drawn]}.values())
     return lambda view: space.legal_actions(view.observation) or every
 
 
 def features(observation: Mapping[str, Any]) -> dict[int, float]:
     """Return the hashed features of an observation, with values."""
-    found: dict[int, float] = {_hash(b"whole", to_json(_shown(observation))): 1.0, 1: 1.0}
-    for name, value in _shown(observation).items():
+    shown = {name: value for name, value in observation.items() if name != "metadata"}
+    found: dict[int, float] = {_hash(b"whole", to_json(shown)): 1.0, 1: 1.0}
+    for name, value in shown.items():
         _add(found, name, value)
     return found
-
-
-def _shown(observation: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in observation.items() if name != "metadata"}
 
 
 def _add(found: dict[int, float], path: str, value: Any) -> None:
@@ -252,14 +224,11 @@ class _HashedSoftmax:
     def draw_uniformly(self, situation: _ActionFeatures, chance: np.random.Generator) -> int:
         return int(chance.integers(len(situation.indices)))
 
-    def learn(
-        self, moves: Sequence[tuple[_ActionFeatures, int, float]], rate: float, entropy: float
-    ) -> None:
+    def learn(self, moves: Sequence[_Move], rate: float, entropy: float) -> None:
         """Ascend the gradient of the log probabilities, weighted by advantage.
 
         Each weight has its own step size, which shrinks as the weight moves (AdaGrad, Duchi et al.
-        2011):
-        rare features count, and frequent ones do not run away.
+        2011): rare features count, and frequent ones do not run away.
         """
         gradient = np.zeros(FEATURES)
         for situation, chosen, advantage in moves:
@@ -286,6 +255,7 @@ class _ActionFeatures:
 # ------------------------------------------------------------------ playing
 
 _Choose: TypeAlias = "Callable[[_ActionFeatures, np.random.Generator], int]"
+_Move = tuple[_ActionFeatures, int, float]  # the possible actions, the chosen one, its advantage
 
 
 @dataclass
@@ -382,33 +352,26 @@ async def learn(
         candidates: Returns the possible actions.
         settings: The settings.
         seed: The seed of all random draws: equal seeds give equal results in an environment that
-            honors
-            its seeds.
+            honors its seeds.
         tell: Called after each update with the number done and the total.
 
     Raises:
         OpenEnvError: The server cannot be reached, or an episode failed.
         MissingPackage: numpy and scipy are not installed.
     """
-    await asyncio.to_thread(_load_packages)  # importing takes a second
+    with needs("a learner", "pip install 'openenv[eval]'"):
+        for package in ("numpy", "scipy.stats"):  # in a thread, as importing takes a second
+            await asyncio.to_thread(importlib.import_module, package)
     chosen = settings or LearningSettings()
     began = time.monotonic()
     async with _sessions(url, chosen.groups * chosen.samples) as clients:
         learners = []
         for number in range(chosen.seeds):
-            policy = _HashedSoftmax()
-            table = _LearnerSessions(clients, policy, candidates, chosen)
-            learner = _Learner(table, chosen, number, seed)
+            table = _LearnerSessions(clients, _HashedSoftmax(), candidates, chosen)
+            learners.append(_Learner(table, chosen, number, seed))
             share = chosen.seconds * (number + 1) / chosen.seeds
-            await learner.run(began + share, tell)
-            learners.append(learner)
-    return _report(learners, time.monotonic() - began)
-
-
-def _load_packages() -> None:
-    with needs("a learner", INSTALL):
-        import numpy  # noqa: F401
-        import scipy.stats  # noqa: F401
+            await learners[-1].run(began + share, tell)
+    return _report(learners, chosen, time.monotonic() - began)
 
 
 @contextlib.asynccontextmanager
@@ -472,9 +435,9 @@ class _Learner:
         return _EpisodeJob(reset, choose, self._seeds.randrange(2**63))
 
     async def _mean_reward(self, resets: Sequence[dict[str, Any]], choose: _Choose) -> float:
-        played = await self.table.play([self._make_job(reset, choose) for reset in resets])
-        known = [one.worth for one in played if one.worth is not None]
-        return sum(known) / len(known) if known else float("nan")
+        return _mean_worth(
+            await self.table.play([self._make_job(reset, choose) for reset in resets])
+        )
 
     async def _update(self, iteration: int) -> None:
         settings, policy = self._settings, self.table.policy
@@ -483,35 +446,26 @@ class _Learner:
             self._make_job(reset, policy.draw) for reset in resets for _ in range(settings.samples)
         ]
         played = await self.table.play(jobs)
-        known = [one.worth for one in played if one.worth is not None]
-        self.curve.append(sum(known) / len(known) if known else float("nan"))
-        moves: list[tuple[_ActionFeatures, int, float]] = []
+        self.curve.append(_mean_worth(played))
+        moves: list[_Move] = []
         for start in range(0, len(played), settings.samples):
-            group = [
-                one for one in played[start : start + settings.samples] if one.worth is not None
-            ]
+            group = played[start : start + settings.samples]
             values = [one.worth for one in group if one.worth is not None]
             has_signal = len(values) > 1 and max(values) - min(values) > 1e-12
             self.groups.append(has_signal)
             if iteration == 0:
                 self.first_groups.append(has_signal)
             if has_signal:
-                moves += self._assign_credit(group)
+                moves += self._assign_credit([one for one in group if one.worth is not None])
         if moves:
-            to_come = 1.0 - iteration / settings.iterations
-            entropy = settings.entropy * to_come
+            entropy = settings.entropy * (1.0 - iteration / settings.iterations)
             await asyncio.to_thread(policy.learn, moves, settings.rate, entropy)
 
-    def _assign_credit(
-        self, group: Sequence[_LearnerEpisode]
-    ) -> list[tuple[_ActionFeatures, int, float]]:
-        """Return the moves of a group with advantages: how much better each return is than the
-        group's.
-        """
+    def _assign_credit(self, group: Sequence[_LearnerEpisode]) -> list[_Move]:
+        """Return the moves of a group with advantages: how far a return is above the mean."""
         returns = [self._returns(one) for one in group]
-        longest = max(map(len, returns))
-        credited: list[tuple[_ActionFeatures, int, float]] = []
-        for step in range(longest):
+        credited: list[_Move] = []
+        for step in range(max(map(len, returns))):
             here = [one[step] for one in returns if len(one) > step]
             mean = sum(here) / len(here)
             spread = (sum((value - mean) ** 2 for value in here) / len(here)) ** 0.5
@@ -522,9 +476,7 @@ class _Learner:
         return credited
 
     def _returns(self, played: _LearnerEpisode) -> list[float]:
-        """Return what followed each move: the sum of later rewards if rewards add up, else the
-        total.
-        """
+        """Return what followed each move: the later rewards if rewards add up, else the total."""
         if not self.table.is_per_step:
             return [played.worth or 0.0] * len(played.moves)
         following, returns = 0.0, []
@@ -534,26 +486,26 @@ class _Learner:
         return returns[::-1]
 
 
-def _report(learners: Sequence[_Learner], seconds: float) -> LearningReport:
-    before = tuple(learner.before for learner in learners)
-    after = tuple(learner.after for learner in learners)
-    differences = [b - a for a, b in zip(before, after, strict=True)]
+def _mean_worth(played: Sequence[_LearnerEpisode]) -> float:
+    known = [one.worth for one in played if one.worth is not None]
+    return sum(known) / len(known) if known else math.nan
+
+
+def _report(
+    learners: Sequence[_Learner], settings: LearningSettings, seconds: float
+) -> LearningReport:
+    differences = [learner.after - learner.before for learner in learners]
     mean, low, high = _interval(differences)
-    settings = learners[0]._settings
-    count = min(len(learner.curve) for learner in learners)
-    a_point = settings.groups * settings.samples
-    points = [_interval([learner.curve[i] for learner in learners]) for i in range(count)]
+    rows = list(zip(*(learner.curve for learner in learners), strict=False))
+    means, lows, highs = zip(*map(_interval, rows), strict=True) if rows else ((), (), ())
+    updates = range(1, len(rows) + 1)
     groups = [has for learner in learners for has in learner.groups]
     first = [has for learner in learners for has in learner.first_groups]
+    tables = [learner.table for learner in learners]
     return LearningReport(
-        curve=Curve(
-            tuple(a_point * (i + 1) for i in range(count)),
-            tuple(point[0] for point in points),
-            tuple(point[1] for point in points),
-            tuple(point[2] for point in points),
-        ),
-        before=before,
-        after=after,
+        Curve(tuple(settings.groups * settings.samples * i for i in updates), means, lows, highs),
+        before=tuple(learner.before for learner in learners),
+        after=tuple(learner.after for learner in learners),
         improvement=mean,
         interval=(low, high),
         p_value=_p_value(differences),
@@ -561,9 +513,9 @@ def _report(learners: Sequence[_Learner], seconds: float) -> LearningReport:
         groups_with_signal=sum(groups),
         first_groups=len(first),
         first_groups_with_signal=sum(first),
-        unscored=sum(learner.table.unscored for learner in learners),
-        episodes=sum(learner.table.episodes for learner in learners),
-        steps=sum(learner.table.steps for learner in learners),
+        unscored=sum(table.unscored for table in tables),
+        episodes=sum(table.episodes for table in tables),
+        steps=sum(table.steps for table in tables),
         seconds=seconds,
         stopped=next((learner.stopped for learner in learners if learner.stopped), None),
     )
@@ -573,10 +525,9 @@ def _interval(values: Sequence[float]) -> tuple[float, float, float]:
     """Return the mean and the confidence interval by Student's t."""
     from scipy import stats
 
-    count = len(values)
-    mean = sum(values) / count
+    count, mean = len(values), sum(values) / len(values)
     if count < 2:
-        return mean, float("-inf"), float("inf")
+        return mean, -math.inf, math.inf
     spread = (sum((value - mean) ** 2 for value in values) / (count - 1)) ** 0.5
     half = float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1)) * spread / count**0.5
     return mean, mean - half, mean + half

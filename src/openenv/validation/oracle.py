@@ -62,15 +62,6 @@ from openenv.validation.evidence import InvalidJSON, strict_json
 from openenv.validation.manifest import OracleDeclaration
 from openenv.validation.probes import Policy, ProbePlan, ProbeView, script_policy
 
-__all__ = [
-    "OracleEpisode",
-    "Oracle",
-    "OracleError",
-    "OracleProgram",
-    "read_episodes",
-    "read_oracle",
-]
-
 CALL_S = 30.0
 MAX_EPISODES = 8
 MAX_ANSWER_BYTES = 32 * 2**20
@@ -187,12 +178,7 @@ class Oracle:
 
 
 def read_oracle(declared: OracleDeclaration, root: Path, plan: ProbePlan) -> Oracle:
-    """Read the oracle that a manifest declares.
-
-    Args:
-        declared: The manifest's declaration.
-        root: The package's directory.
-        plan: Begins the episodes of an oracle that lists none.
+    """Read the oracle that a manifest declares; one without episodes gets that of the plan.
 
     Raises:
         OracleError: The file is missing or not valid; the text says why.
@@ -204,22 +190,21 @@ def read_oracle(declared: OracleDeclaration, root: Path, plan: ProbePlan) -> Ora
         raise OracleError(f"the oracle {declared.location} is not a file of the package")
     if path.suffix == ".json":
         episodes = read_episodes(path)
-        needs = declared.form == "script"
-        if needs and any(episode.actions is None for episode in episodes):
+        lacks_actions = any(episode.actions is None for episode in episodes)
+        if declared.form == "script" and lacks_actions:
             raise OracleError(f"{declared.location}: every episode of a trajectory needs actions")
         return Oracle(declared.form, path, episodes)
     if declared.form == "injected_state":
         raise OracleError(f"{declared.location}: an injected state must be a JSON file")
     if path.suffix != ".py":
-        return Oracle(
-            "script", path, (OracleEpisode(plan.reset, name="plan"),), script=path.read_bytes()
-        )
-    program = OracleProgram(path, root)
-    try:
-        return _oracle_of_program(program, path, plan)
-    except OracleError:
-        program.close()
-        raise
+        episode = OracleEpisode(plan.reset, name="plan")
+        return Oracle("script", path, (episode,), script=path.read_bytes())
+    with contextlib.ExitStack() as stack:
+        program = OracleProgram(path, root)
+        stack.callback(program.close)
+        oracle = _oracle_of_program(program, path, plan)
+        stack.pop_all()
+    return oracle
 
 
 def _oracle_of_program(program: OracleProgram, path: Path, plan: ProbePlan) -> Oracle:
@@ -242,11 +227,6 @@ def _oracle_of_program(program: OracleProgram, path: Path, plan: ProbePlan) -> O
 
 class OracleProgram:
     """A package's Python file, running in a separate process.
-
-    Args:
-        path: The file.
-        root: The package's directory, from which relative imports are resolved.
-        call_s: Seconds that a call may take.
 
     Raises:
         OracleError: The file cannot be imported.

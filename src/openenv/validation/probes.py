@@ -24,18 +24,6 @@ from openenv.errors import OpenEnvError
 from openenv.validation.actions import LONG_TEXT, Action, ActionForm, ActionSpace
 from openenv.validation.evidence import InvalidJSON, strict_json
 
-__all__ = [
-    "ProbePlan",
-    "PlanError",
-    "Policy",
-    "Probe",
-    "ProbeView",
-    "make_hacking_probes",
-    "read_plan",
-    "make_schema_policy",
-    "script_policy",
-]
-
 
 @dataclass(frozen=True)
 class ProbeView:
@@ -57,6 +45,7 @@ MAX_DEPTH = 32
 MAX_NODES = 10_000
 MAX_ACTIONS = 100
 MAX_SEED = 2**32 - 1
+_SCALARS = (str, int, float, type(None))
 
 PROBE_EPISODE, PROBE_SEED = "validation-probe", 42
 
@@ -106,22 +95,16 @@ def read_plan(path: Path) -> ProbePlan:
 
 def _check_size(content: Any) -> None:
     """Raise PlanError if a document is nested too deeply or holds too many values."""
-    nodes, level = 0, [content]
-    for depth in itertools.count(1):
-        if not level:
-            return
-        nodes += len(level)
+    nodes = depth = 0
+    level = [content]
+    while level:
+        nodes, depth = nodes + len(level), depth + 1
         if depth > MAX_DEPTH:
             raise PlanError(f"nested deeper than {MAX_DEPTH} levels")
         if nodes > MAX_NODES:
             raise PlanError(f"more than {MAX_NODES} values")
-        level = [inner for value in level for inner in _inside(value)]
-
-
-def _inside(value: Any) -> Sequence[Any]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else ()
+        inside = (value.values() if isinstance(value, dict) else value for value in level)
+        level = [inner for some in inside if not isinstance(some, _SCALARS) for inner in some]
 
 
 def _plan(content: Any, source: str) -> ProbePlan:
@@ -161,13 +144,7 @@ def script_policy(actions: Sequence[Action]) -> Policy:
 
 
 def make_schema_policy(space: ActionSpace, seed: int, steps: int) -> Policy:
-    """Return a policy that draws from the legal actions or the schema, deterministically by seed.
-
-    Args:
-        space: The actions.
-        seed: The seed of the choices.
-        steps: Stop after this many steps.
-    """
+    """Return a policy that draws `steps` actions, by seed, from the legal ones or the schema."""
     generator = random.Random(seed)  # nosec B311  # what is drawn is no secret
 
     def act(view: ProbeView) -> Action | None:
@@ -215,9 +192,8 @@ class Probe:
             return None
         base, _, number = self.name.partition(", from the ")
         begun = int(number.partition(".")[0] or 1) if number else 1
-        return replace(
-            self, name=f"{base}, from the {begun + taken}. on", actions=self.actions[taken:]
-        )
+        name = f"{base}, from the {begun + taken}. on"
+        return replace(self, name=name, actions=self.actions[taken:])
 
 
 MAX_PROBED_FORMS = 32
@@ -236,9 +212,8 @@ def make_hacking_probes(space: ActionSpace) -> list[Probe]:
     forms = space.forms[:MAX_PROBED_FORMS]
     texts = [_text_probes(form, name) for form in forms for name in form.texts]
     probes += map(_in_one, texts) if len(forms) > 1 else itertools.chain(*texts)
-    edges = [action for form in forms for _, action in form.edges()]
-    if edges:
-        probes.append(Probe("the edges of the schema", tuple(edges), is_each=True))
+    if edges := tuple(action for form in forms for _, action in form.edges()):
+        probes.append(Probe("the edges of the schema", edges, is_each=True))
     return probes
 
 

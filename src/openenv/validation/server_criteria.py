@@ -5,7 +5,7 @@ The identifiers, the keys of the report and the exit codes are those of the publ
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from openenv._internal.addresses import over_http
 from openenv.validation.evidence import FetchedPage
 from openenv.validation.wire import fetch_page
 
-__all__ = ["Criterion", "ServerReport", "inspect_server", "detect_mode"]
+__all__ = ["Criterion", "ServerReport", "detect_mode", "inspect_server"]
 
 SIMULATION: tuple[str, ...] = ("/reset", "/step", "/state")
 UNKNOWN = "unknown"
@@ -90,32 +90,21 @@ class ServerReport:
 
 
 def inspect_server(url: str, *, timeout_s: float = TIMEOUT_S) -> ServerReport:
-    """Inspect a running server. Missing answers are reported, not raised.
-
-    Args:
-        url: The server's address, with http:// or https://.
-        timeout_s: Seconds to wait for each route.
-    """
+    """Inspect a running server. Missing answers are reported, not raised."""
     target = over_http(url)
-    document = fetch_page(target, "/openapi.json", timeout_s=timeout_s)
-    version = _version(document)
-    paths = document.object.get("paths") if version else None
-    mode = detect_mode(paths)
-    criteria = (
-        _openapi(document, version),
-        _health(fetch_page(target, "/health", timeout_s=timeout_s)),
-        _metadata(fetch_page(target, "/metadata", timeout_s=timeout_s)),
-        _schema(fetch_page(target, "/schema", timeout_s=timeout_s)),
-        _mcp(fetch_page(target, "/mcp", {}, timeout_s=timeout_s)),
-        _consistency(mode, paths),
-    )
-    return ServerReport(target, version or UNKNOWN, mode, criteria)
-
-
-def _version(document: FetchedPage) -> str:
+    pages = {
+        route: fetch_page(target, f"/{route}", {} if route == "mcp" else None, timeout_s=timeout_s)
+        for route in ("openapi.json", "health", "metadata", "schema", "mcp")
+    }
+    document = pages["openapi.json"]
     info = document.object.get("info")
     version = info.get("version") if isinstance(info, dict) else None
-    return version if isinstance(version, str) else ""
+    if not isinstance(version, str):
+        version = ""
+    paths = document.object.get("paths") if version else None
+    mode = detect_mode(paths)
+    criteria = (*_criteria(pages, version), _consistency(mode, paths))
+    return ServerReport(target, version or UNKNOWN, mode, criteria)
 
 
 def detect_mode(paths: Any) -> str:
@@ -142,70 +131,57 @@ def _criterion(
     return Criterion(id, description, is_met, wanted, found, None if is_met else details)
 
 
-def _read(page: FetchedPage) -> Mapping[str, Any]:
-    """Return the object in an answer, whatever the status."""
-    return page.json if isinstance(page.json, dict) else {}
-
-
-def _openapi(page: FetchedPage, version: str) -> Criterion:
-    seen = {"info.version": version} if version else {"body_type": type(page.json).__name__}
-    return _criterion(
+def _criteria(pages: Mapping[str, FetchedPage], version: str) -> Iterator[Criterion]:
+    # The objects in the answers, whatever the status.
+    read = {
+        route: page.json if isinstance(page.json, dict) else {} for route, page in pages.items()
+    }
+    document = pages["openapi.json"]
+    yield _criterion(
         "openapi_version_available",
         "/openapi.json says which version of the protocol the server speaks",
-        page,
+        document,
         bool(version),
         {"info.version": "string"},
-        seen,
+        {"info.version": version} if version else {"body_type": type(document.json).__name__},
         "there is no info.version in it",
     )
-
-
-def _health(page: FetchedPage) -> Criterion:
-    status = _read(page).get("status")
-    return _criterion(
+    status = read["health"].get("status")
+    yield _criterion(
         "health_endpoint",
         "/health says that the server is healthy",
-        page,
+        pages["health"],
         status == "healthy",
         {"status": "healthy"},
         {"status": status},
     )
-
-
-def _metadata(page: FetchedPage) -> Criterion:
-    told = {name: _read(page).get(name) for name in ("name", "description")}
-    return _criterion(
+    told = {name: read["metadata"].get(name) for name in ("name", "description")}
+    yield _criterion(
         "metadata_endpoint",
         "/metadata says what the environment is called, and what it is",
-        page,
+        pages["metadata"],
         all(isinstance(value, str) for value in told.values()),
         {"fields": list(told)},
         told,
     )
-
-
-def _schema(page: FetchedPage) -> Criterion:
     names = ("action", "observation", "state")
-    has = {name: isinstance(_read(page).get(name), dict) for name in names}
-    return _criterion(
+    has = {name: isinstance(read["schema"].get(name), dict) for name in names}
+    yield _criterion(
         "schema_endpoint",
         "/schema tells the forms of actions, observations and the state",
-        page,
+        pages["schema"],
         all(has.values()),
         {"fields": list(names)},
         {f"has_{name}": value for name, value in has.items()},
     )
-
-
-def _mcp(page: FetchedPage) -> Criterion:
-    version = _read(page).get("jsonrpc")
-    return _criterion(
+    rpc = read["mcp"].get("jsonrpc")
+    yield _criterion(
         "mcp_endpoint",
         "/mcp answers a POST by JSON-RPC",
-        page,
-        version == "2.0",
+        pages["mcp"],
+        rpc == "2.0",
         {"jsonrpc": "2.0"},
-        {"jsonrpc": version},
+        {"jsonrpc": rpc},
     )
 
 

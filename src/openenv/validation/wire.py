@@ -1,8 +1,7 @@
 """Episodes played on a subject's server, with every frame kept as it was on the wire.
 
 Sessions speak version 0, whose frames are texts, so that the record is what any client of the
-public
-package would receive. A session is one WebSocket, and the record holds every frame on it.
+public package would receive. A session is one WebSocket, and the record holds every frame on it.
 """
 
 from __future__ import annotations
@@ -47,12 +46,7 @@ class BudgetSpent(OpenEnvError):
 
 
 class Budget:
-    """The limits of a run: time, and bytes of kept frames.
-
-    Args:
-        seconds: Seconds from now.
-        kept_bytes: Bytes of all frames together.
-    """
+    """The limits of a run: seconds from now, and bytes of kept frames."""
 
     def __init__(self, seconds: float = DEADLINE_S, kept_bytes: int = MAX_KEPT_BYTES) -> None:
         self._until = time.monotonic() + seconds
@@ -88,19 +82,12 @@ class Budget:
 
 
 class RawSession:
-    """A session of a server by version 0. It is an asynchronous context manager.
-
-    Args:
-        url: The server's address.
-        budget: The limits; by default separate ones.
-        answer_s: Seconds to wait for each answer.
-    """
+    """A session of a server by version 0. It is an asynchronous context manager."""
 
     def __init__(self, url: str, budget: Budget | None = None, answer_s: float = ANSWER_S) -> None:
         self._budget = budget or Budget()
         self._answer_s = answer_s
-        options = WebSocketOptions(subprotocols=())
-        self._transport = WebSocketTransport(websocket_url(url), options)
+        self._transport = WebSocketTransport(websocket_url(url), WebSocketOptions(subprotocols=()))
         self._exchanges: list[Exchange] = []
         self._stopped: str | None = None
 
@@ -150,27 +137,21 @@ class RawSession:
         if self._stopped is not None:
             return Exchange(request, None, 0.0, self._stopped)
         limit = min(self._answer_s, self._budget.seconds_left())
-        began = time.perf_counter()
+        began, response = time.perf_counter(), None
         try:
             with suppress(TransportClosed):  # the server may have sent the reason before it closed
                 self._transport.send(request.encode())
             frame = await self._transport.receive(limit)
+            response = frame if isinstance(frame, str) else bytes(frame).decode("utf-8", "replace")
         except asyncio.TimeoutError:
             self._stopped = f"no answer came within {limit:g} s"
-            return Exchange(request, None, time.perf_counter() - began, self._stopped)
         except (TransportClosed, OpenEnvError, OSError) as error:
             self._stopped = f"the connection was lost: {error}"
-            return Exchange(request, None, time.perf_counter() - began, self._stopped)
-        took = time.perf_counter() - began
-        return Exchange(request, _text(frame), took)
+        return Exchange(request, response, time.perf_counter() - began, self._stopped)
 
     async def reset(self, arguments: Mapping[str, Any]) -> Exchange:
         """Begin an episode."""
         return await self.ask("reset", arguments)
-
-
-def _text(frame: str | bytes | bytearray) -> str:
-    return frame if isinstance(frame, str) else bytes(frame).decode("utf-8", "replace")
 
 
 async def play_episode(
@@ -181,7 +162,7 @@ async def play_episode(
     reads_state: bool = True,
     max_steps: int = 1000,
 ) -> Transcript:
-    """Play an episode, to the end or until the policy returns None.
+    """Play an episode, to the end or until the policy returns None; return its exchanges.
 
     A step that is answered with an error does not end the episode: the policy is asked again.
 
@@ -191,9 +172,6 @@ async def play_episode(
         policy: Chooses the actions.
         reads_state: Read the state after the reset and after every step.
         max_steps: Maximum number of actions.
-
-    Returns:
-        The exchanges of this episode.
 
     Raises:
         BudgetSpent: The time or space is used up.
@@ -209,18 +187,15 @@ async def play_together(
     sessions: Sequence[RawSession],
     resets: Sequence[Mapping[str, Any]],
     policies: Sequence[Policy],
-    *,
-    reads_state: bool = True,
-    max_steps: int = 1000,
 ) -> list[Transcript]:
-    """Play an episode on each session in lockstep.
+    """Play an episode on each session in lockstep, and read the state after every step.
 
     Raises:
         BudgetSpent: The time or space is used up.
     """
     before = [len(session) for session in sessions]
     players = [
-        _EpisodePlayer(session, reset, policy, reads_state, max_steps)
+        _EpisodePlayer(session, reset, policy)
         for session, reset, policy in zip(sessions, resets, policies, strict=True)
     ]
     while playing := [player for player in players if not player.is_over]:
@@ -235,8 +210,8 @@ class _EpisodePlayer:
     session: RawSession
     reset: Mapping[str, Any]
     policy: Policy
-    reads_state: bool
-    max_steps: int
+    reads_state: bool = True
+    max_steps: int = 1000
     step: int = -1  # -1 is the reset
     observation: Mapping[str, Any] = field(default_factory=dict)
     state: Mapping[str, Any] = field(default_factory=dict)
@@ -276,10 +251,9 @@ def fetch_page(url: str, path: str, body: Any = None, *, timeout_s: float = HTTP
     target = over_http(url) + path
     if not target.lower().startswith(("http://", "https://")):
         raise ValueError(f"{url!r} is not an HTTP URL")
-    data = None if body is None else to_json(body)
-    headers = {"Accept": "application/json"}
-    if data is not None:
-        headers["Content-Type"] = "application/json"
+    data, headers = None, {"Accept": "application/json"}
+    if body is not None:
+        data, headers["Content-Type"] = to_json(body), "application/json"
     try:
         headers |= key_headers(key_for(target), {})
         answer = ask(target, headers, data, timeout_s=timeout_s, max_bytes=MAX_BODY_BYTES + 1)
