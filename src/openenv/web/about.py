@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import logging
@@ -10,6 +9,7 @@ import operator
 import os
 import re
 import typing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,45 +36,27 @@ READMES_OF_IMAGES = ("/app/env/README.md", "/app/README.md")
 
 
 class PageTab(BaseModel):
-    """An additional page beside the generated page.
-
-    Attributes:
-        name: Title of the tab.
-        path: Address relative to the page.
-        is_primary: Whether the tab is shown first.
-    """
+    """An additional page beside the generated page."""
 
     name: str
-    path: str
-    is_primary: bool = False
+    path: str  # relative to the page
+    is_primary: bool = False  # whether it is shown first
 
 
 class PageDescription(BaseModel):
-    """The data that the page loads before rendering.
-
-    Attributes:
-        title: Title of the page.
-        mode: ``simulation``, or ``production``, in which no client controls the environment.
-        metadata: The environment's metadata.
-        schemas: JSON schemas of the ``action`` (empty if all actions are tool calls), of the
-            arguments of ``reset``, of the ``state`` and of the ``observation``.
-        tools: Tools in MCP's format, if actions are tool calls.
-        reward: The declared meaning of rewards; None if undeclared.
-        can: Abilities of the class: ``render``, ``snapshot``, ``chat``.
-        snippets: Code snippets; ``{base_url}`` stands for the server's address.
-        tabs: Additional pages.
-        shows_playground: Whether the generated page is shown.
-    """
+    """The data that the page loads before rendering."""
 
     model_config = ConfigDict(extra="forbid")
 
     title: str
-    mode: str
+    mode: str  # "simulation"; or "production", in which no client controls the environment
     metadata: EnvironmentMetadata
+    # JSON schemas of the `action` (empty if all actions are tool calls), of the arguments of
+    # `reset`, of the `state` and of the `observation`.
     schemas: dict[str, dict[str, Any]]
-    tools: list[dict[str, Any]] | None
-    reward: dict[str, Any] | None
-    can: dict[str, bool]
+    tools: list[dict[str, Any]] | None  # in MCP's format, if actions are tool calls
+    reward: dict[str, Any] | None  # the declared meaning of rewards
+    can: dict[str, bool]  # abilities of the class: render, snapshot, chat
     snippets: list[Snippet]
     tabs: list[PageTab] = Field(default_factory=list)
     shows_playground: bool = True
@@ -166,7 +148,10 @@ def reset_schema(spec: EnvironmentSpec) -> dict[str, Any]:
     takes_more = True
     if cls is not None and plan is not None:
         function = getattr(cls, plan.reset.name)
-        hints = _hints(function)
+        try:
+            hints = typing.get_type_hints(function)
+        except Exception:  # a name is defined for type checkers only
+            hints = {}
         parameters = inspect.signature(function).parameters
         takes_more = plan.reset.takes_any
         for name in plan.reset.accepted:
@@ -175,32 +160,18 @@ def reset_schema(spec: EnvironmentSpec) -> dict[str, Any]:
             fields[name] = (hints.get(name, Any), parameter.default if has_default else ...)
     if takes_more:
         fields.setdefault("seed", (int | None, None))
+    config = ConfigDict(extra="allow" if takes_more else "forbid", arbitrary_types_allowed=True)
+    make: Callable[..., type[BaseModel]] = functools.partial(
+        create_model, "Reset", __config__=config
+    )
     try:
-        return _schema_of(fields, takes_more=takes_more)
+        return make(**fields).model_json_schema()
     except (PydanticUserError, NameError, TypeError):
         # A parameter has a type without a JSON schema: allow any JSON value.
-        loose = {
-            name: (Any, default if _is_plain(default) else None)
-            for name, (_, default) in fields.items()
-        }
-        return _schema_of(loose, takes_more=takes_more)
-
-
-def _schema_of(fields: dict[str, Any], *, takes_more: bool) -> dict[str, Any]:
-    config = ConfigDict(extra="allow" if takes_more else "forbid", arbitrary_types_allowed=True)
-    model: type[BaseModel] = create_model("Reset", __config__=config, **fields)
-    return model.model_json_schema()
-
-
-def _is_plain(value: Any) -> bool:
-    return value is None or value is ... or isinstance(value, bool | int | float | str)
-
-
-def _hints(function: Any) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(function)
-    except Exception:  # a name is defined for type checkers only
-        return {}
+        plain = (bool, int, float, str, type(...), type(None))
+        for name, (_, default) in fields.items():
+            fields[name] = (Any, default if isinstance(default, plain) else None)
+        return make(**fields).model_json_schema()
 
 
 def _abilities(spec: EnvironmentSpec) -> dict[str, bool]:
@@ -219,19 +190,17 @@ def _abilities(spec: EnvironmentSpec) -> dict[str, bool]:
 def load_environment_metadata(env: Any, env_name: str | None = None) -> EnvironmentMetadata:
     """Return the metadata of an environment or environment class, with the README.
 
-    Args:
-        env: An instance, or a class.
-        env_name: Name for an environment without metadata.
+    An environment without metadata is called `env_name`.
     """
     cls = env if isinstance(env, type) else type(env)
     try:
-        with contextlib.ExitStack() as stack:
-            instance = env
-            if isinstance(env, type):
-                instance = env()
-                stack.callback(instance.close)
+        instance = env() if isinstance(env, type) else env
+        try:
             found = instance.get_metadata()
             described = EnvironmentMetadata.model_validate(found, from_attributes=True)
+        finally:
+            if instance is not env:
+                instance.close()
     except Exception as error:
         logger.debug("%r does not describe itself: %s", env, error)
         name = env_name or cls.__name__

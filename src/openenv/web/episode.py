@@ -47,41 +47,24 @@ class EpisodeNotStarted(RuntimeError):
 
 
 class ActionLog(BaseModel):
-    """The record of a step.
+    """The record of a step."""
 
-    Attributes:
-        timestamp: ISO 8601, UTC.
-        action: Fields of the action, without metadata.
-        observation: Fields of the observation.
-        reward: Reward of the step.
-        done: Whether the episode ended with this step.
-        step_count: Number of the step, from 1.
-    """
-
-    timestamp: str
-    action: dict[str, Any]
+    timestamp: str  # ISO 8601, UTC
+    action: dict[str, Any]  # without metadata
     observation: dict[str, Any]
     reward: float | None = None
     done: bool = False
-    step_count: int
+    step_count: int  # number of the step, from 1
 
 
 class EpisodeState(BaseModel):
-    """The published state of the episode.
+    """The published state of the episode."""
 
-    Attributes:
-        episode_id: Identifier from the environment's state.
-        step_count: Number of steps since the reset.
-        current_observation: The latest observation.
-        action_logs: Recent steps, bounded in number and size.
-        is_reset: Whether no step was taken since the reset.
-    """
-
-    episode_id: str | None = None
-    step_count: int = 0
+    episode_id: str | None = None  # from the environment's state
+    step_count: int = 0  # since the reset
     current_observation: dict[str, Any] | None = None
-    action_logs: list[ActionLog] = Field(default_factory=list)
-    is_reset: bool = True
+    action_logs: list[ActionLog] = Field(default_factory=list)  # bounded in number and size
+    is_reset: bool = True  # whether no step was taken since the reset
 
 
 class WebInterfaceManager:
@@ -120,10 +103,9 @@ class WebInterfaceManager:
         self._factory: Callable[[], Any] = env if callable(env) else lambda: env
         self._manager = manager
         self._session: Session | None = None
-        self._was_lost = False
         self._state: dict[str, Any] | None = None
         self._sizes: deque[int] = deque()
-        self._turn: asyncio.Lock | None = None
+        self._turn = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed: set[asyncio.Event] = set()
         self._making = threading.Lock()
@@ -153,7 +135,7 @@ class WebInterfaceManager:
         Returns:
             A dictionary with ``observation``, ``reward``, ``done``, and ``metadata`` if not empty.
         """
-        return await self._on_home_loop(self._reset(dict(reset_kwargs or {})))
+        return await self._on_home_loop(self._in_turn(self._reset(dict(reset_kwargs or {}))))
 
     async def step_environment(self, action_data: dict[str, Any]) -> dict[str, Any]:
         """Take a step. Return the same fields as `reset_environment`.
@@ -165,13 +147,13 @@ class WebInterfaceManager:
             InvalidActionError: The fields do not fit the action model.
             SessionClosedError: The episode is lost; reset to begin another.
         """
-        return await self._on_home_loop(self._step(dict(action_data)))
+        return await self._on_home_loop(self._in_turn(self._step(dict(action_data))))
 
     async def act_on_message(self, message: Any) -> dict[str, Any]:
         """Convert a message to an action with the environment's `message_to_action`, and take the
         step.
         """
-        return await self._on_home_loop(self._message(message))
+        return await self._on_home_loop(self._in_turn(self._message(message)))
 
     def get_state(self) -> dict[str, Any]:
         """Return the environment's state after the latest request.
@@ -198,15 +180,14 @@ class WebInterfaceManager:
             its = self._manager.home_loop or self._loop or here
             its = its if its.is_running() else here
         if self._loop is not its:
-            self._loop, self._turn = its, None
+            self._loop, self._turn = its, asyncio.Lock()
         if its is here:
             return await work
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, its))
 
-    def _request_lock(self) -> asyncio.Lock:
-        if self._turn is None:
-            self._turn = asyncio.Lock()
-        return self._turn
+    async def _in_turn(self, work: Coroutine[Any, Any, T]) -> T:
+        async with self._turn:
+            return await work
 
     async def _open_session(self, *, for_reset: bool) -> Session:
         session = self._session
@@ -223,26 +204,21 @@ class WebInterfaceManager:
         return self._session
 
     async def _reset(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        async with self._request_lock():
-            session = await self._open_session(for_reset=True)
-            payload = await session.handle(Reset(arguments), encode=observation_payload)
-            told: dict[str, Any] = json.loads(payload)
-            self._sizes.clear()
-            self.episode_state = EpisodeState(current_observation=told["observation"])
-            await self._read_state(session)
-            return told
-
-    async def _step(self, action: dict[str, Any]) -> dict[str, Any]:
-        async with self._request_lock():
-            return await self._run_step(await self._open_session(for_reset=False), action)
+        session = await self._open_session(for_reset=True)
+        payload = await session.handle(Reset(arguments), encode=observation_payload)
+        told: dict[str, Any] = json.loads(payload)
+        self._sizes.clear()
+        self.episode_state = EpisodeState(current_observation=told["observation"])
+        await self._read_state(session)
+        return told
 
     async def _message(self, message: Any) -> dict[str, Any]:
-        async with self._request_lock():
-            session = await self._open_session(for_reset=False)
-            view = await session.handle(GetView(message), encode=to_wire_value)
-            return await self._run_step(session, view["action"])
+        session = await self._open_session(for_reset=False)
+        view = await session.handle(GetView(message), encode=to_wire_value)
+        return await self._step(view["action"])
 
-    async def _run_step(self, session: Session, action: dict[str, Any]) -> dict[str, Any]:
+    async def _step(self, action: dict[str, Any]) -> dict[str, Any]:
+        session = await self._open_session(for_reset=False)
         payload = await session.handle(Step(action), encode=observation_payload)
         told: dict[str, Any] = json.loads(payload)
         # Count the action too: a client may send large actions that get short answers.
@@ -330,5 +306,5 @@ class WebInterfaceManager:
         return await asyncio.to_thread(function, *args, **kwargs)
 
 
-def _plain_state(reply: StateReply) -> Any:
+def _plain_state(reply: StateReply) -> Any:  # by name, since worker processes unpickle it
     return to_wire_value(reply.state)

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from importlib import resources
 from typing import Any
 
@@ -138,9 +138,9 @@ async def _serve_asset(request: Request) -> Response:
 
 def _serve_file(request: Request, name: str, headers: dict[str, str]) -> Response:
     """Serve an asset; browsers revalidate on each request."""
-    content = _content(name)
-    if content is None:
+    if name not in _files():
         return Response("there is no such file", 404, media_type="text/plain")
+    content = _read(_files()[name])
     tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
     headers = {
         **headers,
@@ -156,23 +156,18 @@ def _serve_file(request: Request, name: str, headers: dict[str, str]) -> Respons
     return Response(content, headers=headers, media_type=media_type)
 
 
-def _content(name: str) -> bytes | None:
-    file = _files().get(name)
-    return None if file is None else _read(file)
-
-
 @functools.cache
 def _files() -> dict[str, Any]:
     """Return all servable files by name; no other path is reachable."""
-    return dict(_files_in(ASSETS, ""))
-
-
-def _files_in(folder: Any, path: str) -> Iterator[tuple[str, Any]]:
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            yield from _files_in(entry, f"{path}{entry.name}/")
-        else:
-            yield f"{path}{entry.name}", entry
+    found = {}
+    folders: list[tuple[str, Any]] = [("", ASSETS)]
+    for path, folder in folders:
+        for entry in folder.iterdir():
+            if entry.is_dir():
+                folders.append((f"{path}{entry.name}/", entry))
+            else:
+                found[f"{path}{entry.name}"] = entry
+    return found
 
 
 @functools.cache
@@ -241,15 +236,12 @@ def _legacy_routes(
 
     routes: list[BaseRoute] = [
         Route("/web/metadata", answering(metadata), include_in_schema=False),
+        Route("/web/reset", answering(reset), methods=["POST"], include_in_schema=False),
+        Route("/web/step", answering(step), methods=["POST"], include_in_schema=False),
+        Route("/web/state", answering(state), include_in_schema=False),
+        WebSocketRoute("/ws/ui", shared.listen),
     ]
-    if manager.spec.mode is ServerMode.SIMULATION:
-        routes += [
-            Route("/web/reset", answering(reset), methods=["POST"], include_in_schema=False),
-            Route("/web/step", answering(step), methods=["POST"], include_in_schema=False),
-            Route("/web/state", answering(state), include_in_schema=False),
-            WebSocketRoute("/ws/ui", shared.listen),
-        ]
-    return routes
+    return routes if manager.spec.mode is ServerMode.SIMULATION else routes[:1]
 
 
 async def _read_object(request: Request) -> dict[str, Any]:

@@ -17,46 +17,35 @@ BASE_URL = "{base_url}"
 
 
 class Snippet(BaseModel):
-    """A code snippet; ``{base_url}`` stands for the server's address.
-
-    Attributes:
-        id: Identifier.
-        label: Title.
-        language: Language for syntax highlighting.
-        code: The code.
-        note: A remark for the reader.
-    """
+    """A code snippet; ``{base_url}`` stands for the server's address."""
 
     id: str
     label: str
-    language: str
+    language: str  # for syntax highlighting
     code: str
-    note: str = ""
+    note: str = ""  # for the reader
 
 
 def build_snippets(spec: EnvironmentSpec, metadata: EnvironmentMetadata) -> list[Snippet]:
     """Return code that uses the environment, most common first."""
     action = example_action(spec.action_schema())
+    body = shlex.quote(json.dumps({"action": action}))
+    servers = {"mcpServers": {metadata.name: {"type": "http", "url": f"{BASE_URL}/mcp"}}}
+    note = (
+        "For agents that come with their own model. In production mode these are all that an agent "
+        "can do."
+    )
     found = [
-        Snippet(id="sync", label="Python", language="python", code=_sync(action)),
-        Snippet(id="async", label="Python, async", language="python", code=_async(action)),
-        Snippet(id="curl", label="curl", language="shell", code=_curl(action)),
-        Snippet(
-            id="mcp",
-            label="MCP",
-            language="json",
-            code=_mcp(metadata.name),
-            note="For agents that come with their own model. In production mode these are all that "
-            "an agent can do.",
-        ),
-        Snippet(id="train", label="TRL", language="python", code=_trl()),
+        ("sync", "Python", "python", SYNC.replace("__ACTION__", repr(action)), ""),
+        ("async", "Python, async", "python", ASYNC.replace("__ACTION__", repr(action)), ""),
+        ("curl", "curl", "shell", CURL.replace("__BODY__", body), ""),
+        ("mcp", "MCP", "json", json.dumps(servers, indent=2) + "\n", note),
+        ("train", "TRL", "python", TRL, ""),
     ]
-    space = os.environ.get("SPACE_ID")
-    if space:
-        found.insert(
-            2, Snippet(id="hub", label="From the hub", language="python", code=_hub(space, action))
-        )
-    return found
+    if space := os.environ.get("SPACE_ID"):
+        code = HUB.replace("__SPACE__", space).replace("__ACTION__", repr(action))
+        found.insert(2, ("hub", "From the hub", "python", code, ""))
+    return [Snippet(**dict(zip(Snippet.model_fields, one, strict=True))) for one in found]
 
 
 def get_quick_start_markdown(
@@ -64,14 +53,13 @@ def get_quick_start_markdown(
 ) -> str:
     """Return the Python snippet as Markdown, for pages written for the public package.
 
-    Args:
-        metadata: Metadata of the environment.
-        action_cls: The action model.
-        observation_cls: Ignored; kept for compatibility.
+    `observation_cls` is ignored.
     """
     action = example_action(wire_schema(action_cls, "validation"))
     host = os.environ.get("SPACE_HOST")
-    code = _sync(action).replace(BASE_URL, f"https://{host}" if host else "http://localhost:8000")
+    code = SYNC.replace("__ACTION__", repr(action)).replace(
+        BASE_URL, f"https://{host}" if host else "http://localhost:8000"
+    )
     return f"### {metadata.name if metadata else 'Quick start'}\n\n```python\n{code}```\n"
 
 
@@ -123,60 +111,41 @@ def _number(schema: dict[str, Any]) -> float:
     return 1 if highest > 1 else int(highest) - 1
 
 
-def _sync(action: dict[str, Any]) -> str:
-    return f"""from openenv import GenericEnvClient
+SYNC = """from openenv import GenericEnvClient
 
-with GenericEnvClient(base_url="{BASE_URL}").sync() as env:
+with GenericEnvClient(base_url="{base_url}").sync() as env:
     result = env.reset(seed=0)
     print(result.observation)
-    result = env.step({action!r})
+    result = env.step(__ACTION__)
     print(result.observation, result.reward, result.done)
 """
-
-
-def _async(action: dict[str, Any]) -> str:
-    return f"""import asyncio
+ASYNC = """import asyncio
 
 from openenv import GenericEnvClient
 
 
 async def main() -> None:
-    async with GenericEnvClient(base_url="{BASE_URL}") as env:
+    async with GenericEnvClient(base_url="{base_url}") as env:
         result = await env.reset(seed=0)
-        result = await env.step({action!r})
+        result = await env.step(__ACTION__)
         print(result.observation, result.reward, result.done)
 
 
 asyncio.run(main())
 """
+HUB = """from openenv import AutoEnv
 
-
-def _hub(space: str, action: dict[str, Any]) -> str:
-    return f"""from openenv import AutoEnv
-
-with AutoEnv.from_env("{space}").sync() as env:
+with AutoEnv.from_env("__SPACE__").sync() as env:
     result = env.reset(seed=0)
-    result = env.step({action!r})
+    result = env.step(__ACTION__)
 """
-
-
-def _curl(action: dict[str, Any]) -> str:
-    step = shlex.quote(json.dumps({"action": action}))
-    json_of = "-H 'Content-Type: application/json'"
-    return f"""curl -s -c jar -b jar {json_of} -d '{{"seed": 0}}' {BASE_URL}/reset
-curl -s -c jar -b jar {json_of} -d {step} {BASE_URL}/step
+POST = "curl -s -c jar -b jar -H 'Content-Type: application/json' -d"
+CURL = f"""{POST} '{{"seed": 0}}' {BASE_URL}/reset
+{POST} __BODY__ {BASE_URL}/step
 curl -s -b jar {BASE_URL}/state
 """
-
-
-def _mcp(name: str) -> str:
-    server = {"type": "http", "url": f"{BASE_URL}/mcp"}
-    return json.dumps({"mcpServers": {name: server}}, indent=2) + "\n"
-
-
-def _trl() -> str:
-    return f"""from openenv.integrations.trl import environment_factory
+TRL = """from openenv.integrations.trl import environment_factory
 from trl import GRPOTrainer
 
-GRPOTrainer(..., environment_factory=environment_factory("{BASE_URL}"))
+GRPOTrainer(..., environment_factory=environment_factory("{base_url}"))
 """
