@@ -111,7 +111,7 @@ FAULTS = (
     Fault(
         "an answer that came as its caller stopped waiting is dropped",
         "client/background.py",
-        "            self._place.update(self._answers)\n",
+        "            self._held.give_back()\n",
         "            pass\n",
         (f"{GIVEN_UP}.py::test_a_call_may_be_cancelled_at_any_moment", PROMISE),
     ),
@@ -139,7 +139,7 @@ FAULTS = (
     Fault(
         "a batch whose caller was interrupted is dropped",
         "client/session_group.py",
-        "                sent.place[sent.request.id] = sent\n",
+        "                sent.give_back()\n",
         "                pass\n",
         (f"{GIVEN_UP}_batches.py::test_a_batch_may_be_interrupted_at_any_moment", PROMISE),
     ),

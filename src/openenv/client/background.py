@@ -13,7 +13,7 @@ import functools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -115,16 +115,14 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-class Keeper(Protocol):
-    """A place that keeps answers by their keys, such as a dict."""
+class Held(Protocol):
+    """Answers of a server that the caller may not get."""
 
-    def update(self, answers: Any, /) -> None:
-        """Keep these."""
-        ...
+    def give_back(self) -> None:
+        """Keep the answers for whoever asks again."""
 
-    def pop(self, key: Any, default: Any, /) -> Any:
-        """Keep the answer of this key no longer."""
-        ...
+    def take_back(self) -> None:
+        """Keep the answers no longer: the caller has them after all."""
 
 
 class Receipt:
@@ -134,36 +132,34 @@ class Receipt:
         loop: Where the call runs.
     """
 
-    __slots__ = ("_answers", "_loop", "_place")
+    __slots__ = ("_held", "_loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._place: Keeper | None = None
-        self._answers: Mapping[Any, Any] = {}
+        self._held: Held | None = None
 
-    def hold(self, place: Keeper, answers: Mapping[Any, Any]) -> None:
-        """Note where the latest answers belong if the caller does not get the result."""
-        self._place, self._answers = place, answers
+    def hold(self, held: Held | None) -> None:
+        """Note the latest answers; None if they are nobody's."""
+        self._held = held
 
     def hand_on(self, other: Receipt | None) -> None:
         """Have another receipt hold the same answers."""
-        if other is not None and self._place is not None:
-            other.hold(self._place, self._answers)
+        if other is not None and self._held is not None:
+            other.hold(self._held)
 
     def give_back(self) -> None:
-        """Put the answers there, for whoever asks again; called on the call's loop."""
-        if self._place is not None:
-            self._place.update(self._answers)
+        """Keep the answers for whoever asks again; called on the call's loop."""
+        if self._held is not None:
+            self._held.give_back()
 
     def take_back(self) -> None:
-        """Remove the answers again: the caller has the result after all."""
-        if self._place is not None:
-            for key in self._answers:
-                self._place.pop(key, None)
+        """Undo `give_back`: the caller has the result after all."""
+        if self._held is not None:
+            self._held.take_back()
 
     def forget(self) -> None:
         """Keep nothing: the caller knows what the call came to."""
-        self._place = None
+        self._held = None
 
     def soon(self, what: Callable[[], None]) -> None:
         """Call `give_back` or `take_back` on the call's loop, from whichever thread."""
@@ -175,11 +171,11 @@ class Receipt:
 current_receipt: ContextVar[Receipt | None] = ContextVar("receipt", default=None)
 
 
-def hold(place: Keeper, answers: Mapping[Any, Any]) -> None:
-    """Have answers put in `place`, by their keys, if the caller never gets the call's result."""
+def hold(held: Held | None) -> None:
+    """Have answers given back if the caller never gets the running call's result."""
     receipt = current_receipt.get()
     if receipt is not None:
-        receipt.hold(place, answers)
+        receipt.hold(held)
 
 
 @contextlib.contextmanager

@@ -157,6 +157,14 @@ class SentRequest(msgspec.Struct, eq=False):
         elif self.outcome is not None and is_interim(self.outcome):
             self.outcome = None
 
+    def give_back(self) -> None:
+        """Keep the answer, which the caller did not get, for whoever asks again."""
+        self.place[self.request.id] = self
+
+    def take_back(self) -> None:
+        """Keep the answer no longer: the caller has it after all."""
+        self.place.pop(self.request.id, None)
+
     def takes(self, error: ErrorReply) -> bool:
         """Return whether an error is an answer to the caller that waits now, if any.
 

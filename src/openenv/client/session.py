@@ -271,7 +271,7 @@ class ClientSession:
                 self.is_repeated, sent.was_answered = sent.was_answered, True
                 receipt = background.current_receipt.get()
                 if receipt is not None:
-                    receipt.hold(sent.place, {sent.request.id: sent})
+                    receipt.hold(sent)
         finally:
             if order.waiting:
                 order.leave()

@@ -6,7 +6,7 @@ The connections, and what is kept across their loss, are in `openenv.client.conn
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple, Protocol
 
@@ -79,39 +79,29 @@ class Answers(NamedTuple):
     sent: dict[int, SentRequest]
     outcomes: dict[int, Outcome]
 
-
-class _Unclaimed:
-    """Keeps answers that `SessionGroup.answers` gave, if the caller did not get the result."""
-
-    def __init__(self, answers: Answers) -> None:
-        self._sent = answers.sent
-
-    def update(self, answers: Mapping[int, SentRequest]) -> None:
-        for sent in answers.values():
+    def give_back(self) -> None:
+        """Keep the answers for a caller that asks again, since the first caller got none."""
+        for sent in self.sent.values():
             if sent.outcome is not None and sent.request.type not in READINGS:
-                sent.place[sent.request.id] = sent
+                sent.give_back()
 
-    def pop(self, index: int, default: Any) -> Any:
-        sent = self._sent[index]
-        return sent.place.pop(sent.request.id, default)
+    def take_back(self) -> None:
+        """Undo `give_back`: the caller has the answers after all."""
+        for sent in self.sent.values():
+            sent.take_back()
 
 
-class _Unreceived:
-    """Keeps answers that `SessionGroup.first` gave for the next call of `first`."""
+class _Unreceived(NamedTuple):
+    """Answers that `SessionGroup.first` gave; the next call of `first` gets them again."""
 
-    def __init__(self, group: SessionGroup) -> None:
-        self._group = group
+    group: SessionGroup
+    answers: Answers
 
-    def update(self, answers: Mapping[int, tuple[SentRequest, Outcome]]) -> None:
-        self._group.put_back(
-            Answers(
-                {index: sent for index, (sent, _) in answers.items()},
-                {index: outcome for index, (_, outcome) in answers.items()},
-            )
-        )
+    def give_back(self) -> None:
+        self.group.put_back(self.answers)
 
-    def pop(self, index: int, default: Any) -> Any:
-        return self._group.withdraw(index)
+    def take_back(self) -> None:
+        self.group.withdraw(self.answers)
 
 
 class SessionGroup:
@@ -332,7 +322,7 @@ class SessionGroup:
                 self.awaited.pop(index).give_up()
             raise
         answers = self._take(indices)
-        background.hold(_Unclaimed(answers), answers.sent)
+        background.hold(answers)
         return answers
 
     async def first(self, count: int, timeout_s: float | None) -> Answers:
@@ -348,8 +338,7 @@ class SessionGroup:
             )
         await self._wait(count, timeout_s)
         answers = self._take(list(islice(self._answered, count)))
-        pairs = {i: (sent, answers.outcomes[i]) for i, sent in answers.sent.items()}
-        background.hold(_Unreceived(self), pairs)
+        background.hold(_Unreceived(self, answers))
         return answers
 
     async def _wait(
@@ -392,19 +381,16 @@ class SessionGroup:
                     one.session.lost = f"the server ended the session ({error})"
         return Answers(sent, outcomes)
 
-    def give_back(self, answers: Answers) -> None:
-        """Keep answers for a caller that asks again, since the first caller got none."""
-        _Unclaimed(answers).update(answers.sent)
-
     def put_back(self, answers: Answers) -> None:
         """Keep answers for the next call of `first`, since the last call failed."""
         self.awaited.update(answers.sent)
         self._answered = answers.outcomes | self._answered
 
-    def withdraw(self, index: int) -> None:
-        """Undo `put_back` for a session: the caller has the answer after all."""
-        self.awaited.pop(index, None)
-        self._answered.pop(index, None)
+    def withdraw(self, answers: Answers) -> None:
+        """Undo `put_back`: the caller has the answers after all."""
+        for index in answers.sent:
+            self.awaited.pop(index, None)
+            self._answered.pop(index, None)
 
     async def close(self) -> None:
         """Close every connection, with all sessions."""

@@ -176,6 +176,6 @@ async def _replay(client: Client, entries: list[JournalEntry]) -> None:
         client._session.lose_episode("the replay of another session did not come to its end")
         raise
     client._session.remote.episode_began_at = None  # the episode is older than the replay's `reset`
-    background.hold({}, {})  # the answers are no caller's: who asks again has all made again
+    background.hold(None)  # the answers are no caller's: who asks again has all made again
     if journal is not None:
         journal.adopt(entries)

@@ -515,7 +515,7 @@ class VectorEnv:
 
         def keep() -> None:
             for answers in exchanges:
-                group.give_back(answers)
+                answers.give_back()
             if put_back is not None:
                 group.put_back(put_back)
 
