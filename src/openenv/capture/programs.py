@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from openenv.agents.bridge import HarnessMCPBridge
+from openenv.agents.process_adapter import fill_placeholders
 from openenv.capture.dialects.base import extract_text, list_calls, parse_arguments
 from openenv.capture.export import export_session, to_trace_entries, to_training_trace
 from openenv.capture.graph import TurnNode
@@ -225,13 +226,13 @@ class ProgramSession(ResourceSession):
             self._directory = tempfile.TemporaryDirectory(prefix="openenv-agent-")
             cwd = self._directory.name
         values = self._values()
-        filled = [_fill(word, values) for word in command]
+        filled = fill_placeholders(command, values)
         # Without keys by which the agent could reach a model past the proxy.
         inherited = without_keys(os.environ)
         variables = {
             **{name: value for name, value in inherited.items() if name not in _MODEL_KEYS},
             **self._variables(values),
-            **{name: _fill(value, values) for name, value in env.items()},
+            **dict(zip(env, fill_placeholders(list(env.values()), values), strict=True)),
         }
         try:
             self._process = subprocess.Popen(  # nosec B603  # the operator's program, no shell
@@ -266,19 +267,17 @@ class ProgramSession(ResourceSession):
         }
 
     def _variables(self, values: Mapping[str, str]) -> dict[str, str]:
-        root, key = self.server.url, values["api_key"]
-        variables = {
-            "OPENAI_BASE_URL": f"{root}/v1",
-            "OPENAI_API_BASE": f"{root}/v1",
-            "OPENAI_API_KEY": key,
-            "ANTHROPIC_BASE_URL": root,
-            "ANTHROPIC_API_KEY": key,
-            "GOOGLE_GEMINI_BASE_URL": root,
-            "GEMINI_API_KEY": key,
+        bases = ("OPENAI_BASE_URL", "OPENAI_API_BASE")
+        roots = ("ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL")
+        keys = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY")
+        return {
+            **dict.fromkeys(bases, values["base_url"]),
+            **dict.fromkeys(roots, self.server.url),
+            **dict.fromkeys(keys, values["api_key"]),
             "OPENENV_TASK": values["prompt"],
             "OPENENV_MODEL": values["model"],
+            **({"OPENENV_MCP_URL": values["mcp_url"]} if values["mcp_url"] else {}),
         }
-        return variables | ({"OPENENV_MCP_URL": values["mcp_url"]} if values["mcp_url"] else {})
 
     def _end(self) -> None:
         """End the program and the process group."""
@@ -348,17 +347,20 @@ def run_program(
     code = session.wait_for_completion()
     graph = session.captured.graph
     path = graph.path_to(_last_leaf(session.captured).node_id) if graph.nodes() else []
-    result = HarnessRolloutResult(done=True, tool_trace=list(session.tool_trace))
+    result = HarnessRolloutResult(
+        done=True,
+        tool_trace=list(session.tool_trace),
+        events=[RolloutEvent("agent_exit", {"exit_code": code, "output": session.output})],
+        metrics={
+            "turns": len(graph.nodes()),
+            "tool_calls": len(session.tool_trace),
+            "exit_code": code,
+            "failed_calls": len(session.captured.failures),
+        },
+    )
     if path:
         result.messages = [*path[-1].request_messages, path[-1].response_message]
     result.join([_step(node) for node in path])
-    result.events = [RolloutEvent("agent_exit", {"exit_code": code, "output": session.output})]
-    result.metrics = {
-        "turns": len(graph.nodes()),
-        "tool_calls": len(session.tool_trace),
-        "exit_code": code,
-        "failed_calls": len(session.captured.failures),
-    }
     return result
 
 
@@ -411,9 +413,3 @@ class _EnvironmentTools:
                 result = ToolResult(error=refused)
         content = [{"type": "text", "text": result.text}]
         return {"content": content, "isError": result.error is not None}
-
-
-def _fill(word: str, values: Mapping[str, str]) -> str:
-    for name, value in values.items():
-        word = word.replace("{" + name + "}", value)
-    return word

@@ -33,6 +33,10 @@ class CaptureServer:
         host: The address to listen on, which agents must be able to reach.
         options: Further options of `create_app`.
 
+    Attributes:
+        registry: The sessions.
+        inference: The client of the upstream.
+
     Raises:
         ValueError: `llm_url` is no URL, or an option is invalid.
     """
@@ -49,20 +53,10 @@ class CaptureServer:
         self.host = host
         self.port = port
         self.app = create_app(llm_url=llm_url, model=model, **options)
+        self.registry: SessionRegistry = self.app.state.registry
+        self.inference: InferenceClient = self.app.state.inference
         self._server: _CaptureUvicorn | None = None
         self._thread: threading.Thread | None = None
-
-    @property
-    def registry(self) -> SessionRegistry:
-        """Return the registry of sessions."""
-        registry: SessionRegistry = self.app.state.registry
-        return registry
-
-    @property
-    def inference(self) -> InferenceClient:
-        """Return the client of the upstream."""
-        client: InferenceClient = self.app.state.inference
-        return client
 
     @property
     def url(self) -> str:
@@ -81,9 +75,8 @@ class CaptureServer:
         bound = bind(self.host, self.port)
         self.port = bound.getsockname()[1]
         self._server = server = _CaptureUvicorn(_config(self.app))
-        run = {"sockets": [bound]}
         self._thread = threading.Thread(
-            target=server.run, kwargs=run, name="openenv-capture", daemon=True
+            target=lambda: server.run([bound]), name="openenv-capture", daemon=True
         )
         self._thread.start()
         if not server.is_up.wait(timeout_s):

@@ -16,6 +16,7 @@ import contextlib
 import json
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -150,20 +151,14 @@ def create_app(
 # ------------------------------------------------------------------ endpoints for agents
 
 
+@dataclass(frozen=True)
 class _AgentEndpoints:
     """The endpoints for agents."""
 
-    def __init__(
-        self,
-        registry: SessionRegistry,
-        client: InferenceClient,
-        max_output_tokens: int | None,
-        max_body_bytes: int,
-    ) -> None:
-        self.registry = registry
-        self.client = client
-        self.max_output_tokens = max_output_tokens
-        self.max_body_bytes = max_body_bytes
+    registry: SessionRegistry
+    client: InferenceClient
+    max_output_tokens: int | None
+    max_body_bytes: int
 
     async def models(self, request: Request) -> Response:
         """List the models, for agents that ask first."""
@@ -340,20 +335,14 @@ def _unknown_key(dialect: Dialect) -> Response:
 # ------------------------------------------------------------------ endpoints for sessions
 
 
+@dataclass(frozen=True)
 class _SessionEndpoints:
     """The endpoints for making and reading sessions."""
 
-    def __init__(
-        self,
-        registry: SessionRegistry,
-        client: InferenceClient,
-        admin_key: str | None,
-        on_end: OnEnd,
-    ) -> None:
-        self.registry = registry
-        self.client = client
-        self.admin_key = admin_key
-        self.on_end = on_end
+    registry: SessionRegistry
+    client: InferenceClient
+    admin_key: str | None
+    on_end: OnEnd
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:

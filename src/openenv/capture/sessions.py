@@ -146,6 +146,7 @@ class CaptureSession:
         return self._calls - 1
 
 
+@dataclass(kw_only=True, eq=False)
 class SessionRegistry:
     """The sessions of a proxy by key. Thread-safe.
 
@@ -159,22 +160,14 @@ class SessionRegistry:
         on_call: Called with each call that is answered or has failed.
     """
 
-    def __init__(
-        self,
-        *,
-        require_registered: bool = True,
-        max_sessions: int = 4096,
-        capture_level: str = "tokens",
-        max_model_calls: int = 0,
-        max_tokens: int = 0,
-        on_call: OnCall | None = None,
-    ) -> None:
-        self.on_call = on_call
-        self.require_registered = require_registered
-        self.max_sessions = max_sessions
-        self.capture_level = capture_level
-        self.max_model_calls = max_model_calls
-        self.max_tokens = max_tokens
+    require_registered: bool = True
+    max_sessions: int = 4096
+    capture_level: str = "tokens"
+    max_model_calls: int = 0
+    max_tokens: int = 0
+    on_call: OnCall | None = None
+
+    def __post_init__(self) -> None:
         self._by_key: dict[str, CaptureSession] = {}
         self._by_id: dict[str, CaptureSession] = {}
         self._lock = threading.Lock()
@@ -219,17 +212,15 @@ class SessionRegistry:
             raise ValueError(f"purpose={purpose!r}: expected one of {', '.join(_PURPOSES)}")
         key = session_id or f"s{secrets.token_hex(16)}"
         return self._add(
-            CaptureSession(
-                key,
-                metadata=dict(metadata),
-                capture_level=capture_level or self.capture_level,
-                purpose=purpose,
-                eval_sampling=dict(eval_sampling or {}),
-                max_model_calls=_limit("max_model_calls", max_model_calls, self.max_model_calls),
-                max_tokens=_limit("max_tokens", max_tokens, self.max_tokens),
-                sampling=training_sampling(sampling),
-                key=key,
-            )
+            key,
+            key,
+            metadata=dict(metadata),
+            capture_level=capture_level or self.capture_level,
+            purpose=purpose,
+            eval_sampling=dict(eval_sampling or {}),
+            max_model_calls=_limit("max_model_calls", max_model_calls, self.max_model_calls),
+            max_tokens=_limit("max_tokens", max_tokens, self.max_tokens),
+            sampling=training_sampling(sampling),
         )
 
     def get(self, session_id: str | None) -> CaptureSession | None:
@@ -249,16 +240,9 @@ class SessionRegistry:
         session = self._by_key.get(key)
         if session is not None or self.require_registered:
             return session
-        name = "k" + hashlib.sha256(key.encode()).hexdigest()[:16]
-        return self._add(
-            CaptureSession(
-                name,
-                capture_level=self.capture_level,
-                max_model_calls=self.max_model_calls,
-                max_tokens=self.max_tokens,
-                key=key,
-            )
-        )
+        names = ("capture_level", "max_model_calls", "max_tokens")
+        limits = {name: getattr(self, name) for name in names}
+        return self._add("k" + hashlib.sha256(key.encode()).hexdigest()[:16], key, **limits)
 
     def list_ids(self) -> list[str]:
         """Return the ids of all sessions."""
@@ -291,8 +275,8 @@ class SessionRegistry:
             for session in self.sessions()
         ]
 
-    def _add(self, session: CaptureSession) -> CaptureSession:
-        session.on_call = self.on_call
+    def _add(self, session_id: str, key: str, **options: Any) -> CaptureSession:
+        session = CaptureSession(session_id, key=key, on_call=self.on_call, **options)
         with self._lock:
             if session.session_id in self._by_id:
                 if session.session_id != session.key:  # made for the same key by another thread

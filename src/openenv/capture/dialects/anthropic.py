@@ -6,18 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from openenv.capture.dialects.base import (
-    Dialect,
-    Earlier,
-    EventStream,
-    UnsupportedRequest,
-    build_content,
-    encode_event,
-    extract_text,
-    first_choice,
-    list_calls,
-    parse_arguments,
-)
+from openenv.capture.dialects import base
+from openenv.capture.dialects.base import Dialect, Earlier, EventStream, UnsupportedRequest
 
 __all__ = ["Anthropic"]
 
@@ -50,7 +40,7 @@ class Anthropic(Dialect):
         if not isinstance(messages, list):
             raise UnsupportedRequest("messages: expected a list")
         chat = {name: body[name] for name in _SAME if body.get(name) is not None}
-        system = extract_text(body.get("system"))
+        system = base.extract_text(body.get("system"))
         told: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
         for message in messages:
             told += _assistant(message) if message.get("role") == "assistant" else _user(message)
@@ -63,7 +53,7 @@ class Anthropic(Dialect):
         return chat
 
     def from_chat(self, completion: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-        choice = first_choice(completion)
+        choice = base.first_choice(completion)
         return {
             "id": _id(completion),
             "type": "message",
@@ -94,32 +84,28 @@ def _user(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     results, parts = [], []
     for block in content or ():
         if block.get("type") == "tool_result":
-            inner = block.get("content")
-            told = (
-                build_content([_part(one) for one in inner]) if isinstance(inner, list) else inner
-            )
+            told = block.get("content")
+            if isinstance(told, list):
+                told = base.build_content([_part(one) for one in told])
             result = {"role": "tool", "tool_call_id": block.get("tool_use_id")}
             results.append({**result, "content": told or ""})
         else:
             parts.append(_part(block))
     role = message.get("role", "user")
-    return results + ([{"role": role, "content": build_content(parts)}] if parts else [])
+    return results + ([{"role": role, "content": base.build_content(parts)}] if parts else [])
 
 
 def _assistant(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     content = message.get("content")
     if isinstance(content, str):
         return [{"role": "assistant", "content": content}]
-    told: dict[str, Any] = {"role": "assistant", "content": extract_text(content) or None}
+    told: dict[str, Any] = {"role": "assistant", "content": base.extract_text(content) or None}
     calls, thoughts = [], []
     for block in content or ():
         kind = block.get("type")
         if kind == "tool_use":
-            function = {
-                "name": block["name"],
-                "arguments": json.dumps(block.get("input") or {}, ensure_ascii=False),
-            }
-            calls.append({"id": block["id"], "type": "function", "function": function})
+            arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
+            calls.append(base.build_call(block["id"], block["name"], arguments))
         elif kind == "thinking":
             thoughts.append(block.get("thinking") or "")
         elif kind not in ("text", "redacted_thinking"):
@@ -134,15 +120,14 @@ def _assistant(message: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _part(block: Mapping[str, Any]) -> dict[str, Any]:
     kind = block.get("type")
     if kind == "text":
-        return {"type": "text", "text": block.get("text") or ""}
+        return base.text_part(block.get("text") or "")
     source = block.get("source") or {}
     if kind == "image" and source.get("type") == "base64":
-        url = f"data:{source.get('media_type')};base64,{source.get('data')}"
-        return {"type": "image_url", "image_url": {"url": url}}
+        return base.image_part(f"data:{source.get('media_type')};base64,{source.get('data')}")
     if kind == "image" and source.get("type") == "url":
-        return {"type": "image_url", "image_url": {"url": source.get("url")}}
+        return base.image_part(source.get("url"))
     if kind == "document" and source.get("type") == "text":
-        return {"type": "text", "text": source.get("data") or ""}
+        return base.text_part(source.get("data") or "")
     raise UnsupportedRequest(f"a block of type {kind!r} cannot be converted to chat completions")
 
 
@@ -152,10 +137,8 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
             f"the tool {tool.get('name')!r} runs on Anthropic's servers "
             f"({tool['type']}): take it out of the agent's tools"
         )
-    function = {"name": tool.get("name"), "parameters": tool.get("input_schema") or {}}
-    if tool.get("description"):
-        function["description"] = tool["description"]
-    return {"type": "function", "function": function}
+    schema = tool.get("input_schema") or {}
+    return base.build_tool(tool.get("name"), schema, tool.get("description"))
 
 
 def _choice(choice: Mapping[str, Any]) -> dict[str, Any]:
@@ -181,8 +164,13 @@ def _blocks(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"type": "thinking", "thinking": thought, "signature": ""}
     if message.get("content"):
         yield {"type": "text", "text": message["content"]}
-    for number, name, arguments in list_calls(message):
-        yield {"type": "tool_use", "id": number, "name": name, "input": parse_arguments(arguments)}
+    for number, name, arguments in base.list_calls(message):
+        yield {
+            "type": "tool_use",
+            "id": number,
+            "name": name,
+            "input": base.parse_arguments(arguments),
+        }
 
 
 def _stop_reason(choice: Mapping[str, Any]) -> dict[str, Any]:
@@ -215,7 +203,7 @@ class AnthropicEvents(EventStream):
 
     def chunk(self, chunk: Mapping[str, Any]) -> str:
         events = "" if self.begun else self._begin(chunk)
-        delta = first_choice(chunk).get("delta") or {}
+        delta = base.first_choice(chunk).get("delta") or {}
         if thought := extract_reasoning(delta):
             events += self._block("thinking", {"thinking": "", "signature": ""})
             events += self._delta({"type": "thinking_delta", "thinking": thought})
@@ -234,7 +222,7 @@ class AnthropicEvents(EventStream):
 
     def end(self, completion: Mapping[str, Any]) -> str:
         events = ("" if self.begun else self._begin(completion)) + self._close()
-        delta = _stop_reason(first_choice(completion))
+        delta = _stop_reason(base.first_choice(completion))
         ending = {"type": "message_delta", "delta": delta, "usage": _usage(completion)}
         return events + _event(ending) + _event({"type": "message_stop"})
 
@@ -277,4 +265,4 @@ class AnthropicEvents(EventStream):
 
 
 def _event(data: Mapping[str, Any]) -> str:
-    return encode_event(data, str(data["type"]))
+    return base.encode_event(data, str(data["type"]))

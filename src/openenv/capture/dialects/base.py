@@ -140,6 +140,27 @@ def extract_text(content: Any) -> str:
     return ""
 
 
+def text_part(text: str) -> dict[str, Any]:
+    """Return a part of a chat message's content that is text."""
+    return {"type": "text", "text": text}
+
+
+def image_part(url: Any) -> dict[str, Any]:
+    """Return a part of a chat message's content that is an image."""
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def build_call(number: Any, name: Any, arguments: str) -> dict[str, Any]:
+    """Return a tool call of a chat message."""
+    return {"id": number, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def build_tool(name: Any, parameters: Any, description: Any) -> dict[str, Any]:
+    """Return a tool in the form of chat completions."""
+    described = {"description": description} if description else {}
+    return {"type": "function", "function": {"name": name, "parameters": parameters, **described}}
+
+
 def build_content(parts: Sequence[dict[str, Any]]) -> str | list[dict[str, Any]]:
     """Return the content of a chat message: a string if all parts are text, as templates expect."""
     if all(part.get("type") == "text" for part in parts):

@@ -7,18 +7,9 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from openenv.capture.dialects import base
 from openenv.capture.dialects.anthropic import extract_reasoning
-from openenv.capture.dialects.base import (
-    Dialect,
-    Earlier,
-    EventStream,
-    UnsupportedRequest,
-    build_content,
-    encode_event,
-    first_choice,
-    list_calls,
-    parse_arguments,
-)
+from openenv.capture.dialects.base import Dialect, Earlier, EventStream, UnsupportedRequest
 
 __all__ = ["Google"]
 
@@ -58,7 +49,7 @@ class Google(Dialect):
         messages: list[dict[str, Any]] = []
         system = body.get("systemInstruction") or body.get("system_instruction") or {}
         if parts := system.get("parts"):
-            messages.append({"role": "system", "content": build_content(_parts(parts))})
+            messages.append({"role": "system", "content": _content(parts)})
         open_calls: list[tuple[str, str]] = []  # name and id of unanswered calls
         for content in contents:
             messages += _to_messages(content, open_calls)
@@ -80,7 +71,7 @@ class Google(Dialect):
         return chat
 
     def from_chat(self, completion: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-        choice = first_choice(completion)
+        choice = base.first_choice(completion)
         parts = list(_to_parts(choice.get("message") or {}))
         return _answer(completion, parts, choice.get("finish_reason") or "stop")
 
@@ -111,9 +102,9 @@ def _to_messages(
             yield {"role": "tool", "tool_call_id": number, "content": text}
     if content.get("role") != "model":
         if rest:
-            yield {"role": "user", "content": build_content(_parts(rest))}
+            yield {"role": "user", "content": _content(rest)}
         return
-    said = build_content(_parts([part for part in rest if not part.get("thought")]))
+    said = _content([part for part in rest if not part.get("thought")])
     message: dict[str, Any] = {"role": "assistant", "content": said or None}
     for part in parts:
         if "functionCall" in part:
@@ -121,8 +112,7 @@ def _to_messages(
             number = given.get("id") or f"call_{len(open_calls)}"
             open_calls.append((given.get("name") or "", number))
             arguments = json.dumps(given.get("args") or {}, ensure_ascii=False)
-            function = {"name": given.get("name"), "arguments": arguments}
-            call = {"id": number, "type": "function", "function": function}
+            call = base.build_call(number, given.get("name"), arguments)
             message.setdefault("tool_calls", []).append(call)
     yield message
 
@@ -135,20 +125,18 @@ def _take_call_id(name: str | None, open_calls: list[tuple[str, str]]) -> str:
     raise UnsupportedRequest(f"a functionResponse of {name!r}, which was not called")
 
 
-def _parts(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [_part(part) for part in parts]
+def _content(parts: Sequence[Mapping[str, Any]]) -> str | list[dict[str, Any]]:
+    return base.build_content([_part(part) for part in parts])
 
 
 def _part(part: Mapping[str, Any]) -> dict[str, Any]:
     if "text" in part:
-        return {"type": "text", "text": part["text"]}
+        return base.text_part(part["text"])
     data = part.get("inlineData") or {}
     if str(data.get("mimeType", "")).startswith("image/"):
-        url = f"data:{data['mimeType']};base64,{data.get('data')}"
-        return {"type": "image_url", "image_url": {"url": url}}
-    raise UnsupportedRequest(
-        f"a part with {', '.join(part)} cannot be converted to chat completions"
-    )
+        return base.image_part(f"data:{data['mimeType']};base64,{data.get('data')}")
+    named = ", ".join(part)
+    raise UnsupportedRequest(f"a part with {named} cannot be converted to chat completions")
 
 
 def _tools(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -157,10 +145,7 @@ def _tools(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         raise UnsupportedRequest(f"the tool {', '.join(given)} runs on Google's servers")
     for one in declared:
         schema = one.get("parametersJsonSchema") or one.get("parameters") or {"type": "object"}
-        function = {"name": one.get("name"), "parameters": _schema(schema)}
-        if one.get("description"):
-            function["description"] = one["description"]
-        yield {"type": "function", "function": function}
+        yield base.build_tool(one.get("name"), _schema(schema), one.get("description"))
 
 
 def _schema(schema: Any) -> Any:
@@ -181,8 +166,10 @@ def _to_parts(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"text": thought, "thought": True}
     if message.get("content"):
         yield {"text": message["content"]}
-    for number, name, arguments in list_calls(message):
-        yield {"functionCall": {"id": number, "name": name, "args": parse_arguments(arguments)}}
+    for number, name, arguments in base.list_calls(message):
+        yield {
+            "functionCall": {"id": number, "name": name, "args": base.parse_arguments(arguments)}
+        }
 
 
 def _answer(
@@ -210,16 +197,16 @@ class GoogleEvents(EventStream):
     """
 
     def chunk(self, chunk: Mapping[str, Any]) -> str:
-        delta = first_choice(chunk).get("delta") or {}
+        delta = base.first_choice(chunk).get("delta") or {}
         said = {name: value for name, value in delta.items() if name != "tool_calls"}
         parts = list(_to_parts(said))
-        return encode_event(_answer({**chunk, "usage": None}, parts, None)) if parts else ""
+        return base.encode_event(_answer({**chunk, "usage": None}, parts, None)) if parts else ""
 
     def end(self, completion: Mapping[str, Any]) -> str:
-        choice = first_choice(completion)
+        choice = base.first_choice(completion)
         message = choice.get("message") or {}
         calls = list(_to_parts({"tool_calls": message.get("tool_calls")}))
-        return encode_event(_answer(completion, calls, choice.get("finish_reason") or "stop"))
+        return base.encode_event(_answer(completion, calls, choice.get("finish_reason") or "stop"))
 
     def error(self, message: str) -> str:
-        return encode_event({"error": {"code": 500, "message": message, "status": "INTERNAL"}})
+        return base.encode_event({"error": {"code": 500, "message": message, "status": "INTERNAL"}})

@@ -6,13 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from openenv.capture.completions import strip_capture
-from openenv.capture.dialects.base import (
-    Dialect,
-    Earlier,
-    EventStream,
-    UnsupportedRequest,
-    encode_event,
-)
+from openenv.capture.dialects import base
+from openenv.capture.dialects.base import Dialect, Earlier, EventStream, UnsupportedRequest
 
 __all__ = ["OpenAIChat"]
 
@@ -52,12 +47,12 @@ class ChatEvents(EventStream):
         told = strip_capture(chunk, self.asked)
         if not self.wants_usage:
             told.pop("usage", None)
-        return encode_event(told)
+        return base.encode_event(told)
 
     def end(self, completion: Mapping[str, Any]) -> str:
         return "data: [DONE]\n\n"
 
     def error(self, message: str) -> str:
-        return encode_event(
+        return base.encode_event(
             {"error": {"message": message, "type": "api_error", "param": None, "code": None}}
         )

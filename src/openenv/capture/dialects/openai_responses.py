@@ -7,18 +7,9 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from openenv.capture.dialects import base
 from openenv.capture.dialects.anthropic import extract_reasoning
-from openenv.capture.dialects.base import (
-    Dialect,
-    Earlier,
-    EventStream,
-    UnsupportedRequest,
-    build_content,
-    encode_event,
-    extract_text,
-    first_choice,
-    list_calls,
-)
+from openenv.capture.dialects.base import Dialect, Earlier, EventStream, UnsupportedRequest
 from openenv.capture.dialects.openai_chat import OpenAIChat
 
 __all__ = ["OpenAIResponses"]
@@ -56,15 +47,22 @@ class OpenAIResponses(Dialect):
             chat["max_tokens"] = body["max_output_tokens"]
         if body.get("tools"):
             chat["tools"] = [_tool(tool) for tool in body["tools"]]
-            chat["tool_choice"] = _choice(body.get("tool_choice") or "auto")
+            choice = body.get("tool_choice") or "auto"
+            if isinstance(choice, Mapping):
+                choice = {"type": "function", "function": {"name": choice.get("name")}}
+            chat["tool_choice"] = choice
         if (effort := (body.get("reasoning") or {}).get("effort")) is not None:
             chat["reasoning_effort"] = effort
-        if (form := (body.get("text") or {}).get("format") or {}).get("type") not in (None, "text"):
-            chat["response_format"] = _format(form)
+        form = (body.get("text") or {}).get("format") or {}
+        if form.get("type") == "json_schema":
+            schema = {name: value for name, value in form.items() if name != "type"}
+            chat["response_format"] = {"type": "json_schema", "json_schema": schema}
+        elif form.get("type") not in (None, "text"):
+            chat["response_format"] = dict(form)
         return chat
 
     def from_chat(self, completion: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-        choice = first_choice(completion)
+        choice = base.first_choice(completion)
         output = list(_items(choice.get("message") or {}))
         return _response(_id(completion), completion, asked, output)
 
@@ -92,22 +90,21 @@ def _messages(given: Any) -> list[dict[str, Any]]:
         if kind == "message" and item.get("role") == "assistant":
             _assistant_message(messages)["content"] = _text(item.get("content"))
         elif kind == "message":
-            content = item.get("content")
-            told = (
-                content if isinstance(content, str) else build_content([_part(p) for p in content])
-            )
             role = item.get("role", "user")  # few chat templates have the role developer
-            messages.append({"role": "system" if role == "developer" else role, "content": told})
+            role = "system" if role == "developer" else role
+            content = item.get("content")
+            told = content if isinstance(content, str) else _content(list(content))
+            messages.append({"role": role, "content": told})
         elif kind == "function_call":
-            function = {"name": item["name"], "arguments": item.get("arguments") or ""}
-            call = {"id": item["call_id"], "type": "function", "function": function}
+            call = base.build_call(item["call_id"], item["name"], item.get("arguments") or "")
             _assistant_message(messages, calling=True).setdefault("tool_calls", []).append(call)
         elif kind == "function_call_output":
-            output = item.get("output")
-            told = build_content([_part(p) for p in output]) if isinstance(output, list) else output
+            told = _content(item.get("output"))
             messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": told})
         elif kind == "reasoning":
-            if thought := extract_text(item.get("content")) or extract_text(item.get("summary")):
+            if thought := base.extract_text(item.get("content")) or base.extract_text(
+                item.get("summary")
+            ):
                 _assistant_message(messages, anew=True)["reasoning_content"] = thought
         else:
             raise UnsupportedRequest(
@@ -137,12 +134,16 @@ def _text(content: Any) -> str:
     return content or ""
 
 
+def _content(content: Any) -> Any:
+    return base.build_content(list(map(_part, content))) if isinstance(content, list) else content
+
+
 def _part(part: Mapping[str, Any]) -> dict[str, Any]:
     kind = part.get("type")
     if kind in ("input_text", "output_text", "text"):
-        return {"type": "text", "text": part.get("text") or ""}
+        return base.text_part(part.get("text") or "")
     if kind == "input_image" and part.get("image_url"):
-        return {"type": "image_url", "image_url": {"url": part["image_url"]}}
+        return base.image_part(part["image_url"])
     raise UnsupportedRequest(f"a content of type {kind!r} cannot be converted to chat completions")
 
 
@@ -155,19 +156,6 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     names = ("name", "description", "parameters", "strict")
     function = {name: tool[name] for name in names if tool.get(name) is not None}
     return {"type": "function", "function": function}
-
-
-def _choice(choice: Any) -> Any:
-    if isinstance(choice, Mapping):
-        return {"type": "function", "function": {"name": choice.get("name")}}
-    return choice
-
-
-def _format(form: Mapping[str, Any]) -> dict[str, Any]:
-    if form["type"] != "json_schema":
-        return dict(form)
-    schema = {name: value for name, value in form.items() if name != "type"}
-    return {"type": "json_schema", "json_schema": schema}
 
 
 # ------------------------------------------------------------------ answers
@@ -187,7 +175,7 @@ def _items(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield _reasoning(_new("rs"), thought)
     if message.get("content"):
         yield _message(_new("msg"), message["content"])
-    for number, name, arguments in list_calls(message):
+    for number, name, arguments in base.list_calls(message):
         yield _call(_new("fc"), number, name, arguments)
 
 
@@ -220,7 +208,7 @@ def _response(
     output: list[dict[str, Any]],
     status: str | None = None,
 ) -> dict[str, Any]:
-    cut_off = _CUT_OFF.get(first_choice(completion).get("finish_reason") or "")
+    cut_off = _CUT_OFF.get(base.first_choice(completion).get("finish_reason") or "")
     echoed = {n: default if asked.get(n) is None else asked[n] for n, default in _ECHOED.items()}
     return {
         "id": number,
@@ -266,7 +254,7 @@ class ResponsesEvents(EventStream):
 
     def chunk(self, chunk: Mapping[str, Any]) -> str:
         events = "" if self.id else self._begin(chunk)
-        delta = first_choice(chunk).get("delta") or {}
+        delta = base.first_choice(chunk).get("delta") or {}
         if thought := extract_reasoning(delta):
             events += self._item(_reasoning(_new("rs"), None), -1)
             events += self._delta("response.reasoning_text.delta", thought)
@@ -350,4 +338,4 @@ class ResponsesEvents(EventStream):
             data.setdefault("output_index", len(self.done))
         event = {"type": kind, "sequence_number": self.number, **data}
         self.number += 1
-        return encode_event(event, kind)
+        return base.encode_event(event, kind)
