@@ -10,7 +10,7 @@ decrease (AIMD; Chiu and Jain 1989), by which TCP shares a line of unknown capac
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 
 from openenv._internal.timing import backoff_s
 
@@ -129,6 +129,7 @@ class Load:
     starting: int
 
 
+@dataclass(eq=False)
 class Scaler:
     """Decides how many servers a pool should have.
 
@@ -144,24 +145,15 @@ class Scaler:
         factor: The share of the unneeded servers that is kept each time.
     """
 
-    def __init__(
-        self,
-        lowest: int,
-        highest: int,
-        *,
-        spare: int = 0,
-        sessions_per_server: int = 1,
-        idle_s: float = 60.0,
-        factor: float = 0.5,
-    ) -> None:
-        self.lowest = lowest
-        self.highest = highest
-        self.spare = spare
-        self._sessions = sessions_per_server
-        self._idle_s = idle_s
-        self._factor = factor
-        self._since: float | None = None  # when there began to be unneeded servers
-        self._needed = 0  # the most servers needed since then
+    lowest: int
+    highest: int
+    _: KW_ONLY
+    spare: int = 0
+    sessions_per_server: int = 1
+    idle_s: float = 60.0
+    factor: float = 0.5
+    _since: float | None = field(default=None, init=False)  # when some servers became unneeded
+    _needed: int = field(default=0, init=False)  # the most servers needed since then
 
     def wanted(self, load: Load, now: float) -> int:
         """Return how many servers there should be, starting ones included.
@@ -171,7 +163,8 @@ class Scaler:
             now: Seconds of any monotonic clock.
         """
         sessions = load.leased + load.waiting + self.spare
-        each = load.slots / load.servers if load.servers and load.slots else self._sessions
+        is_known = load.servers and load.slots
+        each = load.slots / load.servers if is_known else self.sessions_per_server
         needed = min(max(math.ceil(sessions / each), self.lowest), self.highest)
         there = load.servers + load.starting
         if needed >= there:
@@ -180,10 +173,10 @@ class Scaler:
         if self._since is None:
             self._since, self._needed = now, needed
         self._needed = max(self._needed, needed)
-        if now - self._since < self._idle_s:
+        if now - self._since < self.idle_s:
             return there
         # The next share is ended after the same time again.
         surplus = there - self._needed
-        self._since, kept = now, int(surplus * self._factor)
+        self._since, kept = now, int(surplus * self.factor)
         wanted, self._needed = self._needed + kept, needed
         return wanted
