@@ -23,41 +23,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SpaceUpload:
-    """The options of a push.
-
-    Attributes:
-        environment: Directory of the environment.
-        space: ``owner/name``, or a name under the user's account; None for the environment's name.
-        count: Number of Spaces; several are named with ``-1``, ``-2`` and so on.
-        exclude: File with patterns to leave out.
-        base_image: Base image of the Dockerfile's final stage.
-        interface: Whether the Spaces show the web page.
-        private: Whether the Spaces are private.
-        hardware: Hardware of the Spaces.
-        variables: Public variables, in addition to the manifest's.
-        secrets: Secrets of the Spaces.
-        create_pr: Propose the upload as a pull request.
-        delete: Patterns of files to delete from the Spaces.
-        let_pass: Places that look like secrets and are approved.
-        message: Commit message.
-        openenv: ``locked`` to push despite an OpenEnv of another series in ``uv.lock``.
-    """
+    """The options of a push."""
 
     environment: Path
-    space: str | None = None
-    count: int = 1
-    exclude: Path | None = None
+    space: str | None = None  # OWNER/NAME, or NAME under the user's account
+    count: int = 1  # several Spaces are named NAME-1, NAME-2, ...
+    exclude: Path | None = None  # file with patterns
     base_image: str | None = None
     interface: bool = True
     private: bool = False
     hardware: str | None = None
-    variables: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)  # besides the manifest's
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     create_pr: bool = False
-    delete: Sequence[str] = ()
-    let_pass: Sequence[str] = ()
+    delete: Sequence[str] = ()  # patterns
+    let_pass: Sequence[str] = ()  # approved places that look like secrets
     message: str | None = None
-    openenv: Path | None = None
+    openenv: Path | None = None  # `locked` to push despite an OpenEnv of another series
 
 
 # ------------------------------------------------------------------ options and errors
@@ -127,14 +109,7 @@ def report_hub_errors() -> Iterator[None]:
 
 
 def push_spaces(asked: SpaceUpload, *, dry_run: bool, as_json: bool, wait_s: float | None) -> None:
-    """Push an environment to the Hub, and print the address.
-
-    Args:
-        asked: Options of the push.
-        dry_run: Print the plan without doing anything.
-        as_json: Print a line of JSON per Space.
-        wait_s: Seconds to wait until each Space runs; None to return at once.
-    """
+    """Push an environment to the Hub, and print the address, once it runs if `wait_s` is given."""
     from openenv.hub import SpaceSettings, check_secrets, merge_variables, stage_space
 
     _check_openenv(asked)

@@ -19,11 +19,12 @@ from openenv.cli._console import (
 )
 from openenv.cli._failures import describe_user_error
 from openenv.cli._options import argument, option, takes_options
+from openenv.cli._progress import display
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from openenv.rollouts.scoring import ScoringOptions, ScoringReport
+    from openenv.rollouts.scoring import ScoringReport
     from openenv.tasks import Task
 
 SHOWN_REASONS = 10
@@ -42,38 +43,43 @@ def score(
         "'command:PROGRAM ARGUMENTS', or reasoning_gym:DATASET.",
     ),
     output: Path | None = option(
-        None, "-o", metavar="FILE", help="File to write; by default FILE.scored.jsonl."
+        None, "-o", metavar="FILE", help="Write to this file; by default FILE.scored.jsonl."
     ),
     credit: str = option(
         "terminal",
         metavar="terminal|uniform|discounted:GAMMA",
-        help="Distribution of the reward over steps, unless the scorer decides.",
+        help="How the reward is distributed over the steps, unless the scorer decides.",
     ),
     token_credit: str | None = option(
         None,
         metavar="last|spread|module:function",
-        help="Distribution of a step's reward over tokens.",
+        help="How a step's reward is distributed over its tokens; by default tokens have none.",
     ),
     tasks: str | None = option(
         None,
         metavar="SOURCE",
-        help="Source of the tasks, including the private scoring data that rollouts do not "
-        "contain.",
+        help="Tasks of the episodes, with the private scoring data that rollouts do not contain.",
     ),
-    split: str | None = option(None, metavar="NAME", help="Split of the tasks."),
+    split: str | None = option(None, metavar="NAME", help="Split of the tasks, for --tasks."),
     action: str | None = option(
-        None, metavar="module:class", help="Model class for this part of a record."
+        None, metavar="module:class", help="Model of actions; by default they are dictionaries."
     ),
     observation: str | None = option(
-        None, metavar="module:class", help="Model class for this part of a record."
+        None,
+        metavar="module:class",
+        help="Model of observations; by default they are dictionaries.",
     ),
-    concurrency: int = option(8, min=1, help="Maximum number of concurrent scorings."),
+    concurrency: int = option(8, min=1, help="Maximum number of episodes scored at once."),
     timeout: float = option(
-        60.0, metavar="SECONDS", min=0.001, help="Maximum seconds per attempt."
+        60.0, metavar="SECONDS", min=0.001, help="Maximum seconds per attempt to score."
     ),
-    retries: int = option(2, min=0, help="Retries after a temporary error."),
-    batch: int = option(64, min=1, help="Batch size of a scorer that takes several episodes."),
-    cache: Path | None = option(None, metavar="DIR", help="Directory for a cache of scores."),
+    retries: int = option(2, min=0, help="Number of retries after a temporary error."),
+    batch: int = option(
+        64, min=1, help="Number of episodes per call of a scorer that takes several."
+    ),
+    cache: Path | None = option(
+        None, metavar="DIR", help="Keep scores in this directory, and reuse them."
+    ),
     resume: bool = option(False, help="Resume an existing output: score only missing episodes."),
     force: bool = option(False, help="Replace an existing output."),
     allow_unscored: bool = option(
@@ -93,9 +99,12 @@ def score(
     sys.path.insert(0, str(Path.cwd()))
     output = output or file.with_name(f"{file.stem}.scored.jsonl")
     with _report_errors(output), _limit_error_log():
-        options = _options(
+        from openenv.rewards.external.names import resolve_scorer, resolve_token_credit
+        from openenv.rollouts.scoring import ScoringOptions, score_file
+
+        options = ScoringOptions(
             credit=credit,
-            token_credit=token_credit,
+            token_credit=None if token_credit is None else resolve_token_credit(token_credit),
             tasks=_tasks(tasks, split),
             action=_model("--action", action),
             observation=_model("--observation", observation),
@@ -105,7 +114,20 @@ def score(
             cache=cache,
             batch=batch,
         )
-        report = _score(file, output, with_, options, resume=resume, force=force)
+        scorer = resolve_scorer(with_)
+        with display() as shown:
+            shown.begin("scoring", _count(file))
+            report = score_file(
+                file,
+                output,
+                scorer,
+                options,
+                scored_by=with_,
+                progress=lambda so_far: shown.update(so_far.rollouts, _describe_counts(so_far)),
+                resume=resume,
+                force=force,
+            )
+            shown.finish(_describe_counts(report))
     if as_json:
         emit(report.as_data())
     _print_report(report)
@@ -115,14 +137,6 @@ def score(
             f"{left:,} of {report.rollouts:,} could not be scored",
             hint="each says why in the output; --allow-unscored takes that as it is",
         )
-
-
-def _options(*, token_credit: str | None, **options: Any) -> ScoringOptions:
-    from openenv.rewards.external.names import resolve_token_credit
-    from openenv.rollouts.scoring import ScoringOptions
-
-    named = None if token_credit is None else resolve_token_credit(token_credit)
-    return ScoringOptions(token_credit=named, **options)
 
 
 def _tasks(source: str | None, split: str | None) -> Callable[[str], Task | None] | None:
@@ -153,29 +167,6 @@ def _model(option: str, name: str | None) -> Any:
     if not (isinstance(found, type) and issubclass(found, BaseModel)):
         raise MisuseError(f"{option} {name}: expected a model of pydantic")
     return found
-
-
-def _score(
-    file: Path, output: Path, scorer: str, options: ScoringOptions, **how: Any
-) -> ScoringReport:
-    from openenv.cli._progress import display
-    from openenv.rewards.external.names import resolve_scorer
-    from openenv.rollouts.scoring import score_file
-
-    named = resolve_scorer(scorer)
-    with display() as shown:
-        shown.begin("scoring", _count(file))
-        report = score_file(
-            file,
-            output,
-            named,
-            options,
-            scored_by=scorer,
-            progress=lambda so_far: shown.update(so_far.rollouts, _describe_counts(so_far)),
-            **how,
-        )
-        shown.finish(_describe_counts(report))
-    return report
 
 
 def _count(file: Path) -> int | None:
@@ -219,34 +210,27 @@ def _number(value: float | None) -> str:
     return "none" if value is None else f"{value:.4g}"
 
 
-class _FirstRecords(logging.Filter):
-    """A log filter that passes the first records and one notice about the rest."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._seen = 0
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        self._seen += 1
-        if self._seen == SHOWN_ERRORS + 1:
-            say("further errors of the scorer are not shown; each rollout says which it was")
-        return self._seen <= SHOWN_ERRORS
-
-
 @contextmanager
 def _limit_error_log() -> Iterator[None]:
     """Limit the log of scorer errors, since a failing scorer may fail on each rollout."""
-    few = _FirstRecords()
-    loggers = [
-        logging.getLogger(f"openenv.rewards.{name}") for name in ("delayed", "external.limits")
-    ]
+    seen = 0
+
+    def is_shown(record: logging.LogRecord) -> bool:
+        nonlocal seen
+        seen += 1
+        if seen == SHOWN_ERRORS + 1:
+            say("further errors of the scorer are not shown; each rollout says which it was")
+        return seen <= SHOWN_ERRORS
+
+    names = ("openenv.rewards.delayed", "openenv.rewards.external.limits")
+    loggers = [logging.getLogger(name) for name in names]
     for logger in loggers:
-        logger.addFilter(few)
+        logger.addFilter(is_shown)
     try:
         yield
     finally:
         for logger in loggers:
-            logger.removeFilter(few)
+            logger.removeFilter(is_shown)
 
 
 @contextmanager
