@@ -390,7 +390,6 @@ def _shares_of(rubric: Any) -> list[float] | None:
 
 
 def _noted(observation: Any, score: Score) -> float | None:
-    """Put the details of a score into an observation's metadata, and return the reward."""
     info, metadata = score.as_info(), getattr(observation, "metadata", None)
     if isinstance(metadata, dict):
         if isinstance(metadata.get(REWARD_INFO), dict):

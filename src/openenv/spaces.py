@@ -625,7 +625,6 @@ class _SchemaReader:
         self._within: tuple[str, ...] = ()  # references that are being read
 
     def space(self, schema: Mapping[str, Any], path: str) -> Space[Any]:
-        """The space of a schema at a path."""
         if "$ref" in schema:
             return self._referred(schema, path)
         if len(schema.get("allOf", ())) == 1:

@@ -264,7 +264,6 @@ _REFERENCE = "#/$defs/"
 
 
 def _referred_to(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the definitions that the rest of a schema needs."""
     definitions, needed = schema["$defs"], dict[str, Any]()
     looking: list[Any] = [{key: one for key, one in schema.items() if key != "$defs"}]
     while looking:
@@ -334,7 +333,6 @@ def private_fields(cls: type) -> frozenset[str]:
 
 @once_per_class
 def _private_fields(cls: type) -> tuple[frozenset[str], bool]:
-    """Return the private fields of a class, and whether the class has a serializer."""
     if not issubclass(cls, BaseModel):
         listed = dataclass_fields(cast(Any, cls))
         return frozenset(one.name for one in listed if _is_marked(cls, one)), False

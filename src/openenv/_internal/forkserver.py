@@ -208,7 +208,6 @@ def main() -> int:
 
 
 def _become(request: ForkRequest, streams: list[int]) -> int:
-    """Become the requested process, and return the exit code."""
     os.setsid()
     for limit in request.limits:
         resource.setrlimit(*limit)

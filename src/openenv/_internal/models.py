@@ -273,7 +273,6 @@ class _Walk:
         return change_union
 
     def shapes_of(self, union: Schema) -> list[_Shape]:
-        """Return the shapes of a union's models."""
         listed = (one[0] if isinstance(one, tuple) else one for one in union["choices"])
         return [shape for one in listed if (shape := self._shape_of(one)) is not None]
 

@@ -93,7 +93,6 @@ class PipedProcess:
                 os.killpg(self._process.pid, by)
 
     async def _ends_within(self, seconds: float) -> bool:
-        """Wait for the end for so many seconds; return whether the program ended."""
         deadline = time.monotonic() + seconds
         while self.is_running():
             if time.monotonic() > deadline:

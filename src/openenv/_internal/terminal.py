@@ -56,7 +56,6 @@ def _indent(line: str, most: int) -> int:
 
 
 def _breaks(line: str, width: int, indent: int) -> list[int]:
-    """Return the offsets at which a line is divided."""
     from rich.cells import cell_len
 
     column, offsets = 0, []

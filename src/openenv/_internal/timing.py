@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 import random
 import sys
-from collections.abc import Awaitable
-from typing import TypeVar
+from collections.abc import Awaitable, Iterable
+from typing import Any, TypeVar
 
 from openenv._internal.lazy import asyncio
 
@@ -81,6 +81,13 @@ def backoff_s(
         return 0.0
     pause_s = min(first_s * 2.0 ** min(failures - 1, LARGEST_EXPONENT), longest_s)
     return pause_s * random.uniform(1.0 - jitter, 1.0)  # nosec B311  # no secret
+
+
+def raise_first(outcomes: Iterable[Any]) -> None:
+    """Raise the first exception among what `asyncio.gather` has returned."""
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

@@ -204,7 +204,6 @@ def _find_class(info: EnvironmentInfo, name: str) -> type[Any] | None:
 
 
 def _is_own(info: EnvironmentInfo, cls: type[Any]) -> bool:
-    """Return whether a class is defined in the environment's own modules."""
     if info.target is None:
         return cls.__module__.startswith(info.module)
     return any(cls.__module__ == module.__name__ for module in _modules(info))
@@ -221,7 +220,6 @@ def _modules(info: EnvironmentInfo) -> Iterator[ModuleType]:
 
 
 def _modules_in(directory: EnvironmentDirectory) -> Iterator[ModuleType]:
-    """Import the modules of a directory that may define the environment's classes."""
     for name in ("client", "models"):
         if directory.has(name):
             module = directory.load(name, stays_in_front=False)
@@ -393,7 +391,6 @@ def _from_entry_points() -> Iterator[EnvironmentInfo]:
 
 
 def _describe_distribution(distribution: Distribution | None) -> dict[str, str]:
-    """Return a distribution's name, version and summary."""
     if distribution is None:
         return {}
     return {

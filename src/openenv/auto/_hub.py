@@ -134,7 +134,6 @@ def install(
 
 
 def _is_wanted(distribution: Distribution, repo_id: str, revision: str | None) -> bool:
-    """Return whether the installed commit is the requested revision."""
     sha = commit_of(distribution)
     if revision is None:
         _warn_of_newer(repo_id, sha)
@@ -171,7 +170,6 @@ def _resolve(repo_id: str, revision: str | None) -> SpaceRevision:
 
 
 def _install(repo_id: str, revision: str | None, trust_remote_code: bool) -> None:
-    """Install one commit with the user's consent."""
     url = source_url(repo_id)
     is_trusted = trust_remote_code or trusts_remote_code()
     if not (is_trusted or is_at_terminal()):

@@ -346,8 +346,13 @@ def _headers(plan: _LaunchPlan) -> Mapping[str, str]:
 
 
 def _client_options(client_class: type[Client], options: dict[str, Any]) -> dict[str, Any]:
-    """Select the options that the client's constructor accepts."""
-    taken = {*inspect.signature(client_class).parameters} - {"base_url", "provider"}
+    parameters = inspect.signature(client_class).parameters
+    taken = {*parameters}
+    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):  # passed on to `EnvClient`
+        from openenv.client.client import EnvClient
+
+        taken |= {*inspect.signature(EnvClient).parameters}
+    taken -= {"base_url", "provider"}
     return {name: value for name, value in options.items() if name in taken}
 
 

@@ -166,7 +166,6 @@ def _fits(value: Any) -> bool:
 
 
 def _row(gathered: dict[str, Any], index: int) -> dict[str, Any]:
-    """Return the info of an environment."""
     return {
         key: _row(values, index) if isinstance(values, dict) else values[index]
         for key, values in gathered.items()

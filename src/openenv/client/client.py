@@ -9,10 +9,11 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, overload
 
-from typing_extensions import Self
+from typing_extensions import Self, Unpack
 
 from openenv._internal.addresses import server_root
 from openenv._internal.lazy import asyncio, futures, lazy_module, logging
+from openenv._internal.timing import raise_first
 from openenv.client import background, codec
 from openenv.client.connection import BEGINNINGS, RESET_HINT, connect_transport
 from openenv.client.hybrid import (
@@ -260,9 +261,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
     def local(
         cls,
         environment: Callable[[], Any] | ASGIApp,
-        *,
-        api_key: str | None = None,
-        **options: Any,
+        **options: Unpack[ClientOptions],
     ) -> Self:
         """Run the environment in this process, with the server's session code and no socket.
 
@@ -271,9 +270,10 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         Args:
             environment: The environment class or factory; or an ASGI application such as
                 `create_app` returns, which is then called in this process.
-            api_key: The application's key, if it has any; by default that of OPENENV_API_KEY.
-            **options: Of the client, such as `message_timeout_s` and `queue_timeout_s`.
+            **options: Of the client, such as `message_timeout_s` and `queue_timeout_s`; `api_key`
+                is the application's, if it has any.
         """
+        api_key = options.pop("api_key", None)
         client = cls(base_url="local://", **options)
         client._open_transport = _launches.local_transport(
             environment, *codec.models(cls), client._websocket.subprotocols, api_key
@@ -390,7 +390,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         return cls.from_env(repo_id, provider=provider, **provider_options)
 
     @classmethod
-    def _launched(cls, launch: _launches.Launch, **options: Any) -> Self:
+    def _launched(cls, launch: _launches.Launch, **options: Unpack[ClientOptions]) -> Self:
         client = cls(base_url="http://not-started.invalid", **options)
         client._base_url = None
         client._launch = launch
@@ -772,9 +772,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             siblings.append(self._siblings.pop())  # type: ignore[arg-type]
         closing = [self._session.close(), *(one._close_async() for one in siblings)]
         try:
-            for outcome in await asyncio.gather(*closing, return_exceptions=True):
-                if outcome is not None:
-                    raise outcome
+            raise_first(await asyncio.gather(*closing, return_exceptions=True))
         except asyncio.CancelledError:  # before some of them began, perhaps
             for session in (self._session, *(one._session for one in siblings)):
                 session.cut()

@@ -9,12 +9,12 @@ Tools are called in the very session that `reset`, `step` and `state` are for, o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, overload
 from urllib.parse import urlencode
 
 from pydantic import BaseModel, ConfigDict
-from typing_extensions import Self, TypeVar
+from typing_extensions import Self, TypeVar, Unpack
 
 from openenv._internal.generics import members, once_per_class
 from openenv.client import codec
@@ -45,10 +45,8 @@ from openenv.tools.types import (
 from openenv.types import Observation, State, StepResult
 
 if TYPE_CHECKING:
-    from openenv.protocol.v1.messages import Queued
+    from openenv.client.options import SessionOptions
     from openenv.providers.base import Provider
-    from openenv.rewards.credit import Credit
-    from openenv.rewards.delayed import TrajectoryScorer
 
 __all__ = ["GenericMCPObservation", "MCPClientBase", "MCPToolClient"]
 
@@ -117,14 +115,7 @@ class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
         headers: Mapping[str, str] | None = None,
         *,
         session_id: str | None = None,
-        queue_timeout_s: float | None = None,
-        on_queue: Callable[[Queued], None] | None = None,
-        journal: bool = False,
-        record: bool = False,
-        api_key: str | None = None,
-        ca_file: str | None = None,
-        trajectory_scorer: TrajectoryScorer | None = None,
-        credit: str | Credit = "terminal",
+        **options: Unpack[SessionOptions],
     ) -> None:
         super().__init__(
             base_url,
@@ -136,14 +127,7 @@ class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
             provider=provider,
             mode=_production(mode),
             headers=headers,
-            queue_timeout_s=queue_timeout_s,
-            on_queue=on_queue,
-            journal=journal,
-            record=record,
-            api_key=api_key,
-            ca_file=ca_file,
-            trajectory_scorer=trajectory_scorer,
-            credit=credit,
+            **options,
         )
         self._joined = session_id
         self._tools_cache: list[Tool] | None = None
@@ -381,7 +365,6 @@ def _fields(cls: type[EnvClient[Any, Any, Any]]) -> frozenset[str]:
 
 
 def _only(model: type[BaseModel], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the fields that a model has."""
     return {name: value for name, value in fields.items() if name in model.model_fields}
 
 
@@ -420,7 +403,6 @@ def _value(result: Any, tool_name: str) -> Any:
 
 
 def _failure(error: Any, tool_name: str | None) -> Exception:
-    """Return the exception for an error of JSON-RPC."""
     if not isinstance(error, Mapping):
         return ProtocolError(f"the server answered with an error that is none: {error!r:.200}")
     message, data = str(error.get("message")), error.get("data") or {}

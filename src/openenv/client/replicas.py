@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from openenv._internal.timing import raise_first
 from openenv.client import background
 
 __all__ = ["Replicas"]
@@ -48,7 +49,7 @@ class Replicas(Generic[C]):
 
     async def _close(self) -> None:
         closing = [one.__aexit__(None, None, None) for one in self._clients]
-        _raise_first(await asyncio.gather(*closing, return_exceptions=True))
+        raise_first(await asyncio.gather(*closing, return_exceptions=True))
 
     def __enter__(self) -> list[C]:
         begin = [one._connect_async for one in self._clients]
@@ -60,7 +61,7 @@ class Replicas(Generic[C]):
 
     async def _close_all(self) -> None:
         closing = [one._close_async() for one in self._clients]
-        _raise_first(await asyncio.gather(*closing, return_exceptions=True))
+        raise_first(await asyncio.gather(*closing, return_exceptions=True))
 
 
 async def _together(begin: list[Callable[[], Any]], undo: Callable[[], Any]) -> None:
@@ -78,9 +79,3 @@ async def _together(begin: list[Callable[[], Any]], undo: Callable[[], Any]) -> 
 
 async def _awaited(answer: Any) -> Any:
     return await answer if inspect.isawaitable(answer) else answer
-
-
-def _raise_first(outcomes: list[Any]) -> None:
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome

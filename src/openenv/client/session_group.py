@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Collection, Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple, Protocol
 
+from openenv._internal.timing import raise_first
 from openenv._internal.traces import traced, tracer
 from openenv.client import background
 from openenv.client.connection import (
@@ -251,7 +252,7 @@ class SessionGroup:
             refused = await self._try_endpoint(*groups[0], limit)
             others = (self._try_endpoint(one, group, limit) for one, group in groups[1:])
             outcomes = await asyncio.gather(*others, return_exceptions=True)
-            _raise_first(outcomes)
+            raise_first(outcomes)
             indices = sorted(chain(refused, *(one for one in outcomes if isinstance(one, list))))
 
     async def _try_endpoint(
@@ -275,24 +276,21 @@ class SessionGroup:
         size = len(group) if first.spread is None else first.spread
         if first.version == 0:
             size = 1
-        self._carry(first, group[:size])
+        first.carry({index: self.sessions[index] for index in group[:size]})
 
         async def open_part(part: list[int]) -> None:
             async with limit:
                 connection = await self._open_one(endpoint)
-            self._carry(connection, part)
+            connection.carry({index: self.sessions[index] for index in part})
 
         others = (open_part(group[i : i + size]) for i in range(size, len(group), size))
-        _raise_first(await asyncio.gather(*others, return_exceptions=True))
+        raise_first(await asyncio.gather(*others, return_exceptions=True))
 
     async def _open_one(self, endpoint: ServerEndpoint) -> SessionConnection:
         connection = await open_connection(endpoint, self.provider.opening)
         self._connections = [one for one in self._connections if not one.is_closed]
         self._connections.append(connection)
         return connection
-
-    def _carry(self, connection: SessionConnection, indices: Sequence[int]) -> None:
-        connection.carry({index: self.sessions[index] for index in indices})
 
     # ------------------------------------------------------------------ answers
 
@@ -401,12 +399,5 @@ class SessionGroup:
 
 
 def _list_some(indices: Sequence[int]) -> str:
-    """Name some environments in a message."""
     shown = ", ".join(map(str, indices[:8]))
     return shown if len(indices) <= 8 else f"{shown} and {len(indices) - 8} more"
-
-
-def _raise_first(outcomes: Sequence[Any]) -> None:
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome

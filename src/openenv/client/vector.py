@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel
-from typing_extensions import Self
+from typing_extensions import Self, Unpack
 
 from openenv._internal.generics import once_per_class
 from openenv._internal.lazy import lazy_module
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
     from openenv.arrays import Rendering
     from openenv.client.launch import Launch
+    from openenv.client.options import VectorOptions
     from openenv.client.transports.asgi import ASGIApp
     from openenv.providers.base import Provider
     from openenv.reward import RewardSpec
@@ -204,7 +205,10 @@ class VectorEnv:
 
     @classmethod
     def local(
-        cls, environment: Callable[[], Any] | ASGIApp, num_envs: int = 1, **options: Any
+        cls,
+        environment: Callable[[], Any] | ASGIApp,
+        num_envs: int = 1,
+        **options: Unpack[VectorOptions],
     ) -> Self:
         """Run the environments in this process, with the server's session code and no socket."""
         from openenv.client.launch import local_transport
@@ -325,7 +329,6 @@ class VectorEnv:
         return seed
 
     def _tasks(self, of_options: Any, task: Any) -> Sequence[EachTask]:
-        """The task of each environment."""
         if of_options is not None:
             if task is not None:
                 raise ValueError("options has a task, and there is task= too: give one of them")
@@ -552,7 +555,6 @@ class VectorEnv:
     def _columns(
         self, which: Sequence[int], outcomes: dict[int, Any], method: str = "step"
     ) -> _Columns:
-        """Return the results of some environments, column by column."""
         payloads = [outcomes[i].payload for i in which]
         count = len(payloads)
         if self._is_plain and not any(p.get("metadata") for p in payloads):
@@ -735,7 +737,6 @@ def _abandon(group: SessionGroup, endpoint: _VectorEndpoint, process: int) -> No
 def _errors(
     outcomes: Mapping[int, Any], expected: type = ObservationReply
 ) -> dict[int, OpenEnvError]:
-    """Return the errors among outcomes that should be replies of a kind."""
     return {
         i: outcome
         if isinstance(outcome, OpenEnvError)

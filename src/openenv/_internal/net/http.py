@@ -388,7 +388,6 @@ class HTTPClient:
         return self._prefix + path
 
     def _redirected(self, method: str, target: str, answer: StreamedAnswer) -> str | None:
-        """Return the target of a redirect within the origin; None otherwise."""
         followed = REDIRECTS if method == "GET" else REPEATING_REDIRECTS
         place = answer.headers.get("location")
         if answer.status not in followed or place is None:
@@ -472,7 +471,6 @@ class HTTPClient:
 
 
 async def _event(connection: _HTTPConnection, timeout_s: float | None) -> object:
-    """Wait for the next event of h11."""
     while (event := _next_event(connection)) is h11.NEED_DATA:
         try:
             data = await asyncio.wait_for(connection.reader.read(CHUNK_BYTES), timeout_s)
@@ -485,7 +483,6 @@ async def _event(connection: _HTTPConnection, timeout_s: float | None) -> object
 
 
 def _next_event(connection: _HTTPConnection) -> object:
-    """Return the next event of h11, or NEED_DATA."""
     try:
         event = connection.http.next_event()
     except h11.RemoteProtocolError as error:

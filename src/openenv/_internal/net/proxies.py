@@ -199,7 +199,6 @@ def _is_exempt(host: str, port: int, known: Mapping[str, str]) -> bool:
 
 
 def _fits(entry: str, host: str, port: int) -> bool:
-    """Return whether an entry of NO_PROXY matches a host."""
     if entry == "*":
         return True
     name, of_port = _parted(entry.lower())

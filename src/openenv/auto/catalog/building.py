@@ -167,7 +167,6 @@ def _text(value: Any) -> str | None:
 
 
 def _front_matter(text: str) -> Mapping[str, Any]:
-    """Return the front matter of a README."""
     found = _FRONT.match(text)
     try:
         content = read_yaml(found[1])[0] if found else None
@@ -185,7 +184,6 @@ def _project(text: str) -> Mapping[str, Any]:
 
 
 def _license(project: Mapping[str, Any], front: Mapping[str, Any], source: GitSnapshot) -> str:
-    """Return the environment's license, or else the repository's."""
     own = _text(project.get("license")) or _text(front.get("license"))
     return own or _text(_project(source.text("pyproject.toml")).get("license")) or "unknown"
 

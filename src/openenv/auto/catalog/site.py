@@ -131,7 +131,6 @@ class _ReadmeRenderer:
         self._target = target
 
     def html(self) -> Any:
-        """Return the README as escaped HTML."""
         from markdown_it import MarkdownIt
         from markupsafe import Markup
 

@@ -73,7 +73,6 @@ class ASGITransport(InProcessTransport):
             await self._take({"type": "websocket.close", "code": 1006})
 
     async def _take(self, message: Message) -> None:
-        """Take a message that the application sends."""
         kind = message["type"]
         if kind == "websocket.send":
             text: str | None = message.get("text")
