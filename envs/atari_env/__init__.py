@@ -1,4 +1,4 @@
-"""The games of the Atari 2600 as an OpenEnv environment; this side of it never imports ALE."""
+"""The games of the Atari 2600 as an OpenEnv environment. The client side never imports ALE."""
 
 from .client import AtariEnv
 from .models import AtariAction, AtariObservation, AtariState, AtariTask

@@ -8,7 +8,7 @@ __all__ = ["AtariEnv"]
 
 
 class AtariEnv(EnvClient[AtariAction, AtariObservation, AtariState]):
-    """Plays the games of one Atari server.
+    """A client that plays the games of one Atari server.
 
     `reset` takes `seed`, `episode_id`, `task`, `game_name`, `obs_type`, `full_action_space`,
     `mode`, `difficulty`, `repeat_action_probability`, `frameskip` and `max_frames`, each of them

@@ -1,4 +1,4 @@
-"""Chess as an OpenEnv environment; this side of it never imports a chess library."""
+"""Chess as an OpenEnv environment. The client side never imports a chess library."""
 
 from .client import ChessEnv
 from .models import ChessAction, ChessObservation, ChessState, ChessTask

@@ -8,7 +8,7 @@ __all__ = ["ChessEnv"]
 
 
 class ChessEnv(EnvClient[ChessAction, ChessObservation, ChessState]):
-    """Plays chess on one server.
+    """A client that plays chess on one server.
 
     `reset` takes `seed`, `episode_id`, `fen`, `opponent`, `opponent_depth`, `agent_color` and
     `task`, each of them for one episode:

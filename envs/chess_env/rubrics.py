@@ -1,4 +1,4 @@
-"""How a game of chess is scored as a whole, and what each move's share in it is."""
+"""The score of a game of chess, and each move's share of the score."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ Trajectory = list[tuple[ChessAction, ChessObservation]]
 
 
 class ChessWinLossRubric(ExponentialDiscountingTrajectoryRubric):
-    """Won 1, lost -1, drawn or cut off 0; earlier moves have a smaller share in it.
+    """The result of a game: 1 if won, -1 if lost, 0 if drawn or truncated.
 
-    The environment calls it for every move that the agent has made (an illegal one is none), and
-    tells its step rewards at the end.
+    Earlier moves have smaller shares. The environment calls the rubric after every legal move of
+    the agent, and reports its step rewards at the end.
     """
 
     def score_trajectory(self, trajectory: Trajectory) -> float:
-        """Score a game by its last observation; 0 while it goes on."""
+        """Score a game by its last observation; a running game scores 0."""
         if not trajectory or not trajectory[-1][1].done:
             return 0.0
         return float(trajectory[-1][1].reward or 0.0)
 
     def components(self) -> dict[str, float]:
-        """What the result has brought, as ``game``; nothing else is scored here."""
+        """Return the reward of the result as ``game``, the only component."""
         return {"game": self.last_score} if self.last_score else {}

@@ -1,1 +1,1 @@
-"""The side of the Atari environment that plays the games."""
+"""The server side of the Atari environment."""

@@ -1,4 +1,4 @@
-"""The games of the Atari 2600, played by the Arcade Learning Environment."""
+"""The Atari environment, on the Arcade Learning Environment (ALE)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from ..models import (
 )
 from . import snapshots
 from .episode import Episode, generator_seed
-from .games import Console, give_back, points_of, take
-from .tasks import SPLITS, task_named, tasks_of
+from .games import Console, points_range, return_console, take_console
+from .tasks import SPLITS, find_task, tasks_of
 
 __all__ = ["AtariEnvironment"]
 
@@ -43,7 +43,7 @@ VARIABLES = {
     "frameskip": "ATARI_FRAMESKIP",
     "max_frames": "ATARI_MAX_FRAMES",
 }
-"""Where each field of `AtariSetting` is taken from, when nobody says."""
+"""The environment variables that set the defaults of `AtariSetting`'s fields."""
 
 _SCREENS: dict[ObsType, Callable[[ALEInterface], Screen]] = {
     "rgb": ALEInterface.getScreenRGB,
@@ -51,36 +51,35 @@ _SCREENS: dict[ObsType, Callable[[ALEInterface], Screen]] = {
     "ram": ALEInterface.getRAM,
 }
 
-# What means something in one game only.
-_OF_ONE_GAME = ("mode", "difficulty")
+# Fields whose values belong to one game.
+_GAME_SPECIFIC_FIELDS = ("mode", "difficulty")
 
-# What a task leaves to the one who plays it.
-_NOT_OF_A_TASK = {"obs_type"}
+# Fields that a task leaves to the caller.
+_CALLER_FIELDS = {"obs_type"}
 
-_SHAPE_OF_ACTION = AtariAction.model_fields
+_ACTION_FIELDS = AtariAction.model_fields
 
 
 class AtariEnvironment(Environment[AtariAction, AtariObservation, AtariState]):
-    """A game of the Atari 2600: Bellemare et al. 2013, arXiv:1207.4708.
+    """The games of the Atari 2600 (Bellemare et al. 2013, arXiv:1207.4708).
 
-    What the agent does is held for `frameskip` frames of a sixtieth of a second. The console is
-    deterministic: seeds matter only where `repeat_action_probability` is above 0.
+    The console holds an action for `frameskip` frames of a sixtieth of a second. It is
+    deterministic, so a seed has an effect only if `repeat_action_probability` is above 0.
 
     Args:
         game_name: The name of a ROM, such as ``space_invaders``: one of `games.GAMES`.
         obs_type: ``rgb``, ``grayscale`` or ``ram``.
-        full_action_space: Every action of the console, instead of those of use in the game.
+        full_action_space: Allow every action of the console, not only those that the game uses.
         mode: One of the game's modes.
-        difficulty: One of its positions of the difficulty switches.
-        repeat_action_probability: Of sticky actions, 0 to 1.
-        frameskip: Frames a step, 1 to 1000.
+        difficulty: One of the game's positions of the difficulty switches.
+        repeat_action_probability: The probability of sticky actions, 0 to 1.
+        frameskip: Frames per step, 1 to 1000.
         max_frames: Frames after which an episode is truncated; 0 for no limit.
 
-    What is None is taken from the variable in `VARIABLES`, or else is the default of
-    `AtariSetting`.
+    None takes the value of the variable in `VARIABLES`, or else the default of `AtariSetting`.
 
     Raises:
-        ValueError: There is no such game, mode, ....
+        ValueError: The game or an option is unknown.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
@@ -100,7 +99,7 @@ class AtariEnvironment(Environment[AtariAction, AtariObservation, AtariState]):
         max_frames: int | None = None,
     ) -> None:
         super().__init__()
-        chosen = _given(
+        chosen = _drop_none(
             game_name=game_name,
             obs_type=obs_type,
             full_action_space=full_action_space,
@@ -110,8 +109,8 @@ class AtariEnvironment(Environment[AtariAction, AtariObservation, AtariState]):
             frameskip=frameskip,
             max_frames=max_frames,
         )
-        self._default = _setting({**_from_environ(), **chosen})
-        self._console = _console_for(self._default)
+        self._default = _make_setting({**_read_environ(), **chosen})
+        self._console = _take_console(self._default)
         self._episode: Episode | None = None
         self._episode_id: str | None = None
 
@@ -132,22 +131,29 @@ class AtariEnvironment(Environment[AtariAction, AtariObservation, AtariState]):
         """Switch the console on.
 
         Args:
-            seed: Determines which actions stick; any integer, with the same effect as in
-                Gymnasium's `ALE/...-v5`. None draws one.
-            episode_id: Becomes `state.episode_id`; None makes one up.
-            task: A task of `list_tasks`, or its id: a game, and all that follows but `obs_type`.
-            game_name: Another game for this episode, and so on, as for the constructor; None
-                takes the environment's own. A mode or difficulty of its own it has for its own
-                game only.
+            seed: Determines which actions stick; any integer. It has the same effect as in
+                Gymnasium's `ALE/...-v5`. None draws a seed.
+            episode_id: Becomes `state.episode_id`; None generates one.
+            task: A task of `list_tasks`, or its id. It sets all of the following options except
+                `obs_type`.
+            game_name: The game of this episode; None takes the environment's own. With another
+                game, the environment's own mode and difficulty do not apply.
+            obs_type: The class's option for this episode; None takes the environment's own.
+            full_action_space: Like `obs_type`.
+            mode: Like `obs_type`.
+            difficulty: Like `obs_type`.
+            repeat_action_probability: Like `obs_type`.
+            frameskip: Like `obs_type`.
+            max_frames: Like `obs_type`.
 
         Returns:
             The first observation; its reward is 0.
 
         Raises:
-            Refused: There is no such game, mode, ..., or both it and a task are given. The running
-                episode goes on.
+            Refused: The game, the task or an option is unknown, or an option and a task that sets
+                it are both given. The running episode continues.
         """
-        chosen = _given(
+        chosen = _drop_none(
             game_name=game_name,
             obs_type=obs_type,
             full_action_space=full_action_space,
@@ -157,10 +163,12 @@ class AtariEnvironment(Environment[AtariAction, AtariObservation, AtariState]):
             frameskip=frameskip,
             max_frames=max_frames,
         )
-        setting = self._chosen(chosen) if task is None else self._of_task(task, chosen)
-        self._use(self._console_of(setting))
+        setting = (
+            self._combine_choices(chosen) if task is None else self._setting_for_task(task, chosen)
+        )
+        self._switch_console(self._find_console(setting))
         self.REWARD = RewardSpec(  # type: ignore[misc]  # of this game's points
-            "per_step", points_of(setting.game_name), ("points",)
+            "per_step", points_range(setting.game_name), ("points",)
         )
         self._episode = Episode(self._console, setting, generator_seed(seed))
         self._episode_id = episode_id or str(uuid.uuid4())
@@ -169,18 +177,18 @@ class AtariEnvironment(Environment[AtariAction, AtariObservation, AtariState]):
     def step(  # type: ignore[override]  # no **kwargs: a misspelt argument is an error
         self, action: AtariAction
     ) -> AtariObservation:
-        """Hold an action for the setting's `frameskip` frames, or to the end of the game.
+        """Hold an action for `frameskip` frames, or to the end of the game.
 
         Raises:
-            Refused: There is no running episode; or the action is none of this game, or names
-                another. Nothing changes.
+            Refused: No episode is running, the game does not have the action, or the action names
+                another game. Nothing changes.
         """
-        points = self._playable(action).play(action.action_id)
+        points = self._check_action(action).play(action.action_id)
         return scored(self._observe(), Score(points, {"points": points}))
 
     @property
     def state(self) -> AtariState:
-        """What is played, how many steps were made since `reset`, and their score."""
+        """The running game with its options, the number of steps, and the score."""
         episode = self._episode
         if episode is None:
             return AtariState(**self._default.model_dump())
@@ -192,17 +200,17 @@ class AtariEnvironment(Environment[AtariAction, AtariObservation, AtariState]):
         )
 
     def render(self) -> Screen:
-        """The screen as RGB, an array of uint8 such as (210, 160, 3), whatever `obs_type` is.
+        """Return the screen as RGB, an array of uint8 such as (210, 160, 3), for any `obs_type`.
 
         Raises:
             Refused: There is no game yet.
         """
-        screen: Screen = self._running("render").console.ale.getScreenRGB()
+        screen: Screen = self._require_episode("render").console.ale.getScreenRGB()
         return screen
 
     def close(self) -> None:
-        """Leave the console to whoever plays next."""
-        give_back(self._console)
+        """Return the console for reuse by other episodes."""
+        return_console(self._console)
         self._episode = None
 
     # ------------------------------------------------------------------ snapshots
@@ -213,38 +221,38 @@ class AtariEnvironment(Environment[AtariAction, AtariObservation, AtariState]):
         Raises:
             Refused: There is no episode yet.
         """
-        return snapshots.write(self._running("snapshot"), self._episode_id)
+        return snapshots.write(self._require_episode("snapshot"), self._episode_id)
 
     def restore(self, data: bytes) -> None:
-        """Go on with a stored episode.
+        """Restore a stored episode.
 
-        It takes up to 32 steps of play; of an episode that a server with another key has stored,
-        all of its steps.
+        Restoring replays up to 32 steps. It replays all steps of an episode that a server with
+        another key has stored.
 
         Raises:
-            Refused: The bytes are none that `snapshot` has written. The running episode goes on.
+            Refused: `snapshot` did not write these bytes. The running episode continues.
         """
         stored = snapshots.read(data)
-        # One that plays is kept, since it goes on if this comes to nothing.
-        find = _console_for if self._episode is not None else self._console_of
+        # A running episode keeps its console, because it continues if this fails.
+        find = _take_console if self._episode is not None else self._find_console
         console = find(stored.setting)
         try:
             episode = snapshots.resume(stored, console)
         except BaseException:
             if console is not self._console:
-                give_back(console)
+                return_console(console)
             raise
-        self._use(console)
+        self._switch_console(console)
         self._episode, self._episode_id = episode, stored.episode_id
 
     # ------------------------------------------------------------------ tasks
 
     def list_splits(self) -> list[str]:
-        """Name the splits: train, test, atari57, all, variations."""
+        """Return the splits: train, test, atari57, all, variations."""
         return list(SPLITS)
 
     def list_tasks(self, split: str) -> list[AtariTask]:
-        """Give every task of a split."""
+        """Return every task of a split."""
         return list(tasks_of(split))
 
     def num_tasks(self, split: str) -> int:
@@ -252,10 +260,10 @@ class AtariEnvironment(Environment[AtariAction, AtariObservation, AtariState]):
         return len(tasks_of(split))
 
     def get_task(self, split: str, index: int) -> AtariTask:
-        """Give one task, counted from 0.
+        """Return one task.
 
         Raises:
-            IndexError: There is none at this index.
+            IndexError: The index is negative, or the split has fewer tasks.
         """
         tasks = tasks_of(split)
         if not 0 <= index < len(tasks):
@@ -265,55 +273,57 @@ class AtariEnvironment(Environment[AtariAction, AtariObservation, AtariState]):
     def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None
     ) -> list[AtariTask]:
-        """Give the tasks from `start` to before `stop`, as a slice does."""
+        """Return the tasks of the slice ``[start:stop]``."""
         return list(tasks_of(split)[start:stop])
 
-    # ------------------------------------------------------------------ what is played
+    # ------------------------------------------------------------------ settings
 
-    def _chosen(self, chosen: Mapping[str, Any]) -> AtariSetting:
+    def _combine_choices(self, chosen: Mapping[str, Any]) -> AtariSetting:
         if not chosen:
             return self._default
         own = self._default.model_dump()
         if chosen.get("game_name", self._default.game_name) != self._default.game_name:
-            own |= dict.fromkeys(_OF_ONE_GAME)
-        return _setting({**own, **chosen})
+            own |= dict.fromkeys(_GAME_SPECIFIC_FIELDS)
+        return _make_setting({**own, **chosen})
 
-    def _of_task(
+    def _setting_for_task(
         self, task: str | Mapping[str, Any] | AtariTask, chosen: Mapping[str, Any]
     ) -> AtariSetting:
-        said_twice = sorted(chosen.keys() - _NOT_OF_A_TASK)
-        if said_twice:
-            raise Refused(f"a task says what {', '.join(said_twice)} shall be; leave it out")
-        known = _task(task)
-        fields = known.model_dump(include=set(AtariSetting.model_fields) - _NOT_OF_A_TASK)
-        return _setting({"obs_type": self._default.obs_type, **fields, **chosen})
+        conflicts = sorted(chosen.keys() - _CALLER_FIELDS)
+        if conflicts:
+            raise Refused(
+                f"the task sets {', '.join(conflicts)}; leave it out or leave out the task"
+            )
+        known = _parse_task(task)
+        fields = known.model_dump(include=set(AtariSetting.model_fields) - _CALLER_FIELDS)
+        return _make_setting({"obs_type": self._default.obs_type, **fields, **chosen})
 
-    def _console_of(self, setting: AtariSetting) -> Console:
-        """This console where it has the game in it, and another where it has not."""
+    def _find_console(self, setting: AtariSetting) -> Console:
+        """Return this console if the game is loaded in it, or else another one."""
         if setting.game_name != self._console.game_name:
-            return _console_for(setting)
+            return _take_console(setting)
         self._console.check(setting.mode, setting.difficulty)
         return self._console
 
-    def _use(self, console: Console) -> None:
+    def _switch_console(self, console: Console) -> None:
         if console is not self._console:
-            give_back(self._console)
+            return_console(self._console)
             self._console = console
 
     # ------------------------------------------------------------------ the running episode
 
-    def _running(self, method: str) -> Episode:
+    def _require_episode(self, method: str) -> Episode:
         if self._episode is None:
             raise Refused(f"{method}() was called before reset(): there is no game yet")
         return self._episode
 
-    def _playable(self, action: AtariAction) -> Episode:
-        episode = self._running("step")
+    def _check_action(self, action: AtariAction) -> Episode:
+        episode = self._require_episode("step")
         if episode.is_over or episode.is_truncated:
             raise Refused("step() was called after done: the game is over, call reset()")
         for name in ("game_name", "obs_type", "full_action_space"):
             said, played = getattr(action, name), getattr(episode.setting, name)
-            if said != played and said != _SHAPE_OF_ACTION[name].default:
+            if said != played and said != _ACTION_FIELDS[name].default:
                 raise Refused(
                     f"the action says {name}={said!r}, but {played!r} is being played; choose it "
                     f"with reset({name}=...) or {VARIABLES[name]}"
@@ -327,7 +337,7 @@ class AtariEnvironment(Environment[AtariAction, AtariObservation, AtariState]):
         return episode
 
     def _observe(self) -> AtariObservation:
-        episode = self._running("observe")
+        episode = self._require_episode("observe")
         ale, setting = episode.console.ale, episode.setting
         screen = _SCREENS[setting.obs_type](ale)
         is_over = episode.is_over
@@ -348,48 +358,48 @@ class AtariEnvironment(Environment[AtariAction, AtariObservation, AtariState]):
         )
 
 
-def _given(**choices: Any) -> dict[str, Any]:
+def _drop_none(**choices: Any) -> dict[str, Any]:
     return {name: value for name, value in choices.items() if value is not None}
 
 
-def _from_environ() -> dict[str, str]:
+def _read_environ() -> dict[str, str]:
     found = {name: os.environ.get(variable) for name, variable in VARIABLES.items()}
     return {name: text for name, text in found.items() if text}
 
 
-def _setting(choices: Mapping[str, Any]) -> AtariSetting:
+def _make_setting(choices: Mapping[str, Any]) -> AtariSetting:
     try:
         return AtariSetting.model_validate(choices)
     except ValidationError as error:
-        raise Refused(_words(error)) from None
+        raise Refused(_describe_error(error)) from None
 
 
-def _task(task: str | Mapping[str, Any] | AtariTask) -> AtariTask:
+def _parse_task(task: str | Mapping[str, Any] | AtariTask) -> AtariTask:
     if isinstance(task, str):
-        return task_named(task)
+        return find_task(task)
     try:
         return AtariTask.model_validate(task)
     except ValidationError as error:
-        raise Refused(f"this is no task: {_words(error)}") from None
+        raise Refused(f"this is no task: {_describe_error(error)}") from None
 
 
-def _words(error: ValidationError) -> str:
-    """What is wrong with the first field that is, for whoever has chosen it."""
+def _describe_error(error: ValidationError) -> str:
+    """Describe the first wrong field of a validation error."""
     wrong: Sequence[Any] = error.errors()
     field, given, expected = wrong[0]["loc"][0], wrong[0]["input"], wrong[0]["msg"]
     return f"{field}={given!r}: {expected[:1].lower()}{expected[1:]}"
 
 
-def _console_for(setting: AtariSetting) -> Console:
-    """A console with the setting's game in it, that has its mode and difficulty.
+def _take_console(setting: AtariSetting) -> Console:
+    """Take a console with the setting's game, and check its mode and difficulty.
 
     Raises:
-        Refused: There are none such.
+        Refused: The game is unknown, or does not have the mode or difficulty.
     """
-    console = take(setting.game_name)
+    console = take_console(setting.game_name)
     try:
         console.check(setting.mode, setting.difficulty)
     except Refused:
-        give_back(console)
+        return_console(console)
         raise
     return console

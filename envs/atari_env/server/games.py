@@ -1,7 +1,7 @@
-"""The games that there are, and the consoles that play them.
+"""The available games, and a pool of consoles that play them.
 
-The Arcade Learning Environment: Bellemare, Naddaf, Veness, Bowling 2013, "The Arcade Learning
-Environment: An Evaluation Platform for General Agents", JAIR 47, arXiv:1207.4708.
+Bellemare, Naddaf, Veness, Bowling 2013, "The Arcade Learning Environment: An Evaluation Platform
+for General Agents", JAIR 47, arXiv:1207.4708.
 """
 
 from __future__ import annotations
@@ -15,39 +15,42 @@ from ale_py import Action, ALEInterface, ALEState, LoggerMode, roms
 
 from openenv.errors import Refused
 
-__all__ = ["GAMES", "Console", "did_you_mean", "give_back", "points_of", "take"]
+__all__ = ["GAMES", "Console", "did_you_mean", "return_console", "points_range", "take_console"]
 
-# ALE ends the process when it is asked to play one of these alone.
+# ALE ends the process if one of these is played alone.
 GAMES_FOR_TWO = frozenset({"combat", "joust", "maze_craze", "warlords"})
 
 GAMES = tuple(sorted(set(roms.get_all_rom_ids()) - GAMES_FOR_TWO))
-"""Every game that ALE ships and that one can play alone, by the name of its ROM."""
+"""The names of the ROMs of all games that ALE ships and that one can play alone."""
 
-# What is known of points: of these both sides' are counted, and the game is over at one's last.
+# In these games the score is the difference of both sides' points, and a side wins at this many.
 _POINTS = {"boxing": 100.0, "pong": 21.0}
-_MOST_POINTS = 1e6  # of others: a score has six digits
+_MAX_POINTS = 1e6  # in other games a score has six digits
 
 
-def points_of(game: str) -> tuple[float, float]:
-    """The least and the most that a step of a game may bring; a game loses what it has at most."""
-    most = _POINTS.get(game, _MOST_POINTS)
+def points_range(game: str) -> tuple[float, float]:
+    """Return the lowest and highest reward of a step of a game.
+
+    A step can lose at most all points of the game.
+    """
+    most = _POINTS.get(game, _MAX_POINTS)
     return -most, most
 
 
-# Modes for two, in which ALE says that the game is over before it has begun.
+# Modes for two players, in which ALE reports the end of the game before its start.
 _MODES_FOR_TWO = {"demon_attack": {3, 5, 7}}
 
-# The seed of ALE's own generator, from which nothing is drawn; see `StickyActions`.
+# The seed of ALE's own generator, which is never used; `Episode` draws the sticky actions.
 _UNUSED_SEED = 0
 
 ALEInterface.setLoggerMode(LoggerMode.Error)
 
 
 class Console:
-    """An Atari 2600 with a game in it.
+    """An Atari 2600 with a loaded game.
 
-    To put a game in takes a fifth of a second, in which no other thread runs: ALE holds the
-    interpreter's lock in all it does. So consoles are kept; see `take`.
+    Loading a game takes a fifth of a second. No other thread runs meanwhile, because ALE holds the
+    interpreter's lock in all its calls. So consoles are kept for reuse; see `take_console`.
 
     Args:
         game_name: One of `GAMES`.
@@ -55,7 +58,7 @@ class Console:
     Attributes:
         ale: The emulator.
         modes: The game's modes for one player.
-        difficulties: The positions of the switches that mean something in it.
+        difficulties: The positions of the difficulty switches that the game uses.
     """
 
     def __init__(self, game_name: str) -> None:
@@ -72,7 +75,7 @@ class Console:
         self.difficulties: list[int] = self.ale.getAvailableDifficulties()
 
     def actions(self, full_action_space: bool) -> list[Action]:
-        """All actions, or those that the game makes use of; an id is a place in this list."""
+        """Return all actions, or those that the game uses; an id is an index of this list."""
         ale = self.ale
         chosen: list[Action] = (
             ale.getLegalActionSet() if full_action_space else ale.getMinimalActionSet()
@@ -80,7 +83,7 @@ class Console:
         return chosen
 
     def check(self, mode: int | None, difficulty: int | None) -> None:
-        """Raise `Refused` if the game has no such mode or difficulty."""
+        """Raise `Refused` if the game does not have the mode or difficulty."""
         for what, value, known in (
             ("mode", mode, self.modes),
             ("difficulty", difficulty, self.difficulties),
@@ -90,10 +93,10 @@ class Console:
                 raise Refused(f"{what}={value}, but {self.game_name} has only {what} {listed}")
 
     def switch_on(self, mode: int | None, difficulty: int | None) -> None:
-        """Begin the game anew, exactly as on a console that has never played.
+        """Restart the game, exactly as on a console that was just loaded.
 
-        `ALEInterface.reset_game` alone leaves generators and timers where the last game has left
-        them, and some games begin otherwise then.
+        `ALEInterface.reset_game` alone does not reset generators and timers, so some games start
+        differently after another game.
         """
         self.ale.restoreSystemState(self._as_loaded)
         if mode is not None:
@@ -103,22 +106,22 @@ class Console:
         self.ale.reset_game()
 
 
-# ------------------------------------------------------------------ consoles that nobody plays
+# ------------------------------------------------------------------ the pool of idle consoles
 
-_MOST_IDLE = 64  # of 0.6 MiB each
+_MAX_IDLE = 64  # consoles of 0.6 MiB each
 
 _idle: list[Console] = []
 _lock = Lock()
 
 
-def take(game_name: str) -> Console:
-    """Give a console with a game in it, one that was given back or a new one.
+def take_console(game_name: str) -> Console:
+    """Return an idle console with a game, or load a new one.
 
     Raises:
-        Refused: There is no such game.
+        Refused: The game is unknown.
     """
     if game_name not in GAMES:
-        raise Refused(_unknown(game_name))
+        raise Refused(_explain_unknown_game(game_name))
     with _lock:
         for console in reversed(_idle):
             if console.game_name == game_name:
@@ -127,32 +130,32 @@ def take(game_name: str) -> Console:
     return Console(game_name)
 
 
-def give_back(console: Console) -> None:
-    """Keep a console for whoever plays its game next; of many, those given back last."""
+def return_console(console: Console) -> None:
+    """Keep a console for reuse; beyond `_MAX_IDLE`, drop those that were returned first."""
     with _lock:
         _idle.append(console)
-        del _idle[:-_MOST_IDLE]
+        del _idle[:-_MAX_IDLE]
 
 
 # ------------------------------------------------------------------ names
 
 
-def _unknown(game_name: str) -> str:
+def _explain_unknown_game(game_name: str) -> str:
     if game_name in GAMES_FOR_TWO:
-        return f"game_name={game_name!r} is a game for two, which ALE cannot play alone"
+        return f"game_name={game_name!r} is a game for two players, which ALE cannot play alone"
     # Gymnasium writes ALE/SpaceInvaders-v5.
-    name = _bare(re.sub(r"^ALE/|-v\d+$", "", game_name))
-    same = [game for game in GAMES if _bare(game) == name]
+    name = _normalize_name(re.sub(r"^ALE/|-v\d+$", "", game_name))
+    same = [game for game in GAMES if _normalize_name(game) == name]
     hint = f" (did you mean {same[0]!r}?)" if same else did_you_mean(game_name, GAMES)
     return f"unknown game_name {game_name!r}{hint}"
 
 
-def _bare(name: str) -> str:
+def _normalize_name(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown name: what is close, or else what is known."""
+    """Return the end of a message about an unknown name: a close match, or all known names."""
     names: Sequence[str] = list(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     close = close or [candidate for candidate in names if name and name in candidate]

@@ -1,10 +1,10 @@
-"""Stored episodes: what is written, and what is believed of it.
+"""Snapshots of episodes, and their verification.
 
-An episode is stored as its setting, its seed and its actions, which anybody may read: they are
-played again, and have to come to the same. A checkpoint of the emulator, which saves most of that,
-goes with them. But ALE believes whatever it reads: bytes of a checkpoint that are wrong overwrite
-the memory of the process. So what is stored bears a code of authentication (HMAC, RFC 2104), and a
-checkpoint without the right one is not looked at.
+A snapshot has the setting, the seed and the actions of an episode. Restoring it replays the
+actions, which must lead to the same result. A checkpoint of the emulator's state saves most of
+the replay. But ALE does not verify the states that it reads, and wrong bytes overwrite the memory
+of the process. So a snapshot has an authentication code (HMAC, RFC 2104), and a checkpoint without
+the right code is not used.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ KEY_VARIABLE = "ATARI_SNAPSHOT_KEY"
 
 _CODE_BYTES = hashlib.sha256().digest_size
 
-# Frames of an episode of another server that are played again: seconds of a processor's time.
-_LONGEST_REPLAY = DEFAULT_MAX_FRAMES
+# Maximum number of frames to replay for an episode of another server: seconds of CPU time.
+_MAX_REPLAY_FRAMES = DEFAULT_MAX_FRAMES
 
 
 class StoredCheckpoint(BaseModel):
@@ -48,7 +48,7 @@ class StoredCheckpoint(BaseModel):
 
 
 class StoredEpisode(BaseModel):
-    """A stored episode; `digest` is what it has to come to."""
+    """A stored episode. `digest` is the hash that its replay must have."""
 
     model_config = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")
 
@@ -62,73 +62,76 @@ class StoredEpisode(BaseModel):
 
 
 def write(episode: Episode, episode_id: str | None) -> bytes:
-    """Write an episode down."""
+    """Serialize an episode."""
     stored = StoredEpisode(
         ale_version=ale_py.__version__,
         setting=episode.setting,
         seed=episode.seed,
         actions=bytes(episode.actions),
         digest=episode.digest(),
-        checkpoint=_stored(episode.checkpoint),
+        checkpoint=_store_checkpoint(episode.checkpoint),
         episode_id=episode_id,
     )
     body = stored.model_dump_json().encode()
-    return _code(body) + body
+    return _sign(body) + body
 
 
 def read(data: bytes) -> StoredEpisode:
-    """Read what `write` has written, here or elsewhere; elsewhere, without its checkpoint.
+    """Read a stored episode, without the checkpoint if another server has written it.
 
     Raises:
-        Refused: It has not written this, or it would take too long to play it again.
+        Refused: `write` did not write these bytes, or the replay would take too long.
     """
     code, body = data[:_CODE_BYTES], data[_CODE_BYTES:]
     try:
         stored = StoredEpisode.model_validate_json(body)
     except ValidationError as error:
         what = error.errors()[0]["msg"]
-        raise Refused(f"these bytes are no stored episode of this environment: {what}") from None
-    if hmac.compare_digest(code, _code(body)):
+        raise Refused(f"these bytes are not a stored episode of this environment: {what}") from None
+    if hmac.compare_digest(code, _sign(body)):
         return stored
     frames = (len(stored.actions) - 1) * stored.setting.frameskip
-    if frames >= _LONGEST_REPLAY:
+    if frames >= _MAX_REPLAY_FRAMES:
         raise Refused(
-            f"the episode was stored by another server, and has {frames} frames or more, of which "
-            f"{_LONGEST_REPLAY} are played again; servers with the same {KEY_VARIABLE} need not"
+            f"another server stored the episode; it has at least {frames} frames, of which "
+            f"{_MAX_REPLAY_FRAMES} are played again at most; servers with the same {KEY_VARIABLE} "
+            "do not replay"
         )
     return stored.model_copy(update={"checkpoint": None})
 
 
 def resume(stored: StoredEpisode, console: Console) -> Episode:
-    """Bring a console to where a stored episode stands.
+    """Continue a stored episode on a console.
 
     Raises:
-        Refused: Its actions lead elsewhere.
+        Refused: The replay has another result than the stored episode.
     """
-    checkpoint = _checkpoint(stored)
+    checkpoint = _load_checkpoint(stored)
     if checkpoint is not None:
-        episode = _played(stored, console, checkpoint)
+        episode = _replay_stored(stored, console, checkpoint)
         if episode.digest() == stored.digest:
             return episode
-    episode = _played(stored, console, None)
+    episode = _replay_stored(stored, console, None)
     if episode.digest() != stored.digest:
         raise Refused(
-            "the stored episode cannot be continued: its actions lead elsewhere here. It is "
-            f"damaged, or its ALE {stored.ale_version} plays otherwise than {ale_py.__version__}"
+            "the stored episode cannot be continued: its actions have another result here. It is "
+            f"damaged, or its ALE {stored.ale_version} differs from ALE {ale_py.__version__}"
         )
     return episode
 
 
-def _played(stored: StoredEpisode, console: Console, checkpoint: Checkpoint | None) -> Episode:
+def _replay_stored(
+    stored: StoredEpisode, console: Console, checkpoint: Checkpoint | None
+) -> Episode:
     episode = Episode(console, stored.setting, stored.seed)
     try:
-        episode.play_again(stored.actions, checkpoint)
+        episode.replay(stored.actions, checkpoint)
     except ValueError as error:
-        raise Refused(f"the stored episode is none: {error}") from None
+        raise Refused(f"the stored episode is not valid: {error}") from None
     return episode
 
 
-def _stored(checkpoint: Checkpoint | None) -> StoredCheckpoint | None:
+def _store_checkpoint(checkpoint: Checkpoint | None) -> StoredCheckpoint | None:
     if checkpoint is None:
         return None
     return StoredCheckpoint.model_validate(
@@ -136,7 +139,7 @@ def _stored(checkpoint: Checkpoint | None) -> StoredCheckpoint | None:
     )
 
 
-def _checkpoint(stored: StoredEpisode) -> Checkpoint | None:
+def _load_checkpoint(stored: StoredEpisode) -> Checkpoint | None:
     written = stored.checkpoint
     if written is None or stored.ale_version != ale_py.__version__:
         return None
@@ -145,12 +148,12 @@ def _checkpoint(stored: StoredEpisode) -> Checkpoint | None:
     )
 
 
-def _code(body: bytes) -> bytes:
-    return hmac.digest(_key(), body, "sha256")
+def _sign(body: bytes) -> bytes:
+    return hmac.digest(_signing_key(), body, "sha256")
 
 
 @functools.cache
-def _key() -> bytes:
-    """What other servers do not know, unless they were told."""
+def _signing_key() -> bytes:
+    """Return the key of the authentication codes: a shared secret, or a random one."""
     shared = os.environ.get(KEY_VARIABLE)
     return hashlib.sha256(shared.encode()).digest() if shared else secrets.token_bytes()

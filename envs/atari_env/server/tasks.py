@@ -1,10 +1,10 @@
-"""The task sets: games to train on and games never seen, and games whose rules are varied.
+"""Task sets: training games, unseen games, and variations of games.
 
-`train` and `test` are the 5 and the 50 games of Bellemare et al. 2013; `atari57` is what Rainbow
-(Hessel et al. 2018), Agent57 and most others since report; `variations` are the modes and switches
-of Farebrother et al. 2018, "Generalization and Regularization in DQN", arXiv:1810.00123, of which
-one would train on the first of each game. Sticky actions and limit are those of Machado et al.
-2018, JAIR 61, and of Gymnasium's `ALE/...-v5`.
+`train` and `test` are the 5 and the 50 games of Bellemare et al. 2013. `atari57` is the set on
+which Rainbow (Hessel et al. 2018), Agent57 and most later work report. `variations` are the modes
+and difficulties of Farebrother et al. 2018, "Generalization and Regularization in DQN",
+arXiv:1810.00123; the first of each game is meant for training. Sticky actions and the limit are
+those of Machado et al. 2018, JAIR 61, and of Gymnasium's `ALE/...-v5`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from openenv.errors import Refused
 from ..models import AtariTask
 from .games import GAMES, did_you_mean
 
-__all__ = ["SPLITS", "task_named", "tasks_of"]
+__all__ = ["SPLITS", "find_task", "tasks_of"]
 
 STICKINESS = 0.25
 
@@ -41,7 +41,7 @@ _NOT_IN_ATARI57 = {"carnival", "elevator_action", "journey_escape", "pooyan"}
 _ONLY_IN_ATARI57 = ("defender", "phoenix", "pitfall", "solaris", "surround", "yars_revenge")
 ATARI57 = sorted({*TRAIN, *TEST, *_ONLY_IN_ATARI57} - _NOT_IN_ATARI57)
 
-# Modes and difficulties.
+# The modes and difficulties of each varied game.
 VARIED = {
     "freeway": (range(8), (0, 1)),
     "hero": (range(5), (0,)),
@@ -49,7 +49,7 @@ VARIED = {
     "space_invaders": (range(16), (0, 1)),
 }
 
-# Of random play and of a human, Mnih et al. 2015, Extended Data Table 2.
+# The scores of random play and of a human: Mnih et al. 2015, Extended Data Table 2.
 SCORES = {
     "alien": (227.8, 6875),
     "amidar": (5.8, 1676),
@@ -148,7 +148,7 @@ def tasks_of(split: str) -> tuple[AtariTask, ...]:
         raise Refused(f"unknown split {split!r}{did_you_mean(split, SPLITS)}") from None
 
 
-def task_named(task_id: str) -> AtariTask:
+def find_task(task_id: str) -> AtariTask:
     """The task of an id; raises `Refused` if there is none."""
     known = _by_id()
     if task_id not in known:

@@ -1,4 +1,4 @@
-"""What the Atari environment promises, against ALE itself and Gymnasium's environment of it."""
+"""Tests of the Atari environment against ALE itself and Gymnasium's environment of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from atari_env.models import AtariAction, AtariObservation, AtariTask
 from atari_env.server import snapshots
 from atari_env.server.atari_environment import VARIABLES, AtariEnvironment
 from atari_env.server.episode import STEPS_A_CHECKPOINT, generator_seed
-from atari_env.server.games import GAMES, GAMES_FOR_TWO, Console, give_back, take
+from atari_env.server.games import GAMES, GAMES_FOR_TWO, Console, return_console, take_console
 from atari_env.server.tasks import ATARI57, SCORES, SPLITS, TEST, TRAIN, VARIED
 from openenv import Refused, VectorEnv
 from openenv.testing import check_environment
@@ -47,14 +47,14 @@ def move(env: AtariEnvironment, action_id: int) -> AtariObservation:
 
 
 def plain(observation: AtariObservation) -> dict[str, Any]:
-    """An observation as values that can be compared."""
+    """Return an observation as values that can be compared."""
     return {**observation.model_dump(), "screen": observation.screen.tobytes()}
 
 
 def played(
     env: AtariEnvironment, steps: int, choices: random.Random | None = None
 ) -> list[dict[str, Any]]:
-    """Go on at random, with the same choices each time, to the end or for so many steps."""
+    """Play at random, with the same choices each time, to the end or for `steps` steps."""
     choices = choices or random.Random(7)
     legal = len(move(env, 0).legal_actions)
     seen: list[dict[str, Any]] = []
@@ -192,7 +192,7 @@ def test_a_seed_gives_the_episode_that_gymnasium_has(game: str, options: dict[st
 
 @pytest.mark.parametrize("game", ["pong", "adventure", "berzerk", "double_dunk", "video_pinball"])
 def test_a_reset_is_a_console_switched_on(game: str) -> None:
-    """ALE's own reset leaves timers as the last game left them, and berzerk goes on otherwise."""
+    """ALE's own reset keeps the timers of the last game, so berzerk continues differently."""
     env = AtariEnvironment(game)
     reference = episode(AtariEnvironment(game), 40, seed=0)
     for _ in range(3):
@@ -220,11 +220,11 @@ def test_every_game_is_played_stored_and_gone_on_with(games: Sequence[str]) -> N
         first = env.reset(seed=1)
         assert first.frame.shape[1:] == RGB[1:] and not first.done
         played(env, 40)
-        if env._running("test").is_over:
+        if env._require_episode("test").is_over:
             continue
         elsewhere.restore(env.snapshot())
         assert np.array_equal(elsewhere.render(), env.render()), game
-        if not env._running("test").is_over:
+        if not env._require_episode("test").is_over:
             assert played(env, 12) == played(elsewhere, 12), game
         env.close()
         elsewhere.close()
@@ -232,7 +232,7 @@ def test_every_game_is_played_stored_and_gone_on_with(games: Sequence[str]) -> N
 
 def test_no_mode_is_over_before_it_begins() -> None:
     env = AtariEnvironment("demon_attack")
-    assert take("demon_attack").modes == [1]
+    assert take_console("demon_attack").modes == [1]
     with pytest.raises(Refused, match="only mode 1"):
         env.reset(mode=3)
 
@@ -420,7 +420,7 @@ def test_an_action_that_names_another_game_is_refused() -> None:
         ({"task": "pongg"}, "did you mean 'pong'"),
         ({"task": {"id": "x", "frameskip": 0}}, "frameskip=0"),
         ({"task": {}}, "this is no task: id="),
-        ({"task": "pong", "frameskip": 2, "mode": 1}, "what frameskip, mode shall be"),
+        ({"task": "pong", "frameskip": 2, "mode": 1}, "sets frameskip, mode"),
     ],
     ids=str,
 )
@@ -508,17 +508,17 @@ def test_consoles_are_kept_for_the_next_who_plays() -> None:
     console = env._console
     env.close()
     assert AtariEnvironment("tutankham")._console is console
-    assert take("tutankham") is not console
+    assert take_console("tutankham") is not console
 
 
 def test_of_many_idle_consoles_the_last_are_kept() -> None:
-    console = take("pong")
+    console = take_console("pong")
     others = [Console.__new__(Console) for _ in range(70)]
     for other in others:
         other.game_name = "none"
-        give_back(other)
-    give_back(console)
-    assert take("pong") is console
+        return_console(other)
+    return_console(console)
+    assert take_console("pong") is console
 
 
 # ------------------------------------------------------------------ tasks
@@ -600,20 +600,20 @@ def test_a_stored_episode_goes_on_anywhere(steps: int) -> None:
 
 @pytest.mark.parametrize("game", INEXACT)
 def test_games_whose_states_ale_stores_badly_go_on_exactly(game: str) -> None:
-    """ALE's own states lack registers of the graphics chip, and of rewards."""
+    """ALE's own states lack registers of the graphics chip and rewards."""
     env, elsewhere = AtariEnvironment(game), AtariEnvironment(game)
     choices = random.Random(0)
     env.reset(seed=0)
     for _ in range(6):
         played(env, 25, choices)
-        if env._running("test").is_over:
+        if env._require_episode("test").is_over:
             env.reset(seed=0)
         elsewhere.restore(env.snapshot())
         state = choices.getstate()
         expected = played(env, 8, choices)
         choices.setstate(state)
         assert played(elsewhere, 8, choices) == expected
-        if env._running("test").is_over:
+        if env._require_episode("test").is_over:
             env.reset(seed=0)
 
 
@@ -645,7 +645,7 @@ def test_a_finished_episode_may_be_stored() -> None:
 
 
 def forged(stored: bytes, **changes: Any) -> bytes:
-    """A stored episode with other fields, and without a code that fits."""
+    """Return a stored episode with other fields and without a valid code."""
     code, body = stored[:32], json.loads(stored[32:])
     return code + json.dumps({**body, **changes}).encode()
 
@@ -666,8 +666,8 @@ def test_another_servers_episode_is_played_again_and_its_checkpoint_not_looked_a
 def test_of_another_servers_episode_so_many_frames_are_played_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An episode of its own, of any length, is taken from its checkpoint."""
-    monkeypatch.setattr("atari_env.server.snapshots._LONGEST_REPLAY", 400)
+    """A server restores its own episodes of any length from a checkpoint."""
+    monkeypatch.setattr("atari_env.server.snapshots._MAX_REPLAY_FRAMES", 400)
     env, elsewhere = (AtariEnvironment("pong", frameskip=10, obs_type="ram") for _ in range(2))
     env.reset(seed=9)
     elsewhere.reset(seed=4)
@@ -685,7 +685,7 @@ def test_of_another_servers_episode_so_many_frames_are_played_again(
 
 
 def hostile_state(state: str) -> bytes:
-    """A state of the emulator that ALE takes, and that ends the process."""
+    """Return a state of the emulator that ALE accepts and that ends the process."""
     data = bytearray(base64.urlsafe_b64decode(state))
     at = data.index(b"M6532") + len(b"M6532")
     assert data[at : at + 4] == (128).to_bytes(4, "little")  # bytes of memory that follow
@@ -694,7 +694,7 @@ def hostile_state(state: str) -> bytes:
 
 
 def test_ale_would_have_ended_the_process() -> None:
-    """That is why there is a code: if it were otherwise, there need be none."""
+    """The authentication code is needed because wrong states end the process."""
     env = AtariEnvironment()
     env.reset()
     played(env, 50)
@@ -742,7 +742,7 @@ def test_wrong_bytes_are_refused_and_change_nothing(wrong: dict[str, Any]) -> No
 def test_bytes_that_are_nothing_are_refused() -> None:
     env = AtariEnvironment()
     for data in (b"", b"\xff\x00", bytes(32) + b"[]", bytes(32) + b"null", bytes(64)):
-        with pytest.raises(Refused, match="no stored episode"):
+        with pytest.raises(Refused, match="not a stored episode"):
             env.restore(data)
 
 

@@ -1,6 +1,6 @@
-"""The first point of a game of Pong, won, for `openenv validate`. It goes into no image.
+"""Actions that win the first point of Pong, for `openenv validate`. Not part of images.
 
-The console is deterministic, so that a list of actions wins it each time; it was found by search.
+A search found them. The console is deterministic, so they win the point each time.
 """
 
 from __future__ import annotations
@@ -21,5 +21,5 @@ def oracle(view: Any) -> dict[str, Any]:
 
 
 def do_nothing(view: Any) -> dict[str, Any] | None:
-    """Look on, until the ball is about to pass."""
+    """Do nothing until the ball is about to pass."""
     return {"action_id": 0} if view.step < 60 else None

@@ -1,1 +1,1 @@
-"""The side of the chess environment that plays the games."""
+"""The server side of the chess environment."""

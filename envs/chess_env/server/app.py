@@ -7,10 +7,10 @@ import os
 from openenv.server import create_app
 
 from ..models import ChessAction, ChessObservation, ChessState
-from .settings import environment_of, max_concurrent_envs
+from .settings import make_environment_factory, max_concurrent_envs
 
 app = create_app(
-    environment_of(os.environ),
+    make_environment_factory(os.environ),
     ChessAction,
     ChessObservation,
     env_name="chess_env",

@@ -1,6 +1,6 @@
-"""Chess against an opponent, against oneself, or from a position that is to be won.
+"""Chess against an opponent, against oneself, or from the position of a task.
 
-The rules are python-chess's: the FIDE Laws of Chess, where a draw that a player may claim
+The rules are those of python-chess: the FIDE Laws of Chess. A draw that a player may claim
 (threefold repetition, fifty moves) is claimed at once.
 """
 
@@ -33,19 +33,19 @@ from .opponents import (
     Engine,
     Opponent,
     RandomMover,
-    opponent_name,
+    resolve_opponent,
 )
 from .tasks import SPLITS, find_task, tasks_of
 from .uci import UciEngine
 
-__all__ = ["ILLEGAL_MOVE_REWARD", "LARGEST_ASKED_DEPTH", "ChessEnvironment"]
+__all__ = ["ILLEGAL_MOVE_REWARD", "MAX_REQUESTED_DEPTH", "ChessEnvironment"]
 
 ILLEGAL_MOVE_REWARD = -0.1
 
-LARGEST_ASKED_DEPTH = 4
-"""How many half-moves `reset` may ask an opponent to look ahead, if not the server's own is deeper.
+MAX_REQUESTED_DEPTH = 4
+"""The highest depth, in half-moves, that `reset` accepts, unless the server's own is higher.
 
-Each further one takes the built-in player about five times as long.
+With each further half-move the built-in player takes about five times as long.
 """
 
 _COLORS: dict[str, chess.Color] = {"white": chess.WHITE, "black": chess.BLACK}
@@ -54,7 +54,7 @@ _SHOWN_CHARACTERS = 80
 
 
 class _Setting(NamedTuple):
-    """What is played in an episode."""
+    """The options of an episode."""
 
     opponent: str
     opponent_depth: int
@@ -63,7 +63,7 @@ class _Setting(NamedTuple):
 
 
 class _End(NamedTuple):
-    """How an episode ended; `winner` is None where nobody has won."""
+    """The end of an episode. `winner` is None if neither side has won."""
 
     termination: str
     winner: chess.Color | None = None
@@ -73,7 +73,7 @@ class _End(NamedTuple):
 
 @dataclass
 class _Episode:
-    """A game: where it began and its moves are the board's."""
+    """A game. The board has its first position and its moves."""
 
     setting: _Setting
     board: chess.Board
@@ -88,47 +88,47 @@ class _Episode:
 
     @property
     def step_count(self) -> int:
-        """Half-moves of both sides since `reset`, which has made the opponent's opening move."""
+        """The half-moves of both sides since `reset`, without the opponent's opening move."""
         begun_by_agent = self.setting.opponent == SELF or self.board.root().turn == self.agent
         return max(len(self.board.move_stack) - (0 if begun_by_agent else 1), 0)
 
     @property
     def end(self) -> _End | None:
-        """How the game has ended; None while it goes on."""
+        """The end of the game, or None while the game is running."""
         end = _end_by_rule(self.board)
         if end is not None or self.step_count < self.setting.max_moves:
             return end
-        if self.setting.task is not None:  # its limit is a part of the task, which has been failed
+        if self.setting.task is not None:  # the limit is a part of the task, which has failed
             return _End("task failed", result=None)
         return _End("move limit", truncated=True)
 
 
 class ChessEnvironment(Environment[ChessAction, ChessObservation, ChessState]):
-    """One side of a game of chess, or both.
+    """A game of chess in which the agent plays one side, or both.
 
-    The opponent moves by itself, so every observation is one in which the agent has to move, or
-    the last. Everything random (the agent's colour, the random opponent) is drawn from the
-    episode's own generator, so the seed and the agent's moves determine the episode.
+    The opponent moves by itself, so in every observation but the last the agent has to move. The
+    agent's color and the random opponent's moves come from the episode's own generator, so the
+    seed and the agent's moves determine the episode.
 
     Args:
-        opponent: ``alphabeta``, the built-in player, which also goes by ``moonfish``; ``random``;
-            the path of a UCI engine, such as ``/usr/games/stockfish``; or None, where the agent
-            moves for both sides.
-        opponent_depth: How many half-moves an opponent that searches looks ahead.
-        max_moves: Half-moves of both sides after which an episode is cut off, as a draw.
-        agent_color: ``white`` or ``black``. None draws it for each episode; the agent that moves
-            for both sides is then paid for White's.
+        opponent: ``alphabeta``, the built-in player, also called ``moonfish``; ``random``; the path
+            of a UCI engine, such as ``/usr/games/stockfish``; or None to let the agent move for
+            both sides.
+        opponent_depth: Half-moves that a searching opponent looks ahead.
+        max_moves: Truncate an episode, as a draw, after this many half-moves of both sides.
+        agent_color: ``white`` or ``black``. None draws the color for each episode; an agent that
+            moves for both sides then gets White's reward.
         gamma: The discount of `ChessWinLossRubric`.
-        engine_timeout_s: Seconds within which a UCI engine has to be ready, and to move.
+        engine_timeout_s: Seconds within which a UCI engine must be ready, and must move.
 
     Raises:
-        ValueError: An argument is none of these.
+        ValueError: An argument is not valid.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
     SUPPORTS_ANY_THREAD: ClassVar[bool] = True
 
-    # Who gives up a game has lost it.
+    # Giving up a game loses it.
     REWARD = RewardSpec("per_step", (-1.0, 1.0), ("game", "illegal_move"), unfinished=-1.0)
 
     rubric: ChessWinLossRubric
@@ -146,16 +146,16 @@ class ChessEnvironment(Environment[ChessAction, ChessObservation, ChessState]):
         super().__init__(rubric=ChessWinLossRubric(gamma))
         self._engine: UciEngine | None = None
         if opponent is not None and "/" in opponent:
-            self._engine = _engine(opponent, engine_timeout_s)
+            self._engine = _make_engine(opponent, engine_timeout_s)
             opponent = self._engine.name
         self._default = _Setting(
-            self._opponent_name(opponent),
-            _at_least_one("opponent_depth", opponent_depth),
-            _at_least_one("max_moves", max_moves),
+            self._resolve_opponent(opponent),
+            _check_positive("opponent_depth", opponent_depth),
+            _check_positive("max_moves", max_moves),
         )
         if isinstance(agent_color, bool):
             agent_color = "white" if agent_color == chess.WHITE else "black"
-        self._agent_color = _color(agent_color)
+        self._agent_color = _parse_color(agent_color)
         self._episode: _Episode | None = None
 
     def reset(  # type: ignore[override]  # no **kwargs: a misspelt argument is an error
@@ -170,38 +170,38 @@ class ChessEnvironment(Environment[ChessAction, ChessObservation, ChessState]):
     ) -> ChessObservation:
         """Set up a game and play up to the agent's first turn.
 
-        What is None is as the environment was made.
+        None takes the environment's own option.
 
         Args:
-            seed: Determines the agent's colour and a random opponent; any integer.
-            episode_id: Becomes `state.episode_id`; None makes one up.
-            fen: The position to begin with; None is that of a new game. What went before it is
+            seed: Determines the agent's color and the random opponent's moves; any integer.
+            episode_id: Becomes `state.episode_id`; None generates one.
+            fen: The position to start with; None starts a new game. The history of the position is
                 not known, so repetitions count from here.
             opponent: ``alphabeta``, ``random``, ``self``, or the name of the UCI engine that the
                 environment was made with.
-            opponent_depth: How many half-moves it looks ahead, up to `LARGEST_ASKED_DEPTH`, and
-                beyond that up to what the environment's own opponent does. None is as deep as the
-                environment's own, or as deep as may be asked for.
+            opponent_depth: Half-moves that the opponent looks ahead. The limit is
+                `MAX_REQUESTED_DEPTH`, or the depth of the environment's own opponent if that is
+                higher. None takes the environment's own depth, at most the limit.
             agent_color: ``white`` or ``black``.
-            task: A task, or its id. It brings its own position and limit of moves, the agent is
-                whoever is to move, and the built-in player defends unless another is asked for.
+            task: A task or its id. It has its own position and limit of moves. The agent is the
+                side to move, and the built-in player defends unless `opponent` names another.
 
         Returns:
-            The first observation. Its reward is None, unless the opponent's first move ended the
+            The first observation. Its reward is None unless the opponent's first move ended the
             game.
 
         Raises:
-            Refused: An argument is none of these. The running episode goes on.
-            OpponentFailed: The opponent's engine could not move. The running episode goes on.
+            Refused: An argument is not valid. The running episode continues.
+            OpponentFailed: The opponent's engine could not move. The running episode continues.
         """
         found = None if task is None else find_task(task)
         if found is not None and (fen is not None or agent_color is not None):
             raise Refused(f"task {found.id!r} has its own fen and agent_color; leave them out")
         setting = self._setting_for(opponent, opponent_depth, found)
-        board = _board(found.fen if found else fen)
-        rng = _generator(seed)
-        drawn = rng.random() < 0.5  # always, so that a seed means the same moves in any colour
-        asked = _color(agent_color)
+        board = _parse_board(found.fen if found else fen)
+        rng = _make_generator(seed)
+        drawn = rng.random() < 0.5  # always, so that a seed gives the same moves for both colors
+        asked = _parse_color(agent_color)
         episode = _Episode(
             setting,
             board,
@@ -214,37 +214,41 @@ class ChessEnvironment(Environment[ChessAction, ChessObservation, ChessState]):
         self._episode = episode
         self._reset_rubric()
         end = episode.end
-        return _look(episode) if end is None else self._last(episode, end, _finished(episode, end))
+        return (
+            _observe(episode)
+            if end is None
+            else self._finish(episode, end, _observe_end(episode, end))
+        )
 
     def step(  # type: ignore[override]  # no **kwargs: a misspelt argument is an error
         self, action: ChessAction
     ) -> ChessObservation:
         """Make the agent's move, then the opponent's.
 
-        A move that is malformed or illegal costs 0.1 and changes nothing.
+        A malformed or illegal move costs 0.1 and changes nothing.
 
         Raises:
-            Refused: There is no running episode. Nothing changes.
+            Refused: No episode is running. Nothing changes.
             OpponentFailed: The opponent's engine could not move. The agent's move is taken back.
         """
-        before = self._running()
+        before = self._require_episode()
         if action.move not in _legal_moves(before.board):
             before.illegal_moves += 1
-            return _rejection(before, action.move)
-        # Made on a copy, so that an opponent that fails leaves the game as it was.
+            return _reject(before, action.move)
+        # The moves are made on a copy, so that the game stays as it was if the opponent fails.
         episode = replace(before, board=before.board.copy())
         episode.board.push_uci(action.move)
         if episode.end is None and not episode.is_agents_turn:
             self._reply(episode)
         end = episode.end
-        observation = _look(episode, reward=0.0) if end is None else _finished(episode, end)
+        observation = _observe(episode, reward=0.0) if end is None else _observe_end(episode, end)
         self._episode = episode
         self._apply_rubric(action, observation)
-        return scored(observation, 0.0) if end is None else self._last(episode, end, observation)
+        return scored(observation, 0.0) if end is None else self._finish(episode, end, observation)
 
     @property
     def state(self) -> ChessState:
-        """Where the game stands."""
+        """The state of the game."""
         episode = self._episode
         setting = self._default if episode is None else episode.setting
         state = ChessState(
@@ -265,19 +269,19 @@ class ChessEnvironment(Environment[ChessAction, ChessObservation, ChessState]):
                 "agent_color": _color_name(episode.agent),
                 "illegal_moves": episode.illegal_moves,
                 "task_id": setting.task.id if setting.task else None,
-                "pgn": _pgn(episode, episode.end),
+                "pgn": _write_pgn(episode, episode.end),
             }
         )
 
     def render(self, mode: Literal["svg", "text"] = "svg") -> str:
-        """Draw the board as the agent's side sees it.
+        """Draw the board from the agent's side.
 
         Args:
-            mode: ``svg``, a drawing with the last move and a check marked, 400 pixels wide; or
-                ``text``, with coordinates and the pieces of Unicode.
+            mode: ``svg`` for a drawing, 400 pixels wide, that marks the last move and a check;
+                ``text`` for text with coordinates and Unicode pieces.
 
         Raises:
-            Refused: There is no game yet, or no such mode. Nothing changes.
+            Refused: There is no game yet, or the mode is unknown. Nothing changes.
         """
         if self._episode is None:
             raise Refused("render() was called before reset(): there is no board to draw")
@@ -304,7 +308,7 @@ class ChessEnvironment(Environment[ChessAction, ChessObservation, ChessState]):
     # ------------------------------------------------------------------ snapshots
 
     def snapshot(self) -> bytes:
-        """Store the game, its past and the random opponent's generator included.
+        """Store the game, including its history and the random opponent's generator.
 
         Raises:
             Refused: There is no game yet.
@@ -329,11 +333,11 @@ class ChessEnvironment(Environment[ChessAction, ChessObservation, ChessState]):
         return stored.model_dump_json().encode()
 
     def restore(self, data: bytes) -> None:
-        """Go on with a stored game. Its moves are made again, and each is checked.
+        """Restore a stored game, after making its moves again and checking each.
 
         Raises:
-            ValueError: The bytes are none that `snapshot` has written, or they are of a game that
-                this environment does not play. The running game goes on.
+            ValueError: `snapshot` did not write these bytes, or the environment cannot play this
+                game. The running game continues.
         """
         stored = _Snapshot.model_validate_json(data)
         task = None if stored.task_id is None else find_task(stored.task_id)
@@ -344,16 +348,18 @@ class ChessEnvironment(Environment[ChessAction, ChessObservation, ChessState]):
                 f"and here they are {setting.max_moves} and {self.rubric.gamma}"
             )
         if task is not None and stored.fen != task.fen:
-            raise ValueError(f"the stored game does not begin where task {task.id!r} does")
+            raise ValueError(
+                f"the stored game does not start with the position of task {task.id!r}"
+            )
         episode = _Episode(
             setting,
-            _board(stored.fen),
+            _parse_board(stored.fen),
             _COLORS[stored.agent_color],
-            _restored_generator(stored.generator),
+            _restore_generator(stored.generator),
             stored.episode_id,
             stored.illegal_moves,
         )
-        trajectory = _played(episode, stored.moves)
+        trajectory = _replay_moves(episode, stored.moves)
         self._episode = episode
         self._reset_rubric()
         for action, observation in trajectory:
@@ -362,11 +368,11 @@ class ChessEnvironment(Environment[ChessAction, ChessObservation, ChessState]):
     # ------------------------------------------------------------------ tasks
 
     def list_splits(self) -> list[str]:
-        """Name the splits of the task set."""
+        """Return the names of the splits."""
         return list(SPLITS)
 
     def list_tasks(self, split: str) -> list[ChessTask]:
-        """Give every task of a split; without its solution, as all of these methods."""
+        """Return every task of a split. No method returns solutions."""
         return list(tasks_of(split))
 
     def num_tasks(self, split: str) -> int:
@@ -374,10 +380,10 @@ class ChessEnvironment(Environment[ChessAction, ChessObservation, ChessState]):
         return len(tasks_of(split))
 
     def get_task(self, split: str, index: int) -> ChessTask:
-        """Give one task.
+        """Return one task.
 
         Raises:
-            IndexError: There is none at this index.
+            IndexError: The index is negative, or the split has fewer tasks.
         """
         tasks = tasks_of(split)
         if not 0 <= index < len(tasks):
@@ -387,13 +393,13 @@ class ChessEnvironment(Environment[ChessAction, ChessObservation, ChessState]):
     def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None
     ) -> list[ChessTask]:
-        """Give the tasks from `start` to before `stop`, as a slice does."""
+        """Return the tasks of the slice ``[start:stop]``."""
         return list(tasks_of(split)[start:stop])
 
     # ------------------------------------------------------------------ playing
 
-    def _opponent_name(self, asked: str | None) -> str:
-        return opponent_name(asked, self._engine.name if self._engine else None)
+    def _resolve_opponent(self, asked: str | None) -> str:
+        return resolve_opponent(asked, self._engine.name if self._engine else None)
 
     def _setting_for(
         self, opponent: str | None, depth: int | None, task: ChessTask | None
@@ -401,13 +407,13 @@ class ChessEnvironment(Environment[ChessAction, ChessObservation, ChessState]):
         default = own = self._default
         if task is not None:
             default = _Setting(ALPHABETA, task.opponent_depth, task.max_moves, task)
-        name = default.opponent if opponent is None else self._opponent_name(opponent)
-        largest = LARGEST_ASKED_DEPTH
+        name = default.opponent if opponent is None else self._resolve_opponent(opponent)
+        largest = MAX_REQUESTED_DEPTH
         if name == own.opponent:
             largest = max(largest, own.opponent_depth)
         if depth is None:
             depth = min(default.opponent_depth, largest)
-        elif _at_least_one("opponent_depth", depth) > largest:
+        elif _check_positive("opponent_depth", depth) > largest:
             raise Refused(f"opponent_depth must be from 1 to {largest} here, not {depth}")
         return default._replace(opponent=name, opponent_depth=depth)
 
@@ -419,7 +425,7 @@ class ChessEnvironment(Environment[ChessAction, ChessObservation, ChessState]):
                 return color
         return chess.WHITE if setting.opponent == SELF else drawn
 
-    def _running(self) -> _Episode:
+    def _require_episode(self) -> _Episode:
         episode = self._episode
         if episode is None:
             raise Refused("step() was called before reset(): there is no game to move in")
@@ -429,33 +435,33 @@ class ChessEnvironment(Environment[ChessAction, ChessObservation, ChessState]):
 
     def _reply(self, episode: _Episode) -> None:
         """Make the opponent's move."""
-        move = self._opponent(episode.setting).move(episode.board, episode.rng)
+        move = self._make_opponent(episode.setting).move(episode.board, episode.rng)
         episode.board.push(move)
 
-    def _opponent(self, setting: _Setting) -> Opponent:
+    def _make_opponent(self, setting: _Setting) -> Opponent:
         if setting.opponent == RANDOM:
             return RandomMover()
         if setting.opponent == ALPHABETA:
             return AlphaBeta(setting.opponent_depth)
-        assert self._engine is not None  # no other name is let in
+        assert self._engine is not None  # `resolve_opponent` refuses all other names
         return Engine(self._engine, setting.opponent_depth)
 
-    def _last(
+    def _finish(
         self, episode: _Episode, end: _End, observation: ChessObservation
     ) -> ChessObservation:
-        """The last observation, with what is told of the whole game."""
+        """Add the report of the whole game to the last observation, and score it."""
         shares = self.rubric.compute_step_rewards()
-        told: dict[str, Any] = {
+        report: dict[str, Any] = {
             "termination": end.termination,
-            "pgn": _pgn(episode, end),
+            "pgn": _write_pgn(episode, end),
             "discounted_rewards": shares,
             "gamma": self.rubric.gamma,
         }
         if episode.setting.task is not None:
-            told["solved"] = end.winner == episode.agent
-        last = observation.model_copy(update={"metadata": {**observation.metadata, **told}})
+            report["solved"] = end.winner == episode.agent
+        last = observation.model_copy(update={"metadata": {**observation.metadata, **report}})
         paid = float(observation.reward or 0.0)
-        # Shares are of moves. Where a step was none, nobody could tell which belongs to which.
+        # The shares belong to legal moves. If a step was none, they do not match the steps.
         by_step = None if episode.illegal_moves else shares
         return scored(last, Score(paid, {"game": paid}, step_rewards=by_step))
 
@@ -481,11 +487,11 @@ class _Snapshot(BaseModel):
 # ---------------------------------------------------------------------- games
 
 
-def _board(fen: str | None) -> chess.Board:
-    """Set a position up.
+def _parse_board(fen: str | None) -> chess.Board:
+    """Set up a position.
 
     Raises:
-        Refused: It is malformed, cannot be, or is the end of a game.
+        Refused: The position is malformed, impossible, or the end of a game.
     """
     if fen is None:
         return chess.Board()
@@ -520,8 +526,8 @@ def _legal_moves(board: chess.Board) -> list[str]:
     return [move.uci() for move in board.generate_legal_moves()]
 
 
-def _look(episode: _Episode, *, reward: float | None = None) -> ChessObservation:
-    """What the agent sees while the game goes on."""
+def _observe(episode: _Episode, *, reward: float | None = None) -> ChessObservation:
+    """Return the observation of a running game."""
     board, setting = episode.board, episode.setting
     metadata: dict[str, Any] = {
         "fullmove_number": board.fullmove_number,
@@ -542,10 +548,10 @@ def _look(episode: _Episode, *, reward: float | None = None) -> ChessObservation
     )
 
 
-def _rejection(episode: _Episode, move: str) -> ChessObservation:
-    """The same position again, and why the move was not made."""
+def _reject(episode: _Episode, move: str) -> ChessObservation:
+    """Return the same position again, with the reason why the move was not made."""
     score = Score(ILLEGAL_MOVE_REWARD, {"illegal_move": ILLEGAL_MOVE_REWARD})
-    observation = scored(_look(episode), score)
+    observation = scored(_observe(episode), score)
     shown = repr(move) if len(move) <= _SHOWN_CHARACTERS else f"{move[:_SHOWN_CHARACTERS]!r}..."
     try:
         chess.Move.from_uci(move)
@@ -556,12 +562,12 @@ def _rejection(episode: _Episode, move: str) -> ChessObservation:
     return observation.model_copy(update={"metadata": {**observation.metadata, "error": error}})
 
 
-def _finished(episode: _Episode, end: _End) -> ChessObservation:
-    """What the agent sees at the end of the game, and what it is paid for it."""
+def _observe_end(episode: _Episode, end: _End) -> ChessObservation:
+    """Return the observation at the end of the game, with the reward."""
     reward = 0.0
     if end.winner is not None:
         reward = 1.0 if end.winner == episode.agent else -1.0
-    return _look(episode).model_copy(
+    return _observe(episode).model_copy(
         update={
             "legal_moves": [],
             "result": end.result,
@@ -572,11 +578,13 @@ def _finished(episode: _Episode, end: _End) -> ChessObservation:
     )
 
 
-def _played(episode: _Episode, moves: list[str]) -> list[tuple[ChessAction, ChessObservation]]:
-    """Make stored moves, and give the agent's, each with what it saw then.
+def _replay_moves(
+    episode: _Episode, moves: list[str]
+) -> list[tuple[ChessAction, ChessObservation]]:
+    """Make stored moves, and return each of the agent's with the observation after it.
 
     Raises:
-        ValueError: One of them is not possible, or the agent has no move to make then.
+        ValueError: A move is impossible, or the agent is not to move after the last one.
     """
     board = episode.board
     trajectory: list[tuple[ChessAction, ChessObservation]] = []
@@ -590,15 +598,17 @@ def _played(episode: _Episode, moves: list[str]) -> list[tuple[ChessAction, Ches
         board.push_uci(move)
         end = episode.end
         if action is not None and (end is not None or episode.is_agents_turn):
-            observation = _look(episode, reward=0.0) if end is None else _finished(episode, end)
+            observation = (
+                _observe(episode, reward=0.0) if end is None else _observe_end(episode, end)
+            )
             trajectory.append((action, observation))
     if end is None and not episode.is_agents_turn:
-        raise ValueError("the stored game stands where the agent has no move to make")
+        raise ValueError("the stored game ends with a position in which the opponent has to move")
     return trajectory
 
 
-def _pgn(episode: _Episode, end: _End | None) -> str:
-    """The game in Portable Game Notation; nobody knows the day on which it was played."""
+def _write_pgn(episode: _Episode, end: _End | None) -> str:
+    """Write the game in Portable Game Notation, without a date."""
     setting = episode.setting
     opponent = setting.opponent
     if opponent == SELF:
@@ -621,22 +631,22 @@ def _pgn(episode: _Episode, end: _End | None) -> str:
 # ---------------------------------------------------------------------- arguments
 
 
-def _engine(path: str, timeout_s: float) -> UciEngine:
+def _make_engine(path: str, timeout_s: float) -> UciEngine:
     if timeout_s <= 0:
         raise ValueError(f"engine_timeout_s must be positive, not {timeout_s}")
     engine = UciEngine(path, timeout_s=timeout_s)
     if engine.name in (ALPHABETA, RANDOM, SELF, *ALIASES):
-        raise ValueError(f"an engine cannot go by {engine.name!r}, the name of another opponent")
+        raise ValueError(f"an engine cannot be named {engine.name!r}, the name of another opponent")
     return engine
 
 
-def _at_least_one(name: str, value: int) -> int:
+def _check_positive(name: str, value: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise Refused(f"{name} must be an integer from 1 on, not {value!r:.80}")
+        raise Refused(f"{name} must be an integer of at least 1, not {value!r:.80}")
     return value
 
 
-def _color(name: str | None) -> chess.Color | None:
+def _parse_color(name: str | None) -> chess.Color | None:
     if name is None:
         return None
     if not isinstance(name, str) or name not in _COLORS:
@@ -648,16 +658,16 @@ def _color_name(color: chess.Color) -> Color:
     return "white" if color == chess.WHITE else "black"
 
 
-def _generator(seed: int | None) -> Random:
+def _make_generator(seed: int | None) -> Random:
     if seed is None:
         return Random()  # nosec B311  # a game's dice
     if not isinstance(seed, int):
-        raise Refused(f"seed must be an integer, not {seed!r:.80}; a position goes by fen=")
-    # Random ignores the sign of an integer, and -1 shall not be the same game as 1.
+        raise Refused(f"seed must be an integer, not {seed!r:.80}; pass a position as fen=")
+    # Random ignores the sign of an integer, but -1 must not start the same game as 1.
     return Random(seed if seed >= 0 else str(seed))  # nosec B311  # a game's dice
 
 
-def _restored_generator(state: tuple[int, tuple[int, ...], float | None]) -> Random:
+def _restore_generator(state: tuple[int, tuple[int, ...], float | None]) -> Random:
     rng = Random()  # nosec B311  # a game's dice
     try:
         rng.setstate(state)

@@ -1,4 +1,4 @@
-"""Which moves force mate, found by trying everything."""
+"""An exhaustive search for moves that force mate."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ __all__ = ["mating_moves"]
 
 
 def mating_moves(board: chess.Board, moves: int) -> list[chess.Move]:
-    """Give the moves after which mate cannot be avoided, in at most `moves` moves of this side.
+    """Return the moves that force mate in at most `moves` moves of the side to move.
 
-    Each further move makes it about a thousand times slower: 2 can be had for any position, 3 where
-    there are few pieces. Draws by repetition and by the fifty-move rule are left out of account.
+    Each further move makes the search about a thousand times slower. A search of 2 is practical in
+    any position, of 3 with few pieces. Draws by repetition and by the fifty-move rule are ignored.
 
     Args:
-        board: The position; it is not changed.
-        moves: Moves of the side whose turn it is, the mate itself among them; at least 1.
+        board: The position; the search does not change it.
+        moves: The moves of the side to move, including the mate; at least 1.
     """
     position = board.copy(stack=False)
     return [move for move in position.legal_moves if _forces_mate(position, move, moves)]
@@ -29,13 +29,13 @@ def _forces_mate(board: chess.Board, move: chess.Move, moves: int) -> bool:
         replies = list(board.generate_legal_moves())
         if not replies:
             return board.is_check()
-        return moves > 1 and all(_loses(board, reply, moves - 1) for reply in replies)
+        return moves > 1 and all(_loses_to_mate(board, reply, moves - 1) for reply in replies)
     finally:
         board.pop()
 
 
-def _loses(board: chess.Board, reply: chess.Move, moves: int) -> bool:
-    """Whether the other side can force mate after a reply."""
+def _loses_to_mate(board: chess.Board, reply: chess.Move, moves: int) -> bool:
+    """Return whether the other side can force mate after a reply."""
     board.push(reply)
     try:
         return any(_forces_mate(board, move, moves) for move in board.generate_legal_moves())

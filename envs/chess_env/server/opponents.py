@@ -1,4 +1,4 @@
-"""Who replies to the agent: at random, by looking ahead, a UCI engine, or nobody."""
+"""The opponents of the agent: a random player, the built-in player, and UCI engines."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ __all__ = [
     "Engine",
     "Opponent",
     "RandomMover",
-    "opponent_name",
+    "resolve_opponent",
 ]
 
 ALPHABETA, RANDOM, SELF = "alphabeta", "random", "self"
 
 ALIASES = {"moonfish": ALPHABETA, "none": SELF}
-"""Other names by which an opponent goes; the first is the public package's default."""
+"""Other names of opponents. The first is the public package's default."""
 
 
 class Opponent(Protocol):
-    """Whoever plays the other side."""
+    """A player of the other side."""
 
     def move(self, board: chess.Board, rng: Random) -> chess.Move:
-        """Choose a legal move of a position in which there is one; `board` is not changed.
+        """Choose a move in a position with a legal move, without changing `board`.
 
         Raises:
-            OpponentFailed: It cannot.
+            OpponentFailed: The opponent cannot move.
         """
         ...
 
 
 class RandomMover:
-    """Any legal move, each as likely as the others."""
+    """A player that makes any legal move, all equally likely."""
 
     def move(self, board: chess.Board, rng: Random) -> chess.Move:
         moves = sorted(board.legal_moves, key=chess.Move.uci)
@@ -52,7 +52,7 @@ class RandomMover:
 
 
 class AlphaBeta:
-    """The built-in player; the same answer every time. `depth` is in half-moves."""
+    """The built-in player. The same position always gets the same reply."""
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
@@ -72,15 +72,15 @@ class Engine:
         return self.engine.move(board, self.depth)
 
 
-def opponent_name(asked: str | None, engine: str | None = None) -> str:
-    """Say which opponent is meant: one of the names of this module, or the engine's.
+def resolve_opponent(asked: str | None, engine: str | None = None) -> str:
+    """Return the canonical name of an opponent: a name of this module, or the engine's.
 
     Args:
-        asked: A name, an alias, or None for nobody.
-        engine: The name of the UCI engine that may be had, if there is one.
+        asked: A name, an alias, or None for no opponent.
+        engine: The name of the environment's UCI engine, if it has one.
 
     Raises:
-        Refused: None has this name.
+        Refused: No opponent has this name.
     """
     name = SELF if asked is None else ALIASES.get(asked, asked)
     known = [ALPHABETA, RANDOM, SELF, *([engine] if engine else [])]

@@ -1,9 +1,10 @@
-"""A small chess player: alpha-beta search with quiescence, the same answer every time.
+"""A small, deterministic chess player: alpha-beta search with quiescence.
 
-Iterative deepening over negamax with alpha-beta pruning (Knuth and Moore 1975, "An Analysis of
-Alpha-Beta Pruning"). Good moves are looked at first: the best one of the previous iteration,
-captures by victim and attacker, killers, then what has cut off elsewhere. At the horizon captures
-and promotions are played out, so that nothing is counted that is about to be taken.
+The search is iterative deepening over negamax with alpha-beta pruning (Knuth and Moore 1975, "An
+Analysis of Alpha-Beta Pruning"). It tries good moves first: the best move of the previous
+iteration, captures by victim and attacker, killer moves, and moves that caused cutoffs elsewhere.
+At the horizon it plays captures and promotions out, so that it does not count a piece that is about
+to be taken.
 """
 
 from __future__ import annotations
@@ -17,34 +18,34 @@ import chess
 
 from .evaluation import PIECE_VALUES, evaluate
 
-__all__ = ["MATE", "MOST_NODES", "Found", "best_move"]
+__all__ = ["MATE", "MAX_NODES", "Found", "best_move"]
 
 MATE = 100_000
-"""Score of a mate on the board, in centipawns; one that is n half-moves away scores n less."""
+"""The score of a mate on the board, in centipawns. A mate in n half-moves scores n less."""
 
-MOST_NODES = 200_000
-"""How many positions a search looks at before it takes the best move so far: half a minute or so.
+MAX_NODES = 200_000
+"""Maximum number of positions that a search looks at, in about half a minute.
 
-Only positions with many queens need as many; without a bound, some would take hours.
+Only positions with many queens need as many; without a limit, some would take hours.
 """
 
 _INFINITE = MATE + 1
 _DRAW = 0
-# A capture that leaves a side this much short of what it has already is not played out.
+# The quiescence search skips a capture that leaves the score this much below alpha.
 _HOPELESS = 200
-# Checks in a row that are answered beyond the horizon; some could go on for ever.
-_LONGEST_PURSUIT = 6
+# Maximum number of checks in a row beyond the horizon; some series have no end.
+_MAX_CHECKS = 6
 
 _FIRST, _GAIN, _KILLER = 3_000_000, 2_000_000, 1_000_000
 
 
 class Found(NamedTuple):
-    """What a search came to.
+    """The result of a search.
 
     Attributes:
         move: The best move.
-        score: What the position is worth to the side to move, in centipawns; see `MATE`.
-        nodes: Positions that were looked at.
+        score: The value of the position for the side to move, in centipawns; see `MATE`.
+        nodes: The number of positions that the search looked at.
     """
 
     move: chess.Move
@@ -53,13 +54,13 @@ class Found(NamedTuple):
 
 
 def best_move(board: chess.Board, depth: int) -> Found:
-    """Choose a move by looking `depth` half-moves ahead, and further where pieces are taken.
+    """Choose a move by looking `depth` half-moves ahead, and further after captures.
 
-    Deterministic: the moves that led here count (for repetitions), nothing else does. `board` is
-    not changed.
+    The choice is deterministic. It depends on the position and on the moves that led there, which
+    count for repetitions.
 
     Args:
-        board: A position in which there is a move.
+        board: A position with a legal move; the search does not change it.
         depth: Half-moves, at least 1.
 
     Raises:
@@ -74,68 +75,70 @@ def best_move(board: chess.Board, depth: int) -> Found:
         for each in range(1, depth + 1):
             search.look_ahead(each)
             if abs(search.score) >= MATE - each:
-                break  # a mate within the horizon: looking further finds none that is shorter
+                break  # a mate within the horizon: a deeper search finds no shorter one
     return Found(search.best, search.score, search.nodes)
 
 
 class _Exhausted(Exception):
-    """A search has looked at as many positions as it may."""
+    """The search has reached `MAX_NODES` positions."""
 
 
 class _Search:
-    """One search from one position, and what it has learnt about moves so far."""
+    """A search from one position, with its statistics about good moves."""
 
     def __init__(self, board: chess.Board) -> None:
         self.board = board.copy()
         self.nodes = 0
         self.killers: defaultdict[int, list[chess.Move]] = defaultdict(list)
         self.cutoffs: defaultdict[chess.Move, int] = defaultdict(int)
-        # What is found is never worse for having been interrupted.
-        self.best = self._ordered(self.board.generate_legal_moves(), 0)[0]
+        # An interrupted search still has a best move and a score.
+        self.best = self._order_moves(self.board.generate_legal_moves(), 0)[0]
         self.score = evaluate(board) if board.turn else -evaluate(board)
 
     def look_ahead(self, depth: int) -> None:
-        """Find the best move and its score; the best one so far is looked at before the others."""
+        """Find the best move and its score, trying the best one so far first."""
         alpha = -_INFINITE
-        for move in self._ordered(self.board.generate_legal_moves(), 0, self.best):
+        for move in self._order_moves(self.board.generate_legal_moves(), 0, self.best):
             doubted = alpha > -_INFINITE
-            score = self._after(move, depth, 0, alpha, _INFINITE, doubted)
+            score = self._score_move(move, depth, 0, alpha, _INFINITE, doubted)
             if score > alpha:
                 self.best, self.score = move, score
                 alpha = score
 
-    def _count(self) -> None:
+    def _count_node(self) -> None:
         self.nodes += 1
-        if self.nodes > MOST_NODES:
+        if self.nodes > MAX_NODES:
             raise _Exhausted
 
-    def _after(
+    def _score_move(
         self, move: chess.Move, depth: int, ply: int, alpha: int, beta: int, doubted: bool
     ) -> int:
-        """The score of a move. One that is `doubted` is asked first whether it beats alpha at all
-        (principal variation search: Marsland and Campbell 1982), which is quickly denied.
+        """Return the score of a move.
+
+        A `doubted` move is searched with a zero window first, which quickly shows that it does not
+        beat alpha (principal variation search: Marsland and Campbell 1982).
         """
         self.board.push(move)
         try:
             if doubted and beta - alpha > 1:
-                score = -self._worth(depth - 1, ply + 1, -alpha - 1, -alpha)
+                score = -self._search_depth(depth - 1, ply + 1, -alpha - 1, -alpha)
                 if not alpha < score < beta:
                     return score
-            return -self._worth(depth - 1, ply + 1, -beta, -alpha)
+            return -self._search_depth(depth - 1, ply + 1, -beta, -alpha)
         finally:
             self.board.pop()
 
-    def _worth(self, depth: int, ply: int, alpha: int, beta: int) -> int:
-        """What the position is worth to the side to move, looking `depth` half-moves ahead."""
+    def _search_depth(self, depth: int, ply: int, alpha: int, beta: int) -> int:
+        """Return the value for the side to move, looking `depth` half-moves ahead."""
         if self._is_drawn():
-            self._count()
+            self._count_node()
             return _DRAW
         if depth <= 0:
-            return self._at_horizon(ply, alpha, beta)
-        self._count()
+            return self._search_horizon(ply, alpha, beta)
+        self._count_node()
         best = -_INFINITE
-        for move in self._ordered(self.board.generate_legal_moves(), ply):
-            score = self._after(move, depth, ply, alpha, beta, best > -_INFINITE)
+        for move in self._order_moves(self.board.generate_legal_moves(), ply):
+            score = self._score_move(move, depth, ply, alpha, beta, best > -_INFINITE)
             best = max(best, score)
             alpha = max(alpha, score)
             if alpha >= beta:
@@ -146,56 +149,58 @@ class _Search:
         return best
 
     def _is_drawn(self) -> bool:
-        """Drawn by rule. A repetition counts the first time: what was good once will be again."""
+        """Return whether the position is a draw by rule, counting the first repetition as one."""
         board = self.board
         clock = board.halfmove_clock
         if clock >= 100 and board.is_fifty_moves():
             return True
         return board.is_insufficient_material() or (clock >= 4 and board.is_repetition(2))
 
-    def _at_horizon(self, ply: int, alpha: int, beta: int) -> int:
+    def _search_horizon(self, ply: int, alpha: int, beta: int) -> int:
         if not any(self.board.generate_legal_moves()):
-            self._count()
+            self._count_node()
             return ply - MATE if self.board.is_check() else _DRAW
-        return self._quiet(ply, alpha, beta, 0)
+        return self._search_captures(ply, alpha, beta, 0)
 
-    def _quiet(self, ply: int, alpha: int, beta: int, pursued: int) -> int:
-        """Play captures and promotions out; a side need not take, unless it is in check."""
-        self._count()
+    def _search_captures(self, ply: int, alpha: int, beta: int, pursued: int) -> int:
+        """Play captures and promotions out; a side may also pass, unless it is in check."""
+        self._count_node()
         board = self.board
-        if board.is_check() and pursued < _LONGEST_PURSUIT:
-            return self._out_of_check(ply, alpha, beta, pursued)
+        if board.is_check() and pursued < _MAX_CHECKS:
+            return self._search_evasions(ply, alpha, beta, pursued)
         standing = evaluate(board) if board.turn else -evaluate(board)
         if standing >= beta:
             return standing
         best, alpha = standing, max(alpha, standing)
-        for move in self._ordered(self._gains(), ply):
-            if standing + self._gain(move) + _HOPELESS <= alpha or self._loses(move):
+        for move in self._order_moves(self._list_captures(), ply):
+            if standing + self._gain(move) + _HOPELESS <= alpha or self._is_losing_capture(move):
                 continue
-            score = self._after_gain(move, ply, alpha, beta, pursued)
+            score = self._score_capture(move, ply, alpha, beta, pursued)
             best, alpha = max(best, score), max(alpha, score)
             if alpha >= beta:
                 break
         return best
 
-    def _out_of_check(self, ply: int, alpha: int, beta: int, pursued: int) -> int:
+    def _search_evasions(self, ply: int, alpha: int, beta: int, pursued: int) -> int:
         best = ply - MATE
-        for move in self._ordered(self.board.generate_legal_moves(), ply):
-            score = self._after_gain(move, ply, alpha, beta, pursued + 1)
+        for move in self._order_moves(self.board.generate_legal_moves(), ply):
+            score = self._score_capture(move, ply, alpha, beta, pursued + 1)
             best, alpha = max(best, score), max(alpha, score)
             if alpha >= beta:
                 break
         return best
 
-    def _after_gain(self, move: chess.Move, ply: int, alpha: int, beta: int, pursued: int) -> int:
+    def _score_capture(
+        self, move: chess.Move, ply: int, alpha: int, beta: int, pursued: int
+    ) -> int:
         self.board.push(move)
         try:
-            return -self._quiet(ply + 1, -beta, -alpha, pursued)
+            return -self._search_captures(ply + 1, -beta, -alpha, pursued)
         finally:
             self.board.pop()
 
-    def _gains(self) -> Iterable[chess.Move]:
-        """Captures, and pawns that become a queen."""
+    def _list_captures(self) -> Iterable[chess.Move]:
+        """Yield captures and promotions to a queen."""
         board = self.board
         yield from board.generate_legal_captures()
         last = chess.BB_RANK_8 if board.turn else chess.BB_RANK_1
@@ -204,8 +209,8 @@ class _Search:
             if move.promotion == chess.QUEEN:
                 yield move
 
-    def _loses(self, move: chess.Move) -> bool:
-        """Whether a capture gives a piece for a lesser one that is protected."""
+    def _is_losing_capture(self, move: chess.Move) -> bool:
+        """Return whether a capture gives a piece for a protected piece of less value."""
         board = self.board
         attacker = board.piece_type_at(move.from_square) or chess.PAWN
         return (
@@ -215,7 +220,7 @@ class _Search:
         )
 
     def _gain(self, move: chess.Move) -> int:
-        """Centipawns that a move wins at once."""
+        """Return the centipawns that a move wins at once."""
         victim = self.board.piece_type_at(move.to_square)
         if victim is not None:
             won = PIECE_VALUES[victim]
@@ -225,10 +230,10 @@ class _Search:
             won += PIECE_VALUES[move.promotion] - PIECE_VALUES[chess.PAWN]
         return won
 
-    def _ordered(
+    def _order_moves(
         self, moves: Iterable[chess.Move], ply: int, first: chess.Move | None = None
     ) -> list[chess.Move]:
-        """The moves, those first that are likely to be best. Equals stay in their order."""
+        """Sort moves, likely the best ones first. Equal ones keep their order."""
         killers = self.killers[ply]
 
         def promise(move: chess.Move) -> int:
@@ -243,7 +248,7 @@ class _Search:
         return sorted(moves, key=promise, reverse=True)
 
     def _remember(self, move: chess.Move, depth: int, ply: int) -> None:
-        """A quiet move that refuted what came before it may refute its siblings, too."""
+        """Remember a quiet move that caused a cutoff, since it may refute similar moves."""
         if self._gain(move):
             return
         self.cutoffs[move] = min(self.cutoffs[move] + depth * depth, _KILLER - 1)

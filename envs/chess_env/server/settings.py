@@ -1,13 +1,13 @@
-"""What the environment variables of a chess server say.
+"""The environment variables of a chess server.
 
 | variable | meaning | default |
 | --- | --- | --- |
 | `CHESS_OPPONENT` | `moonfish`, `random`, `self`, or the path of a UCI engine | `moonfish` |
-| `CHESS_OPPONENT_DEPTH` | half-moves that an opponent that searches looks ahead | 2 |
-| `CHESS_MAX_MOVES` | half-moves of both sides after which an episode is cut off | 500 |
-| `CHESS_AGENT_COLOR` | `white` or `black`; by seed where it is not set | |
+| `CHESS_OPPONENT_DEPTH` | half-moves that a searching opponent looks ahead | 2 |
+| `CHESS_MAX_MOVES` | half-moves of both sides until an episode is truncated | 500 |
+| `CHESS_AGENT_COLOR` | `white` or `black` | by seed |
 | `CHESS_GAMMA` | the discount of earlier moves | 0.99 |
-| `CHESS_ENGINE_TIMEOUT_S` | seconds within which a UCI engine has to move | 30 |
+| `CHESS_ENGINE_TIMEOUT_S` | seconds within which a UCI engine must move | 30 |
 | `MAX_CONCURRENT_ENVS` | sessions at once | 64 |
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 
 from .chess_environment import ChessEnvironment
 
-__all__ = ["environment_of", "max_concurrent_envs"]
+__all__ = ["make_environment_factory", "max_concurrent_envs"]
 
 _ARGUMENTS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "CHESS_OPPONENT": ("opponent", str),
@@ -31,28 +31,30 @@ _ARGUMENTS: dict[str, tuple[str, Callable[[str], Any]]] = {
 }
 
 
-def environment_of(environ: Mapping[str, str]) -> partial[ChessEnvironment]:
-    """Give the environment as the variables have it; a variable that is empty is not set.
+def make_environment_factory(environ: Mapping[str, str]) -> partial[ChessEnvironment]:
+    """Return a factory of environments with the options of the variables.
+
+    An empty variable counts as not set.
 
     Raises:
-        ValueError: A variable means nothing; it is named.
+        ValueError: A variable has a wrong value; the message names the variable.
     """
     arguments: dict[str, Any] = {}
     for variable, (name, convert) in _ARGUMENTS.items():
         if environ.get(variable):
-            arguments[name] = _converted(environ, variable, convert)
-            _tried(variable, {name: arguments[name]})
+            arguments[name] = _convert(environ, variable, convert)
+            _check_argument(variable, {name: arguments[name]})
     return partial(ChessEnvironment, **arguments)
 
 
 def max_concurrent_envs(environ: Mapping[str, str]) -> int | None:
-    """Give the number of sessions at once; None is the server's default."""
+    """Return the maximum number of sessions; None is the server's default."""
     if not environ.get("MAX_CONCURRENT_ENVS"):
         return None
-    return int(_converted(environ, "MAX_CONCURRENT_ENVS", int))
+    return int(_convert(environ, "MAX_CONCURRENT_ENVS", int))
 
 
-def _converted(environ: Mapping[str, str], variable: str, convert: Callable[[str], Any]) -> Any:
+def _convert(environ: Mapping[str, str], variable: str, convert: Callable[[str], Any]) -> Any:
     try:
         return convert(environ[variable])
     except ValueError:
@@ -60,8 +62,8 @@ def _converted(environ: Mapping[str, str], variable: str, convert: Callable[[str
         raise ValueError(f"{variable} must be {kind}, not {environ[variable]!r}") from None
 
 
-def _tried(variable: str, argument: dict[str, Any]) -> None:
-    """Make an environment, so that a wrong setting stops the server and not each session."""
+def _check_argument(variable: str, argument: dict[str, Any]) -> None:
+    """Make an environment, so that a wrong setting stops the server, not each session."""
     try:
         ChessEnvironment(**argument).close()
     except ValueError as error:

@@ -1,7 +1,6 @@
 """The task set: puzzles and endgames that can be won, in two splits.
 
-The positions are in `tasks.json`, which `compose` has written. Beside each stand the moves that
-solve it; these stay here.
+`compose` has written the positions to `tasks.json`, with their solutions, which stay on the server.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ _ENDGAME_OPPONENT_DEPTH = 2
 
 
 class ComposedTask(BaseModel):
-    """One line of the file: a position, and what nobody who plays it is shown.
+    """A line of the file: a position with its solution, which players do not see.
 
     Attributes:
         id: The task's id.
-        kind: What is to be done.
+        kind: The kind of task.
         split: One of `SPLITS`.
         fen: The position.
-        moves: Moves of the agent within which it has to mate.
-        solution: The only first move that mates in time, in UCI; empty for an endgame, in which
-            many do.
+        moves: The moves within which the agent must mate.
+        solution: The only first move that mates in time, in UCI; empty for an endgame, which has
+            many.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -50,8 +49,8 @@ class ComposedTask(BaseModel):
     moves: int
     solution: str = ""
 
-    def told(self) -> ChessTask:
-        """The task as it is given to others."""
+    def to_task(self) -> ChessTask:
+        """Return the task without its solution."""
         color = "White" if chess.Board(self.fen).turn else "Black"
         moves = "1 move" if self.moves == 1 else f"{self.moves} moves"
         half_moves = 2 * self.moves - 1
@@ -61,14 +60,14 @@ class ComposedTask(BaseModel):
             goal=f"Play {color} and mate within {moves}.",
             fen=self.fen,
             max_moves=half_moves,
-            # In a puzzle the defence has to see the mate that it puts off.
+            # In a puzzle the defense has to see the mate that it delays.
             opponent_depth=max(half_moves - 1, 1) if self.solution else _ENDGAME_OPPONENT_DEPTH,
         )
 
 
 @cache
 def composed_tasks() -> tuple[ComposedTask, ...]:
-    """Every task, with its solution."""
+    """Return every task, with its solution."""
     return tuple(
         ComposedTask(**each) for each in json.loads(TASKS_FILE.read_text(encoding="utf-8"))
     )
@@ -76,14 +75,14 @@ def composed_tasks() -> tuple[ComposedTask, ...]:
 
 @cache
 def tasks_of(split: str) -> tuple[ChessTask, ...]:
-    """The tasks of a split.
+    """Return the tasks of a split.
 
     Raises:
-        Refused: There is no such split.
+        Refused: The split is unknown.
     """
     if split not in SPLITS:
         raise Refused(f"unknown split {split!r}; there are {' and '.join(SPLITS)}")
-    return tuple(each.told() for each in composed_tasks() if each.split == split)
+    return tuple(each.to_task() for each in composed_tasks() if each.split == split)
 
 
 @cache
@@ -92,10 +91,10 @@ def _tasks_by_id() -> dict[str, ChessTask]:
 
 
 def find_task(task: str | Mapping[str, Any] | ChessTask) -> ChessTask:
-    """Give the task that is meant by its id, or by itself.
+    """Find a task by its id, or by a copy of the task.
 
     Raises:
-        Refused: There is none with this id, or it is another one here.
+        Refused: No task has this id, or the task with this id differs from the copy.
     """
     given = task.model_dump() if isinstance(task, ChessTask) else task
     task_id = given.get("id") if isinstance(given, Mapping) else given

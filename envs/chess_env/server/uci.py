@@ -1,9 +1,9 @@
-"""A chess engine in a process of its own, spoken to by the Universal Chess Interface.
+"""Chess engines in processes of their own, by the Universal Chess Interface.
 
-The protocol: Kahlen and Meyer-Kahlen, "UCI protocol", 2006. Of it is used what an opponent needs:
-``position`` and ``go depth``. Every wait is bounded, no thread is kept, and an engine that nobody
-closes ends with the program: `chess.engine.SimpleEngine` waits for as long as an engine searches
-to a depth, and keeps a thread that the interpreter waits for when it ends.
+The protocol is that of Kahlen and Meyer-Kahlen, "UCI protocol", 2006. An opponent needs only
+``position`` and ``go depth`` of it. Every wait has a limit, there is no thread, and an engine that
+is not closed ends with the program. `chess.engine.SimpleEngine` was rejected, since it waits
+without limit for a search to a depth, and keeps a thread that the interpreter waits for at exit.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ __all__ = ["OpponentFailed", "UciEngine"]
 
 _QUIT_TIMEOUT_S = 2.0
 _READ_BYTES = 65536
-_LONGEST_LINE = 2**20
+_MAX_LINE_BYTES = 2**20
 
 
 class OpponentFailed(Refused):
     """The opponent's engine ended, did not answer in time, or answered with no legal move.
 
-    The game is where it was before: the same step may be made again, with a fresh engine.
+    The game is as it was before. The same step may be made again, with a new engine process.
     """
 
 
 class UciEngine:
-    """One engine process; it starts when it is first asked for a move, and again after it failed.
+    """An engine process, which starts with the first move, and again after a failure.
 
     Args:
         path: The program.
-        timeout_s: Seconds within which it has to be ready, and to move.
+        timeout_s: Seconds within which the engine must be ready, and must move.
 
     Raises:
-        ValueError: There is no such program, or it may not be run.
+        ValueError: The program does not exist or may not be run.
     """
 
     def __init__(self, path: str, *, timeout_s: float) -> None:
@@ -59,44 +59,44 @@ class UciEngine:
 
     @property
     def pid(self) -> int | None:
-        """The process id, while it runs."""
+        """The id of the running process, or None."""
         return None if self._process is None else self._process.pid
 
     def move(self, board: chess.Board, depth: int) -> chess.Move:
-        """Ask for the best move.
+        """Return the engine's best move.
 
-        The engine forgets what it knows before each move, so that its answer depends on the game
-        and the depth alone (as far as it has one thread, which is what is asked of it).
+        The engine forgets what it knows before each move, and is told to use one thread. So its
+        answer depends only on the game and the depth.
 
         Raises:
-            OpponentFailed: It failed; its process has been ended.
+            OpponentFailed: The engine failed, and its process has been ended.
         """
         deadline = time.monotonic() + self.timeout_s
         try:
-            self._be_ready(deadline)
+            self._prepare(deadline)
             moves = " ".join(move.uci() for move in board.move_stack)
-            self._say(f"position fen {board.root().fen()}" + (f" moves {moves}" if moves else ""))
-            self._say(f"go depth {depth}")
+            self._send(f"position fen {board.root().fen()}" + (f" moves {moves}" if moves else ""))
+            self._send(f"go depth {depth}")
             answer = self._wait_for("bestmove", deadline)
-            return self._legal(board, answer)
+            return self._parse_move(board, answer)
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """End the process. It may start again."""
+        """End the process. The next move starts another one."""
         end, self._end, self._process, self._read = self._end, None, None, b""
         if end is not None:
             end()
 
-    def _be_ready(self, deadline: float) -> None:
+    def _prepare(self, deadline: float) -> None:
         if self._process is None:
             self._start()
-            self._say("uci")
+            self._send("uci")
             self._wait_for("uciok", deadline)
-            self._say("setoption name Threads value 1")
-        self._say("ucinewgame")
-        self._say("isready")
+            self._send("setoption name Threads value 1")
+        self._send("ucinewgame")
+        self._send("isready")
         self._wait_for("readyok", deadline)
 
     def _start(self) -> None:
@@ -115,15 +115,15 @@ class UciEngine:
             ) from error
         self._end = weakref.finalize(self, _end_process, self._process)
 
-    def _say(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         assert self._process is not None and self._process.stdin is not None
         try:
             self._process.stdin.write(f"{line}\n".encode())
         except OSError as error:
-            raise self._ended() from error
+            raise self._make_ended_error() from error
 
     def _wait_for(self, word: str, deadline: float) -> list[str]:
-        """Read lines up to one that begins with a word, and give its words."""
+        """Read lines up to one that begins with a word, and return the words of that line."""
         while True:
             *lines, self._read = self._read.split(b"\n")
             for number, line in enumerate(lines):
@@ -131,19 +131,19 @@ class UciEngine:
                 if words[:1] == [word]:
                     self._read = b"\n".join([*lines[number + 1 :], self._read])
                     return words
-            self._read += self._more(deadline)
-            if len(self._read) > _LONGEST_LINE:
+            self._read += self._read_more(deadline)
+            if len(self._read) > _MAX_LINE_BYTES:
                 raise OpponentFailed(
-                    f"the opponent's engine {self.name!r} wrote more than {_LONGEST_LINE} bytes "
+                    f"the opponent's engine {self.name!r} wrote more than {_MAX_LINE_BYTES} bytes "
                     "without an end of a line; the position is as it was"
                 )
 
-    def _more(self, deadline: float) -> bytes:
+    def _read_more(self, deadline: float) -> bytes:
         assert self._process is not None and self._process.stdout is not None
         left_s = deadline - time.monotonic()
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
-            # One that talks without end is no better than one that is silent.
+            # The deadline also ends the wait for an engine that writes without end.
             if left_s <= 0 or not selector.select(left_s):
                 raise OpponentFailed(
                     f"the opponent's engine {self.name!r} did not answer within "
@@ -151,16 +151,16 @@ class UciEngine:
                 )
         data = os.read(self._process.stdout.fileno(), _READ_BYTES)
         if not data:
-            raise self._ended()
+            raise self._make_ended_error()
         return data
 
-    def _ended(self) -> OpponentFailed:
+    def _make_ended_error(self) -> OpponentFailed:
         return OpponentFailed(
             f"the process of the opponent's engine {self.name!r} has ended; the position is as it "
             "was"
         )
 
-    def _legal(self, board: chess.Board, answer: list[str]) -> chess.Move:
+    def _parse_move(self, board: chess.Board, answer: list[str]) -> chess.Move:
         with contextlib.suppress(ValueError, IndexError):
             move = board.parse_uci(answer[1])
             if move in board.legal_moves:  # a null move can be parsed

@@ -1,7 +1,7 @@
-"""Plays our chess server as a client package written for the public package does.
+"""A client of our chess server that is written for the public package.
 
-`python chess_client.py URL` is run by the Python of a virtual environment that has the public
-package 0.10.0, and prints what it saw.
+The Python of a virtual environment with the public package 0.10.0 runs `python chess_client.py
+URL`, which prints what it saw.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ class ChessAction(Action):
 
 
 class ChessObservation(Observation):
-    """The public base class refuses fields that it does not know."""
+    """The fields that the server sends; the public base class refuses unknown ones."""
 
     fen: str = ""
     legal_moves: list[str] = Field(default_factory=list)
@@ -36,7 +36,7 @@ class ChessState(State):
 
 
 class ChessEnv(EnvClient[ChessAction, ChessObservation, ChessState]):
-    """Three hooks, each of which takes everything that comes."""
+    """A client with the public package's three hooks, which accept any payload."""
 
     def _step_payload(self, action: ChessAction) -> dict[str, Any]:
         return {"move": action.move}

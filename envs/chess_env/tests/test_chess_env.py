@@ -1,4 +1,4 @@
-"""What the chess environment promises."""
+"""Tests of the chess environment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from openenv.testing import check_environment
 
 from .. import ChessAction, ChessEnv, ChessObservation, ChessState, ChessWinLossRubric
 from ..server.chess_environment import ILLEGAL_MOVE_REWARD, ChessEnvironment
-from ..server.settings import environment_of, max_concurrent_envs
+from ..server.settings import make_environment_factory, max_concurrent_envs
 
 BACK_RANK = "6k1/5ppp/8/8/8/8/8/R5K1 w - - 0 1"
 ONE_FROM_FIFTY = "7k/8/8/8/8/8/8/KQ6 w - - 99 80"
@@ -59,7 +59,7 @@ def episode(env: Env, seed: int | None, limit: int = 30, **options: Any) -> list
 
 
 def any_move(observation: ChessObservation) -> ChessAction:
-    """A move that is as good as another, and always the same in a position."""
+    """Return any legal move, always the same one in a position."""
     legal = observation.legal_moves or ["e2e4"]
     return ChessAction(move=legal[len(observation.fen) % len(legal)])
 
@@ -114,7 +114,7 @@ def test_rewards_are_as_they_are_declared(
 
 
 def test_a_game_that_is_given_up_is_told_to_be_lost() -> None:
-    """After a move it was worth the 0 of that move, and a lost one -1."""
+    """A game that was given up used to count as the 0 of its last move, a lost one as -1."""
     with ChessEnv.local(partial(ChessEnvironment, "random")).sync() as env:
         env.reset(agent_color="white")
         assert env.reward_spec is not None
@@ -421,12 +421,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"fen": "8/8/8/3k4/8/8/8/K7 b - - 0 1"}, "end of a game: insufficient material"),
     ({"opponent": "ramdom"}, "did you mean 'random'"),
     ({"opponent": "/bin/sh"}, "unknown opponent"),
-    ({"opponent_depth": 0}, "from 1 on"),
+    ({"opponent_depth": 0}, "at least 1"),
     ({"opponent_depth": 5}, "from 1 to 4"),
-    ({"opponent_depth": "2"}, "from 1 on"),
+    ({"opponent_depth": "2"}, "at least 1"),
     ({"agent_color": "red"}, "'white' or 'black'"),
     ({"agent_color": True}, "'white' or 'black'"),
-    ({"seed": "r5k1/8/8/8/8/8/8/6K1 w - - 0 1"}, "a position goes by fen="),
+    ({"seed": "r5k1/8/8/8/8/8/8/6K1 w - - 0 1"}, "pass a position as fen="),
     ({"task": "mate_in_9-000"}, "unknown task"),
     ({"task": "mate_in_1-000", "fen": BACK_RANK}, "leave them out"),
     ({"task": {"id": "mate_in_1-000", "fen": BACK_RANK}}, "another one here"),
@@ -650,19 +650,19 @@ def test_the_variables_are_the_constructors_arguments() -> None:
         "CHESS_ENGINE_TIMEOUT_S": "",
         "MAX_CONCURRENT_ENVS": "5",
     }
-    env = environment_of(environ)()
+    env = make_environment_factory(environ)()
     env.reset()
     state = env.state
     assert (state.opponent, state.opponent_depth, state.max_moves) == ("random", 3, 7)
     assert state.agent_color == "black" and env.rubric.gamma == 0.5
     assert max_concurrent_envs(environ) == 5
-    assert environment_of({})().state.opponent == "alphabeta"
+    assert make_environment_factory({})().state.opponent == "alphabeta"
     assert max_concurrent_envs({}) is None
 
 
 @pytest.mark.parametrize("name", ["none", "self"])
 def test_nobody_is_an_opponent_too(name: str) -> None:
-    assert environment_of({"CHESS_OPPONENT": name})().state.opponent == "self"
+    assert make_environment_factory({"CHESS_OPPONENT": name})().state.opponent == "self"
 
 
 @pytest.mark.parametrize(
@@ -678,4 +678,4 @@ def test_nobody_is_an_opponent_too(name: str) -> None:
 )
 def test_a_variable_that_means_nothing_is_named(variable: str, value: str) -> None:
     with pytest.raises(ValueError, match=variable):
-        environment_of({variable: value})
+        make_environment_factory({variable: value})

@@ -1,4 +1,4 @@
-"""A client that was written for the public package plays on our server, unchanged."""
+"""Tests of our server with a client that was written for the public package."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def url() -> Iterator[str]:
 
 @pytest.fixture(scope="module", params=["theirs", "ours"])
 def seen(request: pytest.FixtureRequest, url: str) -> Any:
-    """What the client saw, run by the Python that has the public package, and by ours."""
+    """Return what the client saw, run by the public package's Python and by ours."""
     python = python_of(PEER, PUBLIC) if request.param == "theirs" else sys.executable
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "OPENENV"))}
     done = subprocess.run(

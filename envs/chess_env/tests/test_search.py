@@ -1,4 +1,4 @@
-"""What the built-in player sees, and how sure that is."""
+"""Tests of the built-in player's search and evaluation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def found(fen: str, depth: int) -> str:
 
 
 def game(white_depth: int | None, black_depth: int | None, seed: int) -> chess.Board:
-    """A game of two, each of whom looks ahead, or (None) moves at random."""
+    """Play a game of two players that look `depth` half-moves ahead, or (None) move at random."""
     board, rng = chess.Board(), random.Random(seed)
     while not board.is_game_over(claim_draw=True) and board.ply() < 160:
         depth = white_depth if board.turn == chess.WHITE else black_depth
@@ -114,7 +114,7 @@ def test_the_same_position_gives_the_same_answer_and_is_not_changed(fen: str) ->
 
 
 def exhaustive(board: chess.Board, depth: int, ply: int) -> int:
-    """The value of a position by trying everything, with the same eyes at the horizon."""
+    """Return the value of a position by an exhaustive search with the same quiescence."""
     if ply and (board.is_insufficient_material() or board.is_repetition(2)):
         return 0
     if not any(board.legal_moves):
@@ -130,13 +130,13 @@ def exhaustive(board: chess.Board, depth: int, ply: int) -> int:
 
 
 def quiet(board: chess.Board, ply: int) -> int:
-    return _Search(board)._at_horizon(ply, -_INFINITE, _INFINITE)
+    return _Search(board)._search_horizon(ply, -_INFINITE, _INFINITE)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fen", [OPENING, ROOK_ENDING, BACK_RANK, SMOTHERED])
 def test_what_is_left_out_changes_nothing(fen: str) -> None:
-    """Pruning, ordering and zero windows are for speed alone."""
+    """Pruning, ordering and zero windows only affect speed."""
     board = chess.Board(fen)
     for depth in (1, 2):
         found = best_move(board, depth)
@@ -144,7 +144,7 @@ def test_what_is_left_out_changes_nothing(fen: str) -> None:
 
 
 def test_a_search_without_end_is_ended_with_a_good_move(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(best_move.__module__ + ".MOST_NODES", 300)
+    monkeypatch.setattr(best_move.__module__ + ".MAX_NODES", 300)
     queens = "qqqqkqqq/qqqqqqqq/8/8/8/8/QQQQQQQQ/QQQQKQQQ w - - 0 1"
     board = chess.Board(queens)
     first = best_move(board, 4)

@@ -1,4 +1,4 @@
-"""The task set: every puzzle has one solution, and every endgame can be won."""
+"""Tests of the task set: every puzzle has one solution, and every endgame can be won."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_one_move_mates_at_once(task: ComposedTask) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("task", [t for t in PUZZLES if t.moves > 1], ids=named)
 def test_one_first_move_forces_mate_and_none_does_sooner(task: ComposedTask) -> None:
-    """By trying everything, apart from how the built-in player searches."""
+    """An exhaustive search, independent of the built-in player's, shows it."""
     has_one_solution(task)
 
 
@@ -86,7 +86,7 @@ def test_the_file_is_what_is_composed() -> None:
 
 
 def agent(env: ChessEnvironment, depth: int, observation: ChessObservation) -> ChessObservation:
-    """Solve what is left of a task by looking ahead."""
+    """Solve the rest of a task by looking ahead."""
     while not observation.done:
         board = chess.Board(observation.fen)
         observation = move(env, best_move(board, depth).move.uci())

@@ -1,4 +1,4 @@
-"""Engines in processes of their own: a real one, and such as fail in every way."""
+"""Tests of engine processes: a real one, and ones that fail in every way."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Mates in one move and in two, for `openenv validate`. It goes into no image."""
+"""Solutions of mates in one and two moves, for `openenv validate`. Not part of images."""
 
 from __future__ import annotations
 
 from typing import Any
 
-MATES = {  # by task; the defence always plays the same
+MATES = {  # by task; the defense always plays the same moves
     "mate_in_1-000": ["f5d4"],
     "mate_in_1-001": ["e1f2"],
     "mate_in_2-000": ["g4c8", "d4c6"],
@@ -15,7 +15,7 @@ CANARIES = [{"reset": {"task": "mate_in_1-000"}, "actions": [{"move": "not a mov
 
 
 def oracle(view: Any) -> dict[str, Any]:
-    """Mate."""
+    """Make the next move of the solution."""
     return {"move": MATES[view.reset["task"]][view.step]}
 
 
