@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from openenv.client.transports.base import InProcessTransport, TransportClosed, refused
 from openenv.errors import ConnectError
@@ -19,6 +19,7 @@ from openenv.protocol.v1.codec import is_binary
 __all__ = ["ASGIApp", "ASGITransport", "request"]
 
 JSON = "application/json"
+HOST, PATH = "asgi", "/ws"
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -32,15 +33,13 @@ class ASGITransport(InProcessTransport):
     def __init__(
         self,
         app: ASGIApp,
-        url: str = "ws://asgi/ws",
         headers: Mapping[str, str] | None = None,
         subprotocols: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self._subprotocols = list(subprotocols)
         self.app = app
-        self._url = urlsplit(url)
-        self.headers = {"host": self._url.netloc, **(headers or {})}
+        self.headers = {"host": HOST, **(headers or {})}
         self._to_app: asyncio.Queue[Message] = asyncio.Queue()
         self._handshake: asyncio.Queue[Message] = asyncio.Queue()
         self._running: asyncio.Task[None] | None = None
@@ -53,9 +52,9 @@ class ASGITransport(InProcessTransport):
         self._running = asyncio.create_task(self._run())
         message = await self._handshake.get()
         if message["type"] == "websocket.http.response.start":
-            raise refused(self._url.path, message["status"], await self._body())
+            raise refused(PATH, message["status"], await self._body())
         if message["type"] != "websocket.accept":
-            raise ConnectError(f"the application refused {self._url.path}: {message}")
+            raise ConnectError(f"the application refused {PATH}: {message}")
         self.subprotocol = message.get("subprotocol")
 
     async def _body(self) -> bytes:
@@ -68,7 +67,9 @@ class ASGITransport(InProcessTransport):
 
     async def _run(self) -> None:
         try:
-            await self.app(self._scope(), self._to_app.get, self._take)
+            scope = _scope("websocket", PATH, self.headers, {"websocket.http.response": {}})
+            scope |= {"scheme": "ws", "subprotocols": self._subprotocols}
+            await self.app(scope, self._to_app.get, self._take)
         finally:
             await self._take({"type": "websocket.close", "code": 1006})
 
@@ -83,25 +84,6 @@ class ASGITransport(InProcessTransport):
             code = message.get("code", 1000)
             why = f"the application closed the connection ({code})"
             self.end(TransportClosed(why, code, by_peer=True))
-
-    def _scope(self) -> dict[str, Any]:
-        headers = [(k.lower().encode(), v.encode()) for k, v in self.headers.items()]
-        return {
-            "type": "websocket",
-            "asgi": {"version": "3.0", "spec_version": "2.4"},
-            "http_version": "1.1",
-            "scheme": self._url.scheme,
-            "path": self._url.path,
-            "raw_path": self._url.path.encode(),
-            "query_string": self._url.query.encode(),
-            "root_path": "",
-            "headers": headers,
-            "client": ("127.0.0.1", 0),
-            "server": (self._url.hostname, self._url.port or 80),
-            "subprotocols": self._subprotocols,
-            "state": {},
-            "extensions": {IN_PROCESS_EXTENSION: {}, "websocket.http.response": {}},
-        }
 
     def send(self, frame: bytes) -> None:
         if self._running is None or self._running.done():
@@ -119,6 +101,25 @@ class ASGITransport(InProcessTransport):
         self._to_app.put_nowait({"type": "websocket.disconnect", "code": 1006})
 
 
+def _scope(
+    kind: str, path: str, headers: Mapping[str, str], extensions: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    return {
+        "type": kind,
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": "1.1",
+        "path": unquote(path),
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+        "client": ("127.0.0.1", 0),
+        "server": (HOST, 80),
+        "state": {},
+        "extensions": {IN_PROCESS_EXTENSION: {}, **(extensions or {})},
+    }
+
+
 async def request(
     app: ASGIApp, path: str, body: bytes | None, headers: Mapping[str, str]
 ) -> tuple[int, bytes]:
@@ -130,23 +131,9 @@ async def request(
     Raises:
         ConnectError: The application gave no answer.
     """
-    given = {"host": "asgi", **headers} | ({} if body is None else {"content-type": JSON})
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.4"},
-        "http_version": "1.1",
-        "method": "GET" if body is None else "POST",
-        "scheme": "http",
-        "path": unquote(path),
-        "raw_path": path.encode(),
-        "query_string": b"",
-        "root_path": "",
-        "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
-        "client": ("127.0.0.1", 0),
-        "server": ("asgi", 80),
-        "state": {},
-        "extensions": {IN_PROCESS_EXTENSION: {}},
-    }
+    given = {"host": HOST, **headers} | ({} if body is None else {"content-type": JSON})
+    scope = _scope("http", path, given)
+    scope |= {"scheme": "http", "method": "GET" if body is None else "POST"}
     asked: list[Message] = [{"type": "http.request", "body": body or b"", "more_body": False}]
     answer: list[Message] = []
 
