@@ -21,7 +21,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from openenv.cli import _failures
-from openenv.cli._console import MISUSED, MisuseError, did_you_mean
+from openenv.cli._console import MISUSED, unknown_name
 from openenv.cli._help import show_help
 
 # The panel of the options that every command has.
@@ -87,10 +87,7 @@ class CommandGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
         name, known = args[0], self.list_commands(ctx)
         if name not in known and name[:1] != "-" and not ctx.resilient_parsing:
-            raise MisuseError(
-                f"there is no command {name!r} of {ctx.command_path}",
-                hint=did_you_mean(name, known) or f"there are {', '.join(known)}",
-            )
+            raise unknown_name(f"there is no command {name!r} of {ctx.command_path}", name, known)
         return super().resolve_command(ctx, args)
 
     def main(self, args: Any = None, *, standalone_mode: bool = True, **rest: Any) -> Any:  # type: ignore[override]

@@ -19,17 +19,11 @@ from openenv.cli._console import say
 
 
 class Origin(NamedTuple):
-    """The source of an environment's OpenEnv.
+    """The source of an environment's OpenEnv."""
 
-    Attributes:
-        fills: Values of ``__OPENENV_SOURCE__`` and ``__FIND_LINKS__`` in the template.
-        files: Files to add to the environment, by path.
-        words: A message for the user; empty for a released version.
-    """
-
-    fills: Mapping[str, str]
-    files: Mapping[str, bytes]
-    words: str
+    fills: Mapping[str, str]  # ``__OPENENV_SOURCE__`` and ``__FIND_LINKS__`` of the template
+    files: Mapping[str, bytes]  # to add to the environment, by path
+    words: str  # a message for the user; empty for a released version
 
 
 def origin_for(target: Path) -> Origin:

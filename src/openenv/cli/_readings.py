@@ -24,34 +24,20 @@ class MetricsUnreadable(Exception):
 
 @dataclass
 class MetricsReading:
-    """A server's counters at a moment.
+    """A server's counters at a moment."""
 
-    Attributes:
-        at: Time of the reading, from `time.monotonic`.
-        version: Version of the server's package.
-        environments: Names of the served environments.
-        values: Sample values by name, summed over environments.
-        errors: Number of error answers by code.
-        buckets: Cumulative number of steps by upper latency bound in seconds.
-    """
-
-    at: float
+    at: float  # from `time.monotonic`
     version: str = ""
     environments: list[str] = field(default_factory=list)
-    values: Counter[str] = field(default_factory=Counter)
-    errors: Counter[str] = field(default_factory=Counter)
+    values: Counter[str] = field(default_factory=Counter)  # by sample, summed over environments
+    errors: Counter[str] = field(default_factory=Counter)  # error answers by code
+    # Cumulative number of steps by upper latency bound in seconds.
     buckets: Counter[float] = field(default_factory=Counter)
 
 
 @dataclass
 class MetricsChange:
-    """The activity of a server between two readings; rates are per second.
-
-    Attributes:
-        latency_p50_s: Median latency of steps in seconds; None without steps.
-        latency_p99_s: 99th percentile of the latency in seconds.
-        errors: Error answers between the readings, by code.
-    """
+    """The activity of a server between two readings; rates are per second."""
 
     version: str
     environments: list[str]
@@ -59,9 +45,9 @@ class MetricsChange:
     slots: int
     queue: int
     steps_per_s: float
-    latency_p50_s: float | None
+    latency_p50_s: float | None  # None without steps
     latency_p99_s: float | None
-    errors: dict[str, int]
+    errors: dict[str, int]  # error answers between the readings, by code
     bytes_in_per_s: float
     bytes_out_per_s: float
     workers_ready: int
@@ -102,23 +88,18 @@ def _fetch(url: str, key: str | None) -> str:
     except FAILURES as error:
         raise MetricsUnreadable(f"no server answers at {url}: {error}") from error
     if answer.status != 200:
-        raise _describe_refusal(url, answer.status)
+        why, hint = f"{url} answered with status {answer.status}", None
+        if answer.status == 404:
+            why = f"there is no {url}: the server counts nothing"
+            hint = (
+                "servers of the public package and older ones have no /metrics; serve it by "
+                "`openenv serve` of this version"
+            )
+        elif answer.status in (401, 403):
+            why = f"{url} requires a key (status {answer.status})"
+            hint = "pass it: --api-key-file FILE, or OPENENV_API_KEY"
+        raise MetricsUnreadable(why, hint)
     return answer.body.decode(errors="replace")
-
-
-def _describe_refusal(url: str, status: int) -> MetricsUnreadable:
-    if status == 404:
-        return MetricsUnreadable(
-            f"there is no {url}: the server counts nothing",
-            "servers of the public package and older ones have no /metrics; serve it by "
-            "`openenv serve` of this version",
-        )
-    if status in (401, 403):
-        return MetricsUnreadable(
-            f"{url} requires a key (status {status})",
-            "pass it: --api-key-file FILE, or OPENENV_API_KEY",
-        )
-    return MetricsUnreadable(f"{url} answered with status {status}")
 
 
 def _add_sample(

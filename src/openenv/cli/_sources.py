@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 # A sample argument of each type.
@@ -17,16 +17,10 @@ STEP = "    "
 
 @dataclass(frozen=True)
 class BracketedCode:
-    """A bracketed expression: a list, a call, a subscript.
+    """A bracketed expression: a list, a call, a subscript."""
 
-    Attributes:
-        opening: The text up to the opening bracket.
-        items: For each item the text before it (``name=``), and the item.
-        closing: The closing bracket.
-    """
-
-    opening: str
-    items: Sequence[tuple[str, Code]]
+    opening: str  # the text up to the opening bracket, included
+    items: Sequence[tuple[str, Code]]  # the text before an item (``name=``), and the item
     closing: str
 
 
@@ -41,10 +35,9 @@ def to_code(value: Any) -> Code:
         return BracketedCode(
             "{", [(f"{quote_text(key)}: ", to_code(one)) for key, one in value.items()], "}"
         )
-    if isinstance(value, list):
-        return BracketedCode("[", [("", to_code(one)) for one in value], "]")
-    if isinstance(value, tuple):
-        return BracketedCode("(", [("", to_code(one)) for one in value], ")")
+    if isinstance(value, list | tuple):
+        opening, closing = "[]" if isinstance(value, list) else "()"
+        return BracketedCode(opening, [("", to_code(one)) for one in value], closing)
     return repr(value)
 
 
@@ -60,10 +53,7 @@ def to_one_line(code: Code) -> str:
 def format_code(code: Code, indent: str = "", taken: int = 0) -> str:
     """Format code on a single line, or with an item per line if too long.
 
-    Args:
-        code: The code.
-        indent: Indentation of the first line.
-        taken: Columns of the line taken by other text, apart from the indentation.
+    Other text takes `taken` columns of the line, apart from the indentation.
     """
     line = to_one_line(code)
     if isinstance(code, str) or not code.items or len(indent) + taken + len(line) <= WIDTH:
@@ -82,21 +72,13 @@ def _format_multiline(code: BracketedCode, indent: str) -> str:
 
 @dataclass(frozen=True)
 class SourceField:
-    """A model's field as source.
-
-    Attributes:
-        name: Name of the field.
-        annotation: Type of the field.
-        arguments: Arguments of Pydantic's `Field`.
-        describes: A description of the content for people: a space.
-        description: The meaning of the field.
-    """
+    """A model's field as source."""
 
     name: str
     annotation: Code
-    arguments: Mapping[str, Code] = field(default_factory=dict)
-    describes: str = ""
-    description: str = ""
+    arguments: Mapping[str, Code]  # of Pydantic's `Field`
+    describes: str  # a description of the content for people: a space
+    description: str
 
     def source(self) -> str:
         """Return the field's lines in a class body."""

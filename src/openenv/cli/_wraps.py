@@ -23,7 +23,8 @@ def inspect_wrapped_class(target: str, names: EnvironmentNames) -> TemplateInput
 
     Args:
         target: ``module:Class``; the module is imported.
-        names: Names of the new package."""
+        names: Names of the new package.
+    """
     module, name, cls = _class(target)
     requires = _distribution(module)
     gymnasium = sys.modules.get("gymnasium")

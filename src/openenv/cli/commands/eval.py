@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from openenv.cli._console import CommandError, MisuseError, did_you_mean, emit, say
+from openenv.cli._console import CommandError, MisuseError, emit, say, unknown_name
 from openenv.cli._options import argument, complete_environments, option, takes_options
 from openenv.cli._progress import display
 from openenv.cli.commands import rollout as playing
@@ -112,10 +112,8 @@ def evaluate_command(
     if resume and output_dir is None:
         raise MisuseError("--resume requires --output-dir", hint="--output-dir FOLDER")
     if rules.unscored is not None and rules.unscored not in TREATMENTS:
-        raise MisuseError(
-            f"--unscored {rules.unscored!r}: there is no such treatment",
-            hint=did_you_mean(rules.unscored, TREATMENTS) or f"there are {', '.join(TREATMENTS)}",
-        )
+        why = f"--unscored {rules.unscored!r}: there is no such treatment"
+        raise unknown_name(why, rules.unscored, TREATMENTS)
     evaluation = _given(vars(rules))
     run = _stored_run(env, stored)
     with _report_errors(output_dir, env):
@@ -176,10 +174,7 @@ def _reports(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip() not in ("", "none")]
     for name in names:
         if name not in REPORTS:
-            known = f"there are {', '.join(REPORTS)}, and none"
-            raise MisuseError(
-                f"there is no report of kind {name!r}", hint=did_you_mean(name, REPORTS) or known
-            )
+            raise unknown_name(f"there is no report of kind {name!r}", name, [*REPORTS, "none"])
     return names
 
 

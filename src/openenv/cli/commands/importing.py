@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from openenv.cli._console import CommandError, MisuseError, did_you_mean, say
+from openenv.cli._console import CommandError, say, unknown_name
 from openenv.cli._openenv import origin_for
 from openenv.cli._options import argument, option, takes_options
 from openenv.cli._sources import EXAMPLES, format_step_call
@@ -78,10 +78,7 @@ def import_environment(
     """
     check_name(name, "import")
     if kind is not None and kind not in KINDS:
-        raise MisuseError(
-            f"there is no type {kind!r}",
-            hint=did_you_mean(kind, KINDS) or f"there are {', '.join(KINDS)}",
-        )
+        raise unknown_name(f"there is no type {kind!r}", kind, KINDS)
     target = output_dir / name
     check_target(target)
     read = read_source(source)

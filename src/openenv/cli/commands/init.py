@@ -13,7 +13,7 @@ import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 
-from openenv.cli._console import CommandError, MisuseError, did_you_mean, emit, say
+from openenv.cli._console import CommandError, MisuseError, emit, say, unknown_name
 from openenv.cli._openenv import Origin, origin_for
 from openenv.cli._options import argument, option, takes_options
 from openenv.cli._template import (
@@ -98,14 +98,8 @@ def write_environment(
 ) -> None:
     """Write a tree, lock the dependencies, and print the next steps.
 
-    Args:
-        tree: The files.
-        target: Target directory.
-        origin: Source of OpenEnv.
-        lock: Whether to write a uv.lock.
-        as_json: Print the written files as JSON.
-        builds: Whether uv may build a dependency that has only a source distribution, which runs
-            code."""
+    Unless `builds`, uv may not build a dependency without a wheel, since a build runs code.
+    """
     tree = {**tree, **origin.files}
     try:
         write_tree(tree, target)
@@ -134,10 +128,7 @@ def _list_templates(as_json: bool) -> None:
 def _choose_template(template: str | None, wraps: str | None, from_gymnasium: str | None) -> str:
     """Return the template to use."""
     if template is not None and template not in TEMPLATES:
-        raise MisuseError(
-            f"there is no template {template!r}",
-            hint=did_you_mean(template, TEMPLATES) or f"there are {', '.join(TEMPLATES)}",
-        )
+        raise unknown_name(f"there is no template {template!r}", template, TEMPLATES)
     given = {"--template": template, "--wraps": wraps, "--from-gymnasium": from_gymnasium}
     if from_gymnasium is not None and (template or wraps):
         other = next(name for name, value in given.items() if value)

@@ -48,7 +48,7 @@ def top(
     key = _key(api_key_file)
     views = _views([over_http(url) for url in urls], key, interval)
     if as_json:
-        for view in _limit_views(views, once):
+        for view in itertools.islice(views, 1) if once else views:
             emit({url: _as_data(row) for url, row in view.items()})
     elif once:
         stdout().print(_render_table(next(views)))
@@ -67,10 +67,6 @@ def _key(file: Path | None) -> str | None:
         raise CommandError(
             f"{where} does not hold a key: {error}", hint="it is to hold one key and nothing else"
         ) from error
-
-
-def _limit_views(views: Iterator[View], once: bool) -> Iterator[View]:
-    return itertools.islice(views, 1) if once else views
 
 
 def _watch(views: Iterator[View]) -> None:
@@ -100,18 +96,14 @@ def _views(urls: list[str], key: str | None, interval: float) -> Iterator[View]:
 
     with ThreadPoolExecutor(len(urls)) as readers:
         before = dict(zip(urls, readers.map(reading_of, urls), strict=True))
-        _check_any(list(before.values()))
+        failures = [one for one in before.values() if isinstance(one, MetricsUnreadable)]
+        if len(failures) == len(before):
+            raise CommandError("; ".join(map(str, failures)), hint=failures[0].hint)
         while True:
             time.sleep(interval)
             after = dict(zip(urls, readers.map(reading_of, urls), strict=True))
             yield {url: _row(before[url], after[url]) for url in urls}
             before = after
-
-
-def _check_any(readings: list[MetricsReading | MetricsUnreadable]) -> None:
-    failures = [one for one in readings if isinstance(one, MetricsUnreadable)]
-    if len(failures) == len(readings):
-        raise CommandError("; ".join(map(str, failures)), hint=failures[0].hint)
 
 
 def _row(
