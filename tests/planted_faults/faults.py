@@ -277,8 +277,8 @@ FAULTS = (
     Fault(
         "a role reaches every route",
         "server/auth.py",
-        "        if not may_reach(principal.role, path):\n",
-        "        if False:\n",
+        "    if not may_reach(principal.role, path):\n",
+        "    if False:\n",
         (f"{AUTH}::test_a_key_reaches_what_its_role_may_and_nothing_else",),
     ),
     Fault(

@@ -23,16 +23,6 @@ from openenv.execution.principal import PRINCIPAL, KeyLimits, Keyring, Principal
 from openenv.protocol.messages import TENANT_HEADER, Tenant
 from openenv.server.refusals import refuse
 
-__all__ = [
-    "KeyGuard",
-    "described",
-    "is_public",
-    "keys_in",
-    "may_reach",
-    "warn_if_open",
-    "without_keys",
-]
-
 logger = logging.getLogger(__name__)
 
 # What each may reach, beside what everybody may; an orchestrator may reach everything.
@@ -58,17 +48,16 @@ def is_public(path: str) -> bool:
     return path in FOR_EVERYBODY or path.startswith(ASSETS)
 
 
-OPEN_TO_ALL = (
-    "this server listens on %s and has no keys: whoever reaches it may use its environments. Give "
-    "it keys (OPENENV_API_KEY_FILE, --api-key-file FILE), or have it listen on 127.0.0.1"
-)
-
-
 @functools.cache  # one process says it once, whoever it is that notices
 def warn_if_open(host: str) -> None:
     """Warn that a server without keys listens on an address that others may reach."""
     if not is_loopback(host):
-        logger.warning(OPEN_TO_ALL, host)
+        logger.warning(
+            "this server listens on %s and has no keys: whoever reaches it may use its "
+            "environments. Give it keys (OPENENV_API_KEY_FILE, --api-key-file FILE), or have it "
+            "listen on 127.0.0.1",
+            host,
+        )
 
 
 def described(principal: Principal, limits: KeyLimits, session_id: str | None) -> str:
@@ -79,13 +68,8 @@ def described(principal: Principal, limits: KeyLimits, session_id: str | None) -
         limits: How much they may ask of the server that is told.
         session_id: Of an agent, its session, as that server knows it.
     """
-    told = Tenant(principal.name, principal.role.value, session_id, **dataclasses.asdict(limits))
-    return told.to_header()
-
-
-def _principal_of(tenant: Tenant) -> Principal:
-    limits = KeyLimits(tenant.max_sessions, tenant.requests_per_s, tenant.bytes_per_s)
-    return Principal(tenant.name, Role(tenant.role), session_id=tenant.session, limits=limits)
+    rights = dataclasses.asdict(limits)
+    return Tenant(principal.name, principal.role.value, session_id, **rights).to_header()
 
 
 class KeyGuard:
@@ -119,7 +103,7 @@ class KeyGuard:
             return
         try:
             principal = None if self._keys is None else self._principal(scope, self._keys)
-            principal = self._asked_for(scope, principal)
+            principal = self._tenant(scope, principal)
             limited = None if principal is None else principal.if_limited()
             if limited is not None:
                 limited.allow(1, 0)
@@ -131,20 +115,21 @@ class KeyGuard:
             receive, send = _counted(limited, receive, send)
         await self._app(scope, receive, send)
 
-    def _asked_for(self, scope: Scope, principal: Principal | None) -> Principal | None:
+    def _tenant(self, scope: Scope, principal: Principal | None) -> Principal | None:
         """Return the principal for which a gateway asks, or the principal of the key."""
         name = TENANT_HEADER.lower().encode()
-        said = next((value for key, value in scope["headers"] if key == name), None)
-        if said is None or (principal is None) is not (self._keys is None):
+        value = next((value for key, value in scope["headers"] if key == name), None)
+        if value is None or (principal is None) is not (self._keys is None):
             return principal
         if principal is not None and principal.role is not Role.ORCHESTRATOR:
             return principal
         try:
-            tenant = _principal_of(Tenant.of_header(said))
+            read = Tenant.of_header(value)
+            limits = KeyLimits(read.max_sessions, read.requests_per_s, read.bytes_per_s)
+            tenant = Principal(read.name, Role(read.role), session_id=read.session, limits=limits)
         except ValueError as error:
             raise NotPermittedError(f"{TENANT_HEADER} cannot be read: {error}") from None
-        if not may_reach(tenant.role, path := _path(scope)):
-            raise _not_there(tenant, path)
+        _check_may_reach(tenant, _path(scope))
         return self._tenants.find(principal, tenant)
 
     def _principal(self, scope: Scope, keys: Keyring) -> Principal | None:
@@ -160,23 +145,20 @@ class KeyGuard:
         principal = next((one for one in found if one is not None), None)
         if principal is None:
             raise NotAuthenticatedError("this server does not know the key that was sent")
-        if not may_reach(principal.role, path):
-            raise _not_there(principal, path)
+        _check_may_reach(principal, path)
         return principal
 
 
-def _not_there(principal: Principal, path: str) -> NotPermittedError:
-    return NotPermittedError(
-        f"the key {principal.name!r} is {_ARTICLES[principal.role]}'s, which may not "
-        f"reach {path}; use the key of an orchestrator"
-    )
-
-
-_ARTICLES = {Role.AGENT: "an agent", Role.OBSERVER: "an observer"}
+def _check_may_reach(principal: Principal, path: str) -> None:
+    if not may_reach(principal.role, path):
+        raise NotPermittedError(
+            f"the key {principal.name!r} is an {principal.role.value}'s, which may not "
+            f"reach {path}; use the key of an orchestrator"
+        )
 
 
 def _path(scope: Scope) -> str:
-    """The path within the application, which may be mounted in another."""
+    """Return the path within the application, which may be mounted in another."""
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", ""))
 
@@ -192,7 +174,12 @@ def keys_in(headers: list[tuple[bytes, bytes]]) -> list[str]:
             if scheme.lower() == "bearer":
                 found.append(token.strip())
         elif name == b"sec-websocket-protocol":
-            found += _keys_offered(value.decode("latin-1"))
+            for offered in map(str.strip, value.decode("latin-1").split(",")):
+                text = offered.removeprefix(KEY_SUBPROTOCOL)
+                padded = text + "=" * (-len(text) % 4)
+                with contextlib.suppress(ValueError):  # it is no key, and lets nobody in
+                    if offered.startswith(KEY_SUBPROTOCOL):
+                        found.append(base64.urlsafe_b64decode(padded).decode())
     return found
 
 
@@ -200,18 +187,6 @@ def without_keys(subprotocols: str) -> str:
     """Return the subprotocols that a handshake offers, without the keys."""
     offered = [name.strip() for name in subprotocols.split(",")]
     return ", ".join(name for name in offered if not name.startswith(KEY_SUBPROTOCOL))
-
-
-def _keys_offered(subprotocols: str) -> list[str]:
-    """The keys among the subprotocols that a handshake offers, which are base64 there."""
-    found = []
-    for offered in subprotocols.split(","):
-        name = offered.strip()
-        if name.startswith(KEY_SUBPROTOCOL):
-            text = name.removeprefix(KEY_SUBPROTOCOL)
-            with contextlib.suppress(ValueError):  # it is no key, and lets nobody in
-                found.append(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode())
-    return found
 
 
 def _counted(principal: Principal, receive: Receive, send: Send) -> tuple[Receive, Send]:

@@ -11,8 +11,6 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-__all__ = ["BoundedProtocol", "use_at"]
-
 MAX_HEAD_BYTES = 2**16  # of a request line with its headers, or of trailers
 HEAD_S = 60.0  # until a head is there
 PIECE_BYTES = 2**14  # taken at once: a few hundred requests at most, that wait for each other

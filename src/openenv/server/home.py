@@ -42,8 +42,6 @@ from openenv.protocol.http import IN_PROCESS_EXTENSION
 from openenv.server.mcp.endpoint import MCPEndpoint
 from openenv.server.websocket import SOCKET_EXTENSION
 
-__all__ = ["HomeLoop"]
-
 logger = logging.getLogger(__name__)
 
 # Packages whose servers keep one event loop for as long as they serve an application.

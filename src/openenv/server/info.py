@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel
 
 from openenv._internal.models import wire_schema
 from openenv.execution.manager import SessionManager
@@ -14,8 +14,6 @@ from openenv.execution.tools import list_tools
 from openenv.protocol.http import HealthResponse, HealthStatus, SchemaResponse
 from openenv.server.refusals import error_response
 from openenv.types import EnvironmentMetadata
-
-__all__ = ["info_routes"]
 
 
 def info_routes(manager: SessionManager) -> APIRouter:
@@ -32,9 +30,14 @@ def info_routes(manager: SessionManager) -> APIRouter:
         It makes none to find out: that may take what the first session needs. Where the server
         has keys, only an orchestrator and an observer are told why.
         """
-        answer = _health(manager)
+        answer = HealthResponse()
         if manager.closing:
+            answer = HealthResponse(status=HealthStatus.UNHEALTHY, message="shutting down")
             response.status_code = 503
+        elif (trouble := manager.trouble) is not None:
+            # Launchers of old look for the word `healthy`, and the server itself is.
+            why = f"The server is healthy, but: {trouble}"
+            answer = HealthResponse(status=HealthStatus.DEGRADED, message=why)
         principal = principal_of(request.scope)
         if manager.keys is not None and (principal is None or principal.role is Role.AGENT):
             answer.message = None
@@ -45,14 +48,14 @@ def info_routes(manager: SessionManager) -> APIRouter:
         """Give the JSON schemas of the action, the observations and the state, the tools, and what
         rewards mean.
         """
-        spec = manager.spec
+        spec, schema_of = manager.spec, partial(wire_schema, mode="serialization")
         if not tools:
             tools.append(await list_tools(manager.spec, manager.throwaway))
         return SchemaResponse(
             action=spec.action_schema(),
-            observation=_schema(spec.observation_cls),
-            state=_schema(spec.state_cls),
-            reset_observation=_schema(spec.reset_observation_cls or spec.observation_cls),
+            observation=schema_of(spec.observation_cls),
+            state=schema_of(spec.state_cls),
+            reset_observation=schema_of(spec.reset_observation_cls or spec.observation_cls),
             tools=tools[0],
             reward=None if spec.reward is None else spec.reward.as_data(),
         )
@@ -69,19 +72,3 @@ def info_routes(manager: SessionManager) -> APIRouter:
         return described[0]
 
     return router
-
-
-def _health(manager: SessionManager) -> HealthResponse:
-    if manager.closing:
-        return HealthResponse(status=HealthStatus.UNHEALTHY, message="shutting down")
-    if (trouble := manager.trouble) is not None:
-        return HealthResponse(
-            status=HealthStatus.DEGRADED,
-            # Launchers of old look for the word `healthy`, and the server itself is.
-            message=f"The server is healthy, but: {trouble}",
-        )
-    return HealthResponse()
-
-
-def _schema(model: type[BaseModel]) -> dict[str, Any]:
-    return wire_schema(model, "serialization")

@@ -22,22 +22,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    TypeAdapter,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from typing_extensions import Self
 
 from openenv import settings
 from openenv._internal.json import read_json
 from openenv.errors import KeyFileError
 from openenv.execution.principal import Key, KeyLimits, Keyring, Role
-
-__all__ = ["make_keyring", "read_key_file"]
 
 OPEN_TO_OTHERS = 0o027  # anything for others, writing for the group
 
@@ -119,17 +110,18 @@ def read_key_file(path: str | os.PathLike[str]) -> list[Key]:
     try:
         with Path(path).open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
-            is_mounted = os.name == "posix" and _is_read_only(file.fileno())
+            is_posix = os.name == "posix"
+            is_mounted = is_posix and os.fstatvfs(file.fileno()).f_flag & os.ST_RDONLY
             content = file.read()
     except OSError as error:
         raise KeyFileError(f"the file of keys cannot be read: {error}") from None
-    if os.name == "posix" and mode & OPEN_TO_OTHERS and not is_mounted:
+    if is_posix and mode & OPEN_TO_OTHERS and not is_mounted:
         raise KeyFileError(
             f"{path} holds keys, and others may read or change it (its mode is {mode & 0o777:o}); "
             f"say: chmod 600 {path}"
         )
     try:
-        entries = _ENTRIES.validate_python(_parsed(content.decode()))
+        entries = _ENTRIES.validate_python(_parse(content.decode()))
         keys = [entry.to_key() for entry in entries]
         Keyring(keys)  # none is there twice
     except ValidationError as error:
@@ -144,11 +136,7 @@ def read_key_file(path: str | os.PathLike[str]) -> list[Key]:
     return keys
 
 
-def _is_read_only(descriptor: int) -> bool:
-    return bool(os.fstatvfs(descriptor).f_flag & os.ST_RDONLY)
-
-
-def _parsed(text: str) -> Any:
+def _parse(text: str) -> Any:
     if text.lstrip().startswith("{"):
         return [read_json(line) for line in text.splitlines() if line.strip()]
     tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")

@@ -43,15 +43,6 @@ from openenv.wrappers.targets import (
     parse_library_target,
 )
 
-__all__ = [
-    "TARGET_SCHEMES",
-    "RunsElsewhere",
-    "TargetError",
-    "check_runs_here",
-    "load_recorded",
-    "load_target",
-]
-
 DEFAULT_APP = "server.app:app"
 
 TARGET_SCHEMES = LIBRARY_SCHEMES
@@ -85,7 +76,7 @@ def load_target(target: str = ".") -> Any:
     """
     named = check_runs_here(target)
     if named.kind is TargetKind.LIBRARY:
-        return _adapted(_reference(target))
+        return _from_library(_parse_reference(target))
     if named.kind is TargetKind.PATH:
         return _from_path(named)
     if named.kind is TargetKind.ATTRIBUTE:
@@ -143,7 +134,7 @@ def load_recorded(target: str) -> Any:
     from openenv.server.workers import managers_of
 
     if parse_target(target, local_files=True).kind is TargetKind.LIBRARY:
-        named = _reference(target)
+        named = _parse_reference(target)
         if named.scheme == PYTHON and not isinstance(_attribute(named.name), type):
             raise TargetError(
                 f"{target!r} is no class; a file may name the class of an environment"
@@ -154,7 +145,7 @@ def load_recorded(target: str) -> Any:
     return application
 
 
-def _reference(target: str) -> LibraryTarget:
+def _parse_reference(target: str) -> LibraryTarget:
     """Take a target of another library apart."""
     try:
         named = parse_library_target(target)
@@ -164,13 +155,13 @@ def _reference(target: str) -> LibraryTarget:
     return named
 
 
-def _adapted(named: LibraryTarget) -> Any:
+def _from_library(named: LibraryTarget) -> Any:
     source = _attribute(named.name) if named.scheme == PYTHON else None
     try:
         environment = make_environment_class(named, source)
     except (AdapterError, MissingPackage) as error:
         raise TargetError(str(error)) from error
-    return _served(environment)
+    return _serve(environment)
 
 
 def _attribute(name: str) -> Any:
@@ -197,7 +188,9 @@ def _from_package(name: str) -> Any:
         return _application(_import(name), "")
     directory = Path(next(iter(found.submodule_search_locations)))
     module, _, attribute = _app(read_manifest(directory)).partition(":")
-    return _application(_import(_inside(name, module)), attribute)
+    if module.split(".")[0] == "server":  # any other name is absolute
+        module = f"{name}.{module}"
+    return _application(_import(module), attribute)
 
 
 def _from_directory(path: Path, attribute: str) -> Any:
@@ -205,15 +198,26 @@ def _from_directory(path: Path, attribute: str) -> Any:
     manifest = read_manifest(path)
     module, _, declared = _app(manifest).partition(":")
     own = _own_module(directory, module)
-    with _working_in(path):
+    with _chdir(path):
         if own is not None:
             return _application(directory.load(own), attribute or declared)
         if manifest is not None and "app" in manifest and not module.startswith("server"):
             return _application(_import(module), attribute or declared)
-        classes = _environment_classes(directory)
+        modules = map(directory.load, environment_modules(directory.path))
+        classes = list(dict.fromkeys(cls for one in modules for cls in _own(one)))
     if len(classes) == 1:
-        return _served(classes[0])
-    raise TargetError(_nothing_in(path, manifest is not None, classes))
+        return _serve(classes[0])
+    if classes:
+        names = ", ".join(cls.__name__ for cls in classes)
+        raise TargetError(
+            f"{path} has no server/app.py, and several Environment classes: {names}; expected one, "
+            "or a server/app.py that says `app = create_app(...)`"
+        )
+    has = f"no {MANIFEST}" if manifest is None else "no server/app.py and no Environment class"
+    raise TargetError(
+        f"{path} has {has}; expected an environment's directory (make one with "
+        "`openenv init NAME`), a Python file, or module:attribute"
+    )
 
 
 def _own_module(directory: EnvironmentDirectory, module: str) -> str | None:
@@ -228,30 +232,8 @@ def _own_module(directory: EnvironmentDirectory, module: str) -> str | None:
     return next((one for one in candidates if one and directory.has(one)), None)
 
 
-def _environment_classes(directory: EnvironmentDirectory) -> list[type[Environment[Any, Any, Any]]]:
-    """List the environment classes of a directory without an application."""
-    found = [
-        cls for name in environment_modules(directory.path) for cls in _own(directory.load(name))
-    ]
-    return list(dict.fromkeys(found))
-
-
-def _nothing_in(path: Path, is_environment: bool, classes: list[type[Any]]) -> str:
-    if classes:
-        names = ", ".join(cls.__name__ for cls in classes)
-        return (
-            f"{path} has no server/app.py, and several Environment classes: {names}; expected one, "
-            "or a server/app.py that says `app = create_app(...)`"
-        )
-    has = "no server/app.py and no Environment class" if is_environment else f"no {MANIFEST}"
-    return (
-        f"{path} has {has}; expected an environment's directory (make one with "
-        "`openenv init NAME`), a Python file, or module:attribute"
-    )
-
-
 @contextlib.contextmanager
-def _working_in(path: Path) -> Iterator[None]:
+def _chdir(path: Path) -> Iterator[None]:
     """Import in the directory, since modules may read files beside them, as under uvicorn."""
     before = Path.cwd()
     os.chdir(path)
@@ -259,11 +241,6 @@ def _working_in(path: Path) -> Iterator[None]:
         yield
     finally:
         os.chdir(before)
-
-
-def _inside(package: str, module: str) -> str:
-    """``server.app`` of a manifest is relative to the package; any other name is absolute."""
-    return f"{package}.{module}" if module.split(".")[0] == "server" else module
 
 
 def _app(manifest: dict[str, Any] | None) -> str:
@@ -278,9 +255,15 @@ def _import(name: str) -> ModuleType:
 
 
 def _application(module: ModuleType, attribute: str) -> Any:
-    found = _looked_up(module, attribute) if attribute else _only_candidate(module)
+    if attribute:
+        try:
+            found = look_up(module, attribute, module.__name__)
+        except NameNotFound as error:
+            raise TargetError(f"{error}{error.hint}") from error
+    else:
+        found = _only_candidate(module)
     if isinstance(found, type) and issubclass(found, Environment):
-        return _served(found)
+        return _serve(found)
     if not callable(found):
         raise TargetError(
             f"{module.__name__}:{attribute} is {type(found).__name__}; expected an ASGI "
@@ -289,14 +272,7 @@ def _application(module: ModuleType, attribute: str) -> Any:
     return found
 
 
-def _looked_up(module: ModuleType, attribute: str) -> Any:
-    try:
-        return look_up(module, attribute, module.__name__)
-    except NameNotFound as error:
-        raise TargetError(f"{error}{error.hint}") from error
-
-
-def _served(environment: Any) -> Any:
+def _serve(environment: Any) -> Any:
     from openenv.server.app import create_app
 
     # A class that lets only one session live in a process says so itself.
@@ -318,7 +294,7 @@ def _only_candidate(module: ModuleType) -> Any:
 
 
 def _own(module: ModuleType) -> list[type[Environment[Any, Any, Any]]]:
-    """The environment classes that a module defines itself."""
+    """List the environment classes that a module defines itself."""
     return [
         value
         for value in vars(module).values()

@@ -11,8 +11,6 @@ from openenv.server.loading import TargetError
 from openenv.server.workers import managers_of
 from openenv.settings import recording_directory, recording_limits
 
-__all__ = ["Record", "record_sessions", "recording_options"]
-
 Record = str | os.PathLike[str] | RecordingOptions
 
 

@@ -9,8 +9,6 @@ from openenv._internal.net import responses
 from openenv.errors import OpenEnvError, words
 from openenv.execution.manager import SessionManager
 
-__all__ = ["error_response", "refuse"]
-
 POLICY_VIOLATION = 1008  # RFC 6455, section 7.4.1
 MAX_REASON_BYTES = 123  # of a close frame
 

@@ -47,18 +47,6 @@ from openenv.settings import (
 )
 from openenv.types import Action, Observation, State
 
-__all__ = [
-    "bind",
-    "check_guarded",
-    "has_keys",
-    "main",
-    "serve",
-    "serve_from_command_line",
-    "show_errors",
-    "target_app",
-    "tls_options",
-]
-
 # A client answers pings from its event loop, which a trainer may block for minutes (an optimizer
 # step). One that crashed is noticed at once all the same: its system closes the connection.
 PING_INTERVAL_S = 20

@@ -47,8 +47,6 @@ from openenv.protocol.v1.codec import is_binary
 from openenv.server.websocket import SOCKET_EXTENSION, AnyConnection, ServeChannel
 from openenv.settings import compresses
 
-__all__ = ["SocketProtocol", "use_at"]
-
 READ_BUFFER_BYTES = 4096  # at first; it grows with the frames
 CLOSE_TIMEOUT_S = 10.0
 # picows copies what it sends up to this size. Of a larger frame it lends the head to the event
@@ -162,8 +160,12 @@ class SocketChannel(WSListener):
                 self.connection.receive(message)
         elif kind is _CLOSE:
             self._close_came(transport, frame)
+        elif kind is _PING and self.is_clogged:
+            # A client that does not read is answered once it has: only the last of its pings
+            # (RFC 6455, section 5.5.3).
+            self._ping = frame.get_payload_as_bytes()
         elif kind is _PING:
-            self._answer_ping(transport, frame.get_payload_as_bytes())
+            transport.send_pong(frame.get_payload_as_bytes())
 
     def _fragment(self, kind: WSMsgType, payload: bytes, is_last: bool) -> str | bytes | None:
         """Add a fragment, and return the message once all fragments have come."""
@@ -177,15 +179,6 @@ class SocketChannel(WSListener):
             return message[1].decode() if message[0] is _TEXT else bytes(message[1])
         except UnicodeDecodeError:
             raise _no_text() from None
-
-    def _answer_ping(self, transport: WSTransport, payload: bytes) -> None:
-        """Answer now, or, a client that does not read, once it has: only the last of its pings
-        (RFC 6455, section 5.5.3).
-        """
-        if self.is_clogged:
-            self._ping = payload
-        else:
-            transport.send_pong(payload)
 
     def _close_came(self, transport: WSTransport, frame: WSFrame) -> None:
         self._said_goodbye = frame.get_close_code() not in _ACCIDENTS
@@ -202,12 +195,12 @@ class SocketChannel(WSListener):
             self.connection.lose(is_goodbye=self._said_goodbye)
 
     def pause_writing(self) -> None:
-        """The client does not read."""
+        """Note that the client does not read."""
         self.is_clogged = True
         self._listen_or_not()
 
     def resume_writing(self) -> None:
-        """The client has read."""
+        """Note that the client has read."""
         self.is_clogged = False
         if self._ping is not None:
             payload, self._ping = self._ping, None
@@ -226,7 +219,10 @@ class SocketChannel(WSListener):
         else:
             self._send_large(self._transport, frame)
         if self.is_clogged:
-            self._watch_backlog(len(frame))
+            if self._backlog is None:
+                size = self._transport.underlying_transport.get_write_buffer_size
+                self._backlog = SlowReaderGuard(self._limits.max_unread_bytes, size, self._cut_off)
+            self._backlog.note(len(frame))
 
     def _send_large(self, transport: WSTransport, frame: bytes) -> None:
         """Do as picows does, with a head that nothing overwrites (RFC 6455, section 5.2)."""
@@ -235,13 +231,6 @@ class SocketChannel(WSListener):
             is_short = size < 2**16
             head = pack("!BBH", first, 126, size) if is_short else pack("!BBQ", first, 127, size)
             transport.underlying_transport.writelines((head, frame))
-
-    def _watch_backlog(self, sent: int) -> None:
-        if self._backlog is None:
-            assert self._transport is not None
-            size = self._transport.underlying_transport.get_write_buffer_size
-            self._backlog = SlowReaderGuard(self._limits.max_unread_bytes, size, self._cut_off)
-        self._backlog.note(sent)
 
     def _cut_off(self) -> None:
         if self.connection is not None:
@@ -292,7 +281,7 @@ class SocketChannel(WSListener):
         self._transport.disconnect(graceful=False)
 
     def shutdown(self) -> None:
-        """The server stops; called by uvicorn."""
+        """Note that the server stops; called by uvicorn."""
         assert self._transport is not None
         self._is_ending = True
         if self.connection is not None:
@@ -407,7 +396,7 @@ class SocketProtocol(asyncio.Protocol):
         task.add_done_callback(self._server_state.tasks.discard)
 
     def shutdown(self) -> None:
-        """The server stops; called by uvicorn."""
+        """Note that the server stops; called by uvicorn."""
         self._transport.close()
 
     # ------------------------------------------------------------------ what the application sees
@@ -419,7 +408,12 @@ class SocketProtocol(asyncio.Protocol):
         headers = [(name.lower(), value) for name, _, value in parts]
         offered = [v.decode("latin-1") for n, v in headers if n == b"sec-websocket-protocol"]
         extensions: dict[str, Any] = {"websocket.http.response": {}}
-        compressed = compresses() and self._config.ws_per_message_deflate and _asks_for_it(headers)
+        # Only uvicorn's protocol compresses messages.
+        compressed = (
+            compresses()
+            and self._config.ws_per_message_deflate
+            and any(b"permessage-deflate" in v for n, v in headers if n == _EXTENSIONS)
+        )
         self._handshake = _handshake(headers)
         if self._handshake and not compressed and not _is_local(self._transport):
             extensions[SOCKET_EXTENSION] = self.take_over
@@ -535,12 +529,8 @@ def _is_local(transport: Any) -> bool:
     return connection is not None and connection.family == getattr(socket, "AF_UNIX", None)
 
 
-def _asks_for_it(headers: list[tuple[bytes, bytes]]) -> bool:
-    """Say whether a client asks for compressed messages, which only uvicorn's protocol supports."""
-    return any(n == b"sec-websocket-extensions" and b"permessage-deflate" in v for n, v in headers)
-
-
 _SECRET = (b"authorization", b"x-api-key")
+_EXTENSIONS = b"sec-websocket-extensions"
 
 
 def _passed_on(head: bytes) -> bytes:
@@ -549,7 +539,7 @@ def _passed_on(head: bytes) -> bytes:
     Without OPENENV_COMPRESS the request for compression is removed too. The application has seen
     the request unchanged.
     """
-    hidden = _SECRET if compresses() else (*_SECRET, b"sec-websocket-extensions")
+    hidden = _SECRET if compresses() else (*_SECRET, _EXTENSIONS)
     first, *lines = head.split(b"\r\n")
     kept = [line for line in lines if line.partition(b":")[0].lower() not in hidden]
     return b"\r\n".join([first, *kept])

@@ -31,8 +31,6 @@ from openenv.server.refusals import error_response
 from openenv.server.workers import managers_of
 from openenv.tasks.served import ServedTasks
 
-__all__ = ["give_tasks", "task_routes"]
-
 TAG = "Task API"
 
 
@@ -48,18 +46,15 @@ class TaskRoute(BodyRoute):
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Match the request, unless another route of the application does."""
         match, child = super().matches(scope)
-        if match is Match.NONE or not _is_elsewhere(scope, self._is_own(child)):
+        name: str = child.get("path_params", {}).get("env_name", "")
+        is_own = name.lower() == self.environment_name.lower()
+        if match is Match.NONE or not _is_elsewhere(scope, is_own):
             return match, child
         return Match.NONE, {}
 
-    def _is_own(self, child: Scope) -> bool:
-        """Say whether a path lies below this environment's name."""
-        name: str = child.get("path_params", {}).get("env_name", "")
-        return name.lower() == self.environment_name.lower()
-
 
 def _is_elsewhere(scope: Scope, is_own: bool) -> bool:
-    """Whether another route of the application is for a request.
+    """Say whether another route of the application is for a request.
 
     An application that is mounted at a path above takes every request there. It has those below
     another environment's name; those below this one's are for this one.
@@ -76,13 +71,15 @@ def _is_elsewhere(scope: Scope, is_own: bool) -> bool:
 def task_routes(manager: SessionManager) -> APIRouter:
     """Build the routes of tasks. Production mode leaves these out."""
     router = APIRouter(route_class=TaskRoute)
-    own, desk = manager.spec.name, TaskService(manager)
+    own, service = manager.spec.name, TaskService(manager)
 
-    async def answer(env_name: str, head: bytes, tail: bytes, method: str, *asked: Any) -> Response:
+    async def answer(
+        env_name: str, head: bytes, tail: bytes, method: str, *arguments: Any
+    ) -> Response:
         if env_name.lower() != own.lower():
             return _detail(404, f"unknown environment '{env_name}'")
         try:
-            return Response(head + await desk.ask(method, *asked) + tail, media_type=JSON)
+            return Response(head + await service.ask(method, *arguments) + tail, media_type=JSON)
         except IndexError:
             return _detail(400, "Invalid task index")
         except NotSupported as error:
@@ -119,8 +116,8 @@ def task_routes(manager: SessionManager) -> APIRouter:
     @router.post("/{env_name}/task_range", tags=[TAG], response_model=dict[str, Any])
     async def get_task_range(env_name: str, body: GetTaskRangeRequest) -> Response:
         """Give the tasks of a split from `start` to before `stop`, as a slice does."""
-        asked = (body.split, body.start, body.stop)
-        return await answer(env_name, b'{"tasks":', b"}", "get_task_range", *asked)
+        bounds = (body.split, body.start, body.stop)
+        return await answer(env_name, b'{"tasks":', b"}", "get_task_range", *bounds)
 
     for route in router.routes:
         assert isinstance(route, TaskRoute)

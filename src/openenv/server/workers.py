@@ -15,8 +15,6 @@ from openenv.manifest.directories import absolute_target
 from openenv.server.loading import TargetError, load_target
 from openenv.tasks.served import ServedTasks
 
-__all__ = ["managers_of", "note_manager", "serve_from_workers", "spec_source"]
-
 
 def note_manager(app: Any, manager: SessionManager) -> None:
     """Note on an application that `manager`'s environments are served."""
