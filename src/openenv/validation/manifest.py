@@ -1,8 +1,7 @@
 """Normalized manifests: an environment's declarations, whatever file holds them.
 
 These are the normalized manifests 1 and 2 of RFC 008; version 2 adds how the environment is run.
-The
-declarations are those of `openenv.manifest.declarations`. The JSON Schemas in ``schemas/`` are
+The declarations are those of `openenv.manifest.declarations`. The JSON Schemas in ``schemas/`` are
 generated from these models.
 """
 
@@ -83,17 +82,13 @@ class _PackageIdentity(BaseModel):
     )
 
 
-class _NormalizedManifestBase(Declarations, _PackageIdentity):
-    """A package's identity and declarations."""
-
-
-class NormalizedManifest(_NormalizedManifestBase):
+class NormalizedManifest(Declarations, _PackageIdentity):
     """The declarations of a package; schema 1."""
 
     manifest_schema_version: Literal["1"]
 
 
-class NormalizedManifestV2(_NormalizedManifestBase):
+class NormalizedManifestV2(Declarations, _PackageIdentity):
     """The declarations of a package, and how it is run; schema 2."""
 
     manifest_schema_version: Literal["2"]

@@ -14,7 +14,7 @@ from openenv._internal.reports.pages import plain, rendered
 from openenv.validation.checks import Property, describe_check
 from openenv.validation.policy import SeverityPolicy
 from openenv.validation.report import AnyReport, CheckResult
-from openenv.validation.scores import PropertyScore, Scores
+from openenv.validation.scores import Scores
 from openenv.validation.types import CheckStatus, Level, Severity, Verdict
 
 __all__ = ["Page", "draw_badge", "render_template", "html_page", "markdown_page"]
@@ -88,11 +88,7 @@ def html_page(page: Page) -> str:
 
 
 def render_template(template: str, **values: Any) -> str:
-    """Render an HTML template of this package.
-
-    Raises:
-        MissingPackage: The extra ``eval`` is not installed.
-    """
+    """Render an HTML template of this package."""
     common = {
         "describe_check": describe_check,
         "properties": list(Property),
@@ -139,23 +135,20 @@ def _markdown(page: Page) -> Iterator[str]:
     yield ""
     yield "| property | score | passed | failed | not measured |"
     yield "| --- | ---: | ---: | ---: | ---: |"
-    yield from (_property_row(one) for one in page.scores.properties)
+    for one in page.scores.properties:
+        failed = one.counts[CheckStatus.FAIL] + one.counts[CheckStatus.ERROR]
+        counts = (one.counts[CheckStatus.PASS], failed, one.counts[CheckStatus.SKIP])
+        row = (one.property.value, format_score(one.value), *map(str, counts))
+        yield f"| {' | '.join(row)} |"
     for title, results in (("To mend", page.to_mend), ("Not measured", page.skipped)):
         if results:
-            yield from ("", f"## {title}", "")
-            yield from _details(results)
+            yield from ("", f"## {title}", "", *_details(results))
     yield from ("", "## All checks", "")
     yield "| check | question | result |"
     yield "| --- | --- | --- |"
     for result in report.results:
         question = describe_check(result.check_id).question
         yield f"| `{result.check_id}` | {question} | {result.status.value} |"
-
-
-def _property_row(one: PropertyScore) -> str:
-    failed = one.counts[CheckStatus.FAIL] + one.counts[CheckStatus.ERROR]
-    counts = (one.counts[CheckStatus.PASS], failed, one.counts[CheckStatus.SKIP])
-    return f"| {one.property.value} | {format_score(one.value)} | {' | '.join(map(str, counts))} |"
 
 
 def _details(results: Iterable[CheckResult]) -> Iterator[str]:
@@ -186,13 +179,7 @@ _BADGE = """\
 
 
 def draw_badge(verdict: Verdict, scores: Scores, name: str = "openenv validate") -> str:
-    """Draw an SVG badge with the verdict and the score.
-
-    Args:
-        verdict: The report's verdict.
-        scores: The report's scores.
-        name: The text on the left.
-    """
+    """Draw an SVG badge with the verdict and the score, right of the name."""
     value = f"{verdict.value} {format_score(scores.total)}"
     left, right = (round(len(text) * CHARACTER_WIDTH) + 2 * PADDING for text in (name, value))
     return _BADGE.format(

@@ -22,11 +22,9 @@ def learning_plots(results: Sequence[CheckResult]) -> list[Plot]:
     """Plot a learner's rewards beside those of a policy that does not learn."""
     curves = (result.measured.get("curve") for result in results if result.check_id == CURVE)
     with styled():
-        return [_curve(curve) for curve in curves if isinstance(curve, Mapping) and _is_any(curve)]
-
-
-def _is_any(curve: Mapping[str, Any]) -> bool:
-    return any(True for _ in _lines(curve))
+        return [
+            _curve(curve) for curve in curves if isinstance(curve, Mapping) and [*_lines(curve)]
+        ]
 
 
 def _lines(curve: Mapping[str, Any]) -> Iterator[tuple[str, str, list[float], list[float]]]:
@@ -73,10 +71,7 @@ def _band(axes: Axes, curve: Mapping[str, Any]) -> None:
 
 
 def _references(axes: Axes, curve: Mapping[str, Any]) -> None:
-    for name, words, colour in (
-        ("oracle", "oracle", GREEN),
-        ("floor", "does nothing", GREY),
-    ):
+    for name, words, colour in (("oracle", "oracle", GREEN), ("floor", "does nothing", GREY)):
         value = curve.get(name)
         if _is_number(value):
             axes.axhline(float(value), color=colour, linestyle="--", linewidth=1.2, label=words)  # type: ignore[arg-type]

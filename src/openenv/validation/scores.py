@@ -8,7 +8,7 @@ weighs 3, any other 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from openenv.validation.checks import Property, describe_check
@@ -54,19 +54,15 @@ class Scores:
 def score_results(results: Sequence[CheckResult], policy: SeverityPolicy) -> Scores:
     """Score the results of a run."""
     weights = {entry.check_id: WEIGHTS[entry.severity] for entry in policy.entries}
-    properties = tuple(_score_property(one, results, weights) for one in Property)
+    properties = []
+    for which in Property:
+        own = [one for one in results if describe_check(one.check_id).property is which]
+        asked = sum(weights.get(one.check_id, 1) for one in own)
+        passed = [one for one in own if one.status is CheckStatus.PASS]
+        shown = sum(weights.get(one.check_id, 1) for one in passed)
+        counts = {status: sum(one.status is status for one in own) for status in CheckStatus}
+        value = round(100 * shown / asked, 1) if asked else None
+        properties.append(PropertyScore(which, value, counts))
     values = [one.value for one in properties if one.value is not None]
     total = math.fsum(values) / len(values) if values else 0.0
-    return Scores(round(total, 1), properties)
-
-
-def _score_property(
-    which: Property, results: Iterable[CheckResult], weights: dict[str, int]
-) -> PropertyScore:
-    own = [result for result in results if describe_check(result.check_id).property is which]
-    asked = sum(weights.get(result.check_id, 1) for result in own)
-    shown = sum(
-        weights.get(result.check_id, 1) for result in own if result.status is CheckStatus.PASS
-    )
-    counts = {status: sum(r.status is status for r in own) for status in CheckStatus}
-    return PropertyScore(which, round(100 * shown / asked, 1) if asked else None, counts)
+    return Scores(round(total, 1), tuple(properties))

@@ -8,16 +8,6 @@ from pathlib import Path
 from openenv.errors import OpenEnvError
 from openenv.validation.types import SignatureKind
 
-__all__ = [
-    "UNSUPPORTED_CATEGORIES",
-    "WELL_KNOWN_FILES",
-    "SignatureError",
-    "UnsupportedPackageError",
-    "detect_signature",
-    "read_front_matter",
-    "refuse_unsupported",
-]
-
 WELL_KNOWN_FILES = {kind: kind.value for kind in SignatureKind}
 """The file that tells each form, of those that have a parser."""
 

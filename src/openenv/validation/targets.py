@@ -20,12 +20,9 @@ class PackageNotFound(OpenEnvError, ValueError):
 
 
 def find_package(target: str) -> Path:
-    """Find the directory of a package.
+    """Find a package by a directory, by a name in ``envs``, or by the name of an installed package.
 
-    Args:
-        target: A directory, the name of a directory in ``envs``, or the name of an installed
-            package.
-            No code of the package is imported.
+    No code of the package is imported.
 
     Raises:
         PackageNotFound: There is no such package.
@@ -62,9 +59,7 @@ def _is_package(directory: Path) -> bool:
 
 
 def list_packages(directory: Path) -> list[Path]:
-    """List the packages of a directory, by name: the directory itself, or those directly below
-    it.
-    """
+    """List the packages of a directory, by name: itself, or those directly below it."""
     if _is_package(directory):
         return [directory]
     return sorted(entry for entry in directory.iterdir() if entry.is_dir() and _is_package(entry))

@@ -4,16 +4,6 @@ from __future__ import annotations
 
 from enum import Enum, IntEnum
 
-__all__ = [
-    "CheckStatus",
-    "Lane",
-    "Level",
-    "ProviderCapability",
-    "Severity",
-    "SignatureKind",
-    "Verdict",
-]
-
 
 class SignatureKind(str, Enum):
     """Package formats, named by the file that identifies each."""
@@ -27,10 +17,8 @@ class Level(IntEnum):
     """Depth of a check; each level costs more than the last.
 
     STATIC reads the package. RUNTIME serves it and plays one scripted episode. SEMANTIC checks
-    whether
-    the reward means what the package claims. STATISTICAL trains in it: on an author's machine only
-    the
-    checks ``learning.*``, by `--learn`; the checks ``statistical.*`` belong to operators.
+    whether the reward means what the package claims. STATISTICAL trains in it: on an author's
+    machine only the checks ``learning.*``, by `--learn`; ``statistical.*`` belong to operators.
     """
 
     STATIC = 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from openenv.manifest import MANIFEST, check_manifest
 from openenv.manifest import ManifestError as UnreadableManifest
-from openenv.manifest.problems import ManifestProblem, describe_error
+from openenv.manifest.problems import describe_error
 from openenv.validation.manifest import (
     AnyManifest,
     DeclarationError,
@@ -60,11 +60,12 @@ class OpenEnvYamlParser:
         if isinstance(section, dict):
             _refuse_tags(section)
         if checked.errors:
-            raise DeclarationError(
-                [str(problem) for problem in checked.errors],
-                remediation=_remedy(checked.errors),
-                problems=checked.errors,
-            )
+            remedy = f"in the section `validation` of {MANIFEST}, {WHOLE}"
+            if not all(problem.path.startswith("validation") for problem in checked.errors):
+                schema = "`openenv manifest schema` says what may stand there"
+                remedy = f"mend what is named in {MANIFEST}; {schema}"
+            texts = [str(problem) for problem in checked.errors]
+            raise DeclarationError(texts, remediation=remedy, problems=checked.errors)
         if checked.manifest is None or section is None:
             raise DeclarationError(
                 [f"{MANIFEST} has no section `validation`", *map(str, checked.warnings)],
@@ -75,21 +76,10 @@ class OpenEnvYamlParser:
         return normalize_manifest(about, given, self.signature)
 
 
-def _remedy(problems: Sequence[ManifestProblem]) -> str:
-    if all(problem.path.startswith("validation") for problem in problems):
-        return f"in the section `validation` of {MANIFEST}, {WHOLE}"
-    return f"mend what is named in {MANIFEST}; `openenv manifest schema` says what may stand there"
-
-
 def normalize_manifest(
     about: Mapping[str, Any], section: Mapping[str, Any], signature: SignatureKind
 ) -> AnyManifest:
-    """Make the normalized manifest of a package's declarations.
-
-    Args:
-        about: The package's name and version.
-        section: The other fields of the manifest.
-        signature: The format that the declarations come from.
+    """Make the normalized manifest of a package's name and version, and of its declarations.
 
     Raises:
         DeclarationError: Fields are wrong, missing or unknown: one sentence for each.

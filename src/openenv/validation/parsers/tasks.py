@@ -10,7 +10,6 @@ Source: https://www.harborframework.com/docs/tasks
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,43 +30,38 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt])(?:i?b)?\s*", re.IGNORECASE)
 _CREDENTIAL = re.compile(r"(API_?KEY|TOKEN|SECRET)$", re.IGNORECASE)
 
 
-class _TaskParser(ABC):
-    signature: SignatureKind
-
-    @abstractmethod
-    def _read(self, file: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Return the file's content, and the section ``validation``."""
-
-    def parse(self, package_root: Path) -> AnyManifest:
-        """Read a task's declarations.
-
-        Raises:
-            DeclarationError: The declarations are wrong or incomplete.
-            UnsupportedPackageError: The package belongs to a category that cannot be validated
-                here.
-        """
-        content, section = self._read(package_root / self.signature.value)
-        return _task(package_root, content, section, self.signature)
-
-
-class HarborParser(_TaskParser):
+class HarborParser:
     """The parser of ``task.toml``."""
 
     signature = SignatureKind.HARBOR_TASK
 
-    def _read(self, file: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        content = _toml(file)
-        return content, _table(_table(content, "metadata"), "validation")
+    def parse(self, package_root: Path) -> AnyManifest:
+        """Read a task's declarations; see `Parser`."""
+        file = package_root / self.signature.value
+        try:
+            content = parse_toml(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise DeclarationError([f"{file.name} cannot be read: {error}"]) from error
+        section = _table(_table(content, "metadata"), "validation")
+        return _task(package_root, content, section, self.signature)
 
 
-class PostTrainParser(_TaskParser):
+class PostTrainParser:
     """The parser of the front matter of ``task.md``."""
 
     signature = SignatureKind.POSTTRAIN_TASK
 
-    def _read(self, file: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        content = _yaml(file)
-        return content, _table(content, "validation")
+    def parse(self, package_root: Path) -> AnyManifest:
+        """Read a task's declarations; see `Parser`."""
+        file = package_root / self.signature.value
+        what = f"the front matter of {file.name}"
+        try:
+            content, _ = read_yaml(read_front_matter(file) or "")
+        except (OSError, ValueError) as error:
+            raise DeclarationError([f"{what}: {error}"]) from error
+        if not isinstance(content, Mapping):
+            raise DeclarationError([f"{what} holds no mapping"])
+        return _task(package_root, content, _table(content, "validation"), self.signature)
 
 
 def _task(
@@ -78,11 +72,14 @@ def _task(
     version = content.get("task_version", metadata.get("version", task.get("version")))
     name = task.get("name") or content.get("name") or metadata.get("name") or root.resolve().name
     about = {"name": str(name), "version": None if version is None else str(version)}
+    capabilities: dict[str, Any] = {"verifier": {"kind": "script", "entry": VERIFIER}}
+    if (root / SOLUTION).is_file():
+        capabilities["oracle"] = {"form": "script", "location": SOLUTION}
     declared = {
         "reward": {"floor_margin": FLOOR_MARGIN},
         "resources": dict(_resources(content)),
         "network": _network(_table(content, "environment")),
-        "capabilities": _capabilities(root),
+        "capabilities": capabilities,
         "types": {"tags": _tags(content, metadata)},
     }
     for name, value in section.items():
@@ -128,13 +125,6 @@ def _network(environment: Mapping[str, Any]) -> dict[str, Any]:
     return {"mode": mode, **({"allowed_hosts": hosts} if hosts else {})}
 
 
-def _capabilities(root: Path) -> dict[str, Any]:
-    found: dict[str, Any] = {"verifier": {"kind": "script", "entry": VERIFIER}}
-    if (root / SOLUTION).is_file():
-        found["oracle"] = {"form": "script", "location": SOLUTION}
-    return found
-
-
 def _tags(content: Mapping[str, Any], metadata: Mapping[str, Any]) -> list[str]:
     told = metadata.get("tags") or content.get("tags") or []
     tags = [str(tag) for tag in told] if isinstance(told, list) else [str(told)]
@@ -161,20 +151,3 @@ def _table(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     if not isinstance(found, Mapping):
         raise DeclarationError([f"{name}: is {type(found).__name__}; expected a table"])
     return found
-
-
-def _toml(path: Path) -> Mapping[str, Any]:
-    try:
-        return parse_toml(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DeclarationError([f"{path.name} cannot be read: {error}"]) from error
-
-
-def _yaml(path: Path) -> Mapping[str, Any]:
-    try:
-        content, _ = read_yaml(read_front_matter(path) or "")
-    except (OSError, ValueError) as error:
-        raise DeclarationError([f"the front matter of {path.name}: {error}"]) from error
-    if not isinstance(content, Mapping):
-        raise DeclarationError([f"the front matter of {path.name} holds no mapping"])
-    return content

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +12,7 @@ from openenv.errors import ProviderError
 from openenv.images import BuildError, build, find_builder
 from openenv.providers.docker import INSIDE, LocalDockerProvider
 from openenv.providers.engines import engine_info, find_engine
-from openenv.validation.manifest import ExecutionDeclaration, NetworkPolicy
+from openenv.validation.manifest import ExecutionDeclaration
 from openenv.validation.providers import LaunchSpec, SubjectError, UnmetRequirement
 from openenv.validation.providers.served import ServedSubject
 from openenv.validation.static.builds import BuildSettings, is_machine_fault
@@ -29,6 +28,12 @@ PORTS = (443, 80)
 # Read-only mounts of the provider (the server's key) and of Podman (its init).
 OWN_MOUNTS = [INSIDE, "/run/podman-init"]
 TAG = "localhost/openenv-validate-{package}:subject"
+CAPABILITIES = (
+    ProviderCapability.NETWORK_POLICY,
+    ProviderCapability.EXEC,
+    ProviderCapability.IMAGE_BUILD,
+    ProviderCapability.CONTAINMENT,
+)
 
 
 def find_engine_fault() -> str | None:
@@ -45,12 +50,8 @@ class DockerValidationProvider:
     """A provider that runs packages in confined containers, as `openenv.providers.docker` does.
 
     A subject has no Linux capabilities, no new privileges, a read-only root filesystem, and the
-    memory,
-    processors and scratch space that its package declares. It inherits no variable of this process.
-
-    Args:
-        settings: Settings to build images on this machine.
-        tell: Receives the steps of builds.
+    memory, processors and scratch space that its package declares. It inherits no variable of this
+    process.
     """
 
     name = "docker"
@@ -63,7 +64,11 @@ class DockerValidationProvider:
     ) -> None:
         self._settings = settings or BuildSettings()
         self._tell = tell
-        self.capabilities = _capabilities()
+        found = set(CAPABILITIES)
+        with suppress(MissingPackage, ProviderError):
+            if not engine_info(find_engine()).not_held:  # some engines enforce no limits
+                found.add(ProviderCapability.RESOURCE_LIMITS)
+        self.capabilities = frozenset(found)
 
     def build(self, root: Path, execution: ExecutionDeclaration) -> str:
         """Build a package's image, as `openenv build` does.
@@ -105,44 +110,22 @@ class DockerValidationProvider:
             provider = LocalDockerProvider(progress=False)
         except (MissingPackage, ProviderError) as error:
             raise UnmetRequirement("engine", str(error)) from error
-        launch = functools.partial(
-            provider.launch, spec.image_ref, env_vars=spec.env_vars, **_options(spec)
-        )
-        return DockerSubject.begin(launch, spec)
-
-
-def _capabilities() -> frozenset[ProviderCapability]:
-    """Return the capabilities of this machine's engine; some engines enforce no limits."""
-    found = {
-        ProviderCapability.NETWORK_POLICY,
-        ProviderCapability.EXEC,
-        ProviderCapability.IMAGE_BUILD,
-        ProviderCapability.CONTAINMENT,
-    }
-    with suppress(MissingPackage, ProviderError):
-        if not engine_info(find_engine()).not_held:
-            found.add(ProviderCapability.RESOURCE_LIMITS)
-    return frozenset(found)
+        options = {"env_vars": spec.env_vars, **_options(spec)}
+        return DockerSubject.begin(lambda: provider.launch(spec.image_ref, **options), spec)
 
 
 def _options(spec: LaunchSpec) -> dict[str, Any]:
     scratch_mb = max(spec.resources.disk_mb - SHARED_MB, 1)
+    hosts = [f"{host}:{port}" for host in spec.network.allowed_hosts for port in PORTS]
+    networks: dict[str, str | list[str]] = {"public": "bridge", "no-network": "none"}
     return {
-        "network": _network(spec.network),
+        "network": networks.get(spec.network.mode, hosts),
         "memory_bytes": spec.resources.memory_mb * MIB,
         "cpus": spec.resources.cpu,
         "scratch": {"/tmp": scratch_mb * MIB, "/run": SHARED_MB * MIB},  # nosec B108  # its own
         "labels": {"dev.openenv.validation": spec.run_id},
         "pull": "never",
     }
-
-
-def _network(policy: NetworkPolicy) -> str | list[str]:
-    if policy.mode == "public":
-        return "bridge"
-    if policy.mode == "no-network":
-        return "none"
-    return [f"{host}:{port}" for host in policy.allowed_hosts for port in PORTS]
 
 
 class DockerSubject(ServedSubject):
@@ -159,9 +142,7 @@ class DockerSubject(ServedSubject):
             "container": self._server.name,
             "image": self._spec.image_ref,
             "network_mode": options["network"],
-            "memory_bytes": options["memory_bytes"],
-            "cpus": options["cpus"],
-            "scratch": options["scratch"],
+            **{name: options[name] for name in ("memory_bytes", "cpus", "scratch")},
             "own_mounts": OWN_MOUNTS,
             "read_only": bool((state.get("HostConfig") or {}).get("ReadonlyRootfs")),
             **({"pid": pid} if pid else {}),

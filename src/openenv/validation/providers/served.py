@@ -18,15 +18,7 @@ __all__ = ["ServedSubject"]
 
 
 class ServedSubject(ABC):
-    """A served package.
-
-    Args:
-        server: The provider's server.
-        spec: The inputs of the start.
-
-    Attributes:
-        base_url: The server's address.
-    """
+    """A served package."""
 
     def __init__(self, server: Server, spec: LaunchSpec) -> None:
         self._server = server

@@ -84,13 +84,7 @@ def build_twice(
     """Build an image, list the contents, and build the image again without the cache.
 
     The images have names unique to this run until they are forgotten. If a step fails, the names
-    are
-    removed; if this process is killed, the next run removes them.
-
-    Args:
-        plan: The build plan.
-        settings: Settings to build images on this machine.
-        tell: Receives progress messages.
+    are removed; if this process is killed, the next run removes them.
     """
     how = settings or BuildSettings()
     again = replace(how.options, no_cache=True)
@@ -103,7 +97,15 @@ def build_twice(
             tell("building its image")
             first = build(plan, engine, tags[:1], options=how.options, locking=how.locking)
             tell("listing what is in it")
-            bill, why_no_bill = _bill(plan, engine, first)
+            bill, why_no_bill = None, ""
+            try:
+                bill = json.loads(
+                    read_bill_of_materials(plan, engine, first.id, default_tags(plan)[0])
+                )
+            except EngineError:
+                raise
+            except BuildError as error:
+                why_no_bill = str(error)
             tell("building its image once more, from nothing")
             second = build(plan, engine, tags[1:], options=again, locking=how.locking)
             images = (engine.inspect(first.id), engine.inspect(second.id))
@@ -113,18 +115,6 @@ def build_twice(
             return ImageBuilds(skipped=f"image_build: {error}", hint=error.hint)
         return ImageBuilds(failure=str(error), hint=error.hint)
     return ImageBuilds(built=(first, second), images=images, bill=bill, why_no_bill=why_no_bill)
-
-
-def _bill(
-    plan: BuildPlan, engine: Engine, built: BuiltImage
-) -> tuple[Mapping[str, Any] | None, str]:
-    try:
-        data = read_bill_of_materials(plan, engine, built.id, default_tags(plan)[0])
-    except EngineError:
-        raise
-    except BuildError as error:
-        return None, str(error)
-    return json.loads(data), ""
 
 
 # ------------------------------------------------------------------ the names of what is built
@@ -159,9 +149,7 @@ def _untag(engine: Engine, is_meant: Callable[[str], bool]) -> None:
 
 
 def is_machine_fault(error: BuildError) -> bool:
-    """Return whether a build failed because this machine lacks something, not by the package's
-    fault.
-    """
+    """Return whether a build failed because this machine lacks something."""
     if isinstance(error, EngineError):
         return True
     own_words = str(error).removesuffix(error.log) + (error.hint or "")

@@ -15,7 +15,7 @@ from openenv.validation.graders import FunctionGrader, Subject
 from openenv.validation.manifest import AnyManifest, DeclarationError, get_execution
 from openenv.validation.policy import DeclarationBounds
 from openenv.validation.probes import PlanError, read_plan
-from openenv.validation.report import Judgment, accept, reject
+from openenv.validation.report import Judgment, accept, conclude, conclude_problems, reject
 from openenv.validation.static.package import Package
 from openenv.validation.types import Level
 
@@ -62,8 +62,10 @@ def _manifest(subject: Subject) -> Judgment:
         "episode_timeout_s": declared.manifest.resources.episode_timeout_s,
         "bounds": bounds.model_dump(),
     }
+    plan = subject.root / get_execution(declared.manifest).probe_path
     try:
-        _read_plan(subject.root, declared.manifest)
+        if plan.is_file():
+            read_plan(plan)
     except PlanError as error:
         return reject(
             str(error),
@@ -79,14 +81,9 @@ def _manifest(subject: Subject) -> Judgment:
             field: f"{field} is {value:g}; policy {declared.policy_version} allows {allowed}"
             for field, value, allowed in problems
         }
+        cures = (f"write {field}: a number that is {allowed}" for field, _, allowed in problems)
         measured["problems"] = _locate_fields(subject.root, words)
-        return reject(
-            *words.values(),
-            remediation="; ".join(
-                f"write {field}: a number that is {allowed}" for field, _, allowed in problems
-            ),
-            **measured,
-        )
+        return reject(*words.values(), remediation="; ".join(cures), **measured)
     return accept("every field is well formed and within the policy", **measured)
 
 
@@ -108,30 +105,21 @@ def _warnings(root: Path) -> Sequence[ManifestProblem]:
         return ()
 
 
-def _read_plan(root: Path, manifest: AnyManifest) -> None:
-    """Check that the plan of the measured episode can be read, if there is one."""
-    path = root / get_execution(manifest).probe_path
-    if path.is_file():
-        read_plan(path)
-
-
 def _out_of_bounds(
     manifest: AnyManifest, bounds: DeclarationBounds
 ) -> Iterator[tuple[str, float, str]]:
     reward = manifest.reward
-    low, high = reward.range
-    width = high - low
-    if reward.oracle_tolerance > bounds.max_oracle_tolerance * width:
-        most = bounds.max_oracle_tolerance * width
+    width = reward.range[1] - reward.range[0]
+    most = bounds.max_oracle_tolerance * width
+    if reward.oracle_tolerance > most:
         yield "validation.reward.oracle_tolerance", reward.oracle_tolerance, f"at most {most:g}"
-    if reward.floor_margin < bounds.min_floor_margin * width:
-        least = bounds.min_floor_margin * width
+    least = bounds.min_floor_margin * width
+    if reward.floor_margin < least:
         yield "validation.reward.floor_margin", reward.floor_margin, f"at least {least:g}"
     if reward.floor_margin > width:
         yield "validation.reward.floor_margin", reward.floor_margin, f"at most {width:g}"
-    variance = reward.variance_tolerance
-    if variance is not None and variance > bounds.max_variance_tolerance * width**2:
-        most = bounds.max_variance_tolerance * width**2
+    variance, most = reward.variance_tolerance, bounds.max_variance_tolerance * width**2
+    if variance is not None and variance > most:
         yield "validation.reward.variance_tolerance", variance, f"at most {most:g}"
 
 
@@ -140,19 +128,12 @@ def _out_of_bounds(
 
 def _resources(subject: Subject) -> Judgment:
     declared = subject.manifest.resources
-    problems = list(_implausible(subject))
-    measured = declared.model_dump()
-    if problems:
-        return reject(
-            *(what for what, _ in problems),
-            remediation="; ".join(cure for _, cure in problems),
-            **measured,
-        )
     gpus = f", {declared.gpus} GPUs" if declared.gpus else ""
-    return accept(
+    return conclude_problems(
+        _implausible(subject),
         f"{declared.cpu:g} cores, {declared.memory_mb} MB of memory, {declared.disk_mb} MB of "
         f"disk{gpus}, {declared.episode_timeout_s:g} s an episode",
-        **measured,
+        **declared.model_dump(),
     )
 
 
@@ -179,7 +160,9 @@ def _implausible(subject: Subject) -> Iterator[tuple[str, str]]:
             f"{where}.gpu_types lists {', '.join(declared.gpu_types)}, and gpus is 0",
             f"write {where}.gpus: 1, or leave gpu_types out",
         )
-    base = _cuda_base(subject.evidence.need(Package))
+    dockerfile = subject.evidence.need(Package).dockerfile
+    bases = [] if dockerfile is None else dockerfile.bases({})
+    base = next((base for base in bases if "cuda" in base.lower()), None)
     if base and not declared.gpus:
         yield (
             f"its image starts from {base}, and {where}.gpus is 0",
@@ -187,23 +170,14 @@ def _implausible(subject: Subject) -> Iterator[tuple[str, str]]:
         )
 
 
-def _cuda_base(package: Package) -> str | None:
-    bases = [] if package.dockerfile is None else package.dockerfile.bases({})
-    return next((base for base in bases if "cuda" in base.lower()), None)
-
-
 def _timeout(subject: Subject) -> Judgment:
     declared = subject.evidence.need(ManifestEvidence)
     told = subject.manifest.resources.episode_timeout_s
     most = declared.bounds.max_episode_timeout_s
-    if told > most:
-        return reject(
-            f"an episode may take {told:g} s; policy {declared.policy_version} allows {most:g} s",
-            remediation=f"write validation.resources.episode_timeout_s: {most:g}, or less",
-            episode_timeout_s=told,
-            max_episode_timeout_s=most,
-        )
-    return accept(
+    why = f"an episode may take {told:g} s; policy {declared.policy_version} allows {most:g} s"
+    return conclude(
+        [why] if told > most else [],
+        f"write validation.resources.episode_timeout_s: {most:g}, or less",
         f"an episode may take {told:g} s, of {most:g} s that are allowed",
         episode_timeout_s=told,
         max_episode_timeout_s=most,
@@ -217,7 +191,7 @@ def _task_distribution(subject: Subject) -> Judgment:
     manifest = subject.manifest
     pin = manifest.task_distribution
     loaded = list(_unpinned_loads(subject.evidence.need(Package)))
-    measured = {
+    measured: dict[str, Any] = {
         "task_distribution": None if pin is None else pin.model_dump(),
         "unpinned_loads": [f"{file}:{line}" for file, line, _ in loaded],
     }
@@ -229,74 +203,52 @@ def _task_distribution(subject: Subject) -> Judgment:
         for file, line, name in loaded
     ]
     problems += _pin_problems(manifest)
-    if problems:
-        return reject(
-            *(what for what, _ in problems),
-            remediation="; ".join(cure for _, cure in problems),
-            **measured,
-        )
-    if pin is None:
-        return accept("it declares no tasks, and loads no data set", **measured)
-    told = ", ".join(f"{k} {v}" for k, v in pin.model_dump().items() if v is not None)
-    return accept(f"pinned by {told}", **measured)
+    told = "it declares no tasks, and loads no data set"
+    if pin is not None:
+        pins = (f"{k} {v}" for k, v in pin.model_dump().items() if v is not None)
+        told = f"pinned by {', '.join(pins)}"
+    return conclude_problems(problems, told, **measured)
 
 
-def _pin_problems(manifest: AnyManifest) -> list[tuple[str, str]]:
+def _pin_problems(manifest: AnyManifest) -> Iterator[tuple[str, str]]:
     where = "validation.task_distribution"
     pin, declared = manifest.task_distribution, manifest.capabilities
     if pin is None:
-        if not (declared.task_api or declared.declared_task_count):
-            return []
-        return [
-            (
+        if declared.task_api or declared.declared_task_count:
+            yield (
                 f"it has tasks, and {where} is missing",
                 f"write {where}: {{generator_seed: 0}} for tasks that a program makes or holds, "
                 "or {dataset_version: <commit>} for a data set",
             )
-        ]
-    version = pin.dataset_version
-    if version is not None and version.strip().lower() in FLOATING:
-        return [
-            (
-                f"{where}.dataset_version is {version!r}, which names another state every day",
-                f"write {where}.dataset_version: the commit's hash",
-            )
-        ]
-    if version is None and pin.generator_seed is None:
-        return [
-            (
-                f"{where} gives neither generator_seed nor dataset_version",
-                f"write {where}.generator_seed: 0, or dataset_version: <commit>",
-            )
-        ]
-    return []
+    elif pin.dataset_version is None and pin.generator_seed is None:
+        yield (
+            f"{where} gives neither generator_seed nor dataset_version",
+            f"write {where}.generator_seed: 0, or dataset_version: <commit>",
+        )
+    elif pin.dataset_version is not None and pin.dataset_version.strip().lower() in FLOATING:
+        yield (
+            f"{where}.dataset_version is {pin.dataset_version!r}, which names another state every "
+            "day",
+            f"write {where}.dataset_version: the commit's hash",
+        )
 
 
 def _unpinned_loads(package: Package) -> Iterator[tuple[str, int, str]]:
     """Yield calls that fetch data from a hub without a revision."""
     for file, text in package.sources():
-        if not any(name in text for name in LOADERS) or _is_test(file):
+        is_test = file.startswith("tests/") or "/tests/" in file
+        if is_test or not any(name in text for name in LOADERS):
             continue
         try:
             tree = ast.parse(text)
         except SyntaxError:
             continue  # the runtime level reports what cannot be imported
         for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and (name := _called(node)) in LOADERS:
+            if isinstance(node, ast.Call):
+                name = getattr(node.func, "attr", None) or getattr(node.func, "id", "")
                 given = {keyword.arg for keyword in node.keywords}
-                if not given & REVISIONS and None not in given:
+                if name in LOADERS and not given & REVISIONS and None not in given:
                     yield file, node.lineno, name
-
-
-def _called(node: ast.Call) -> str:
-    function = node.func
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ast.Name) else ""
-
-
-def _is_test(file: str) -> bool:
-    return file.startswith("tests/") or "/tests/" in file
 
 
 CHECKS = (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from openenv._internal.dockerfile import DockerfileInstruction, DockerfileStage
+from openenv._internal.dockerfile import DockerfileInstruction
 from openenv.validation.graders import FunctionGrader, Subject
-from openenv.validation.report import Judgment, accept, reject, skip
+from openenv.validation.report import Judgment, accept, conclude_problems, reject, skip
 from openenv.validation.static.builds import ImageBuilds
 from openenv.validation.static.package import Package
 from openenv.validation.types import Level
@@ -48,13 +48,8 @@ def _reproducible_build(subject: Subject) -> Judgment:
         )
     if first.id == second.id:
         return accept(f"two builds gave sha256:{first.id[:12]}", **measured)
-    layers = [
-        str(number)
-        for number, pair in enumerate(
-            zip(builds.images[0].layers, builds.images[1].layers, strict=False), start=1
-        )
-        if pair[0] != pair[1]
-    ]
+    pairs = zip(*(image.layers for image in builds.images), strict=False)
+    layers = [str(number) for number, (a, b) in enumerate(pairs, start=1) if a != b]
     where = f"layer {', '.join(layers)}" if layers else "its configuration"
     words = [f"two builds of the same sources differ in {where}"]
     if locks[0] != locks[1]:
@@ -83,7 +78,8 @@ def _sbom(subject: Subject) -> Judgment:
             remediation="have Python and the metadata of what is installed in the image",
         )
     components = builds.bill.get("components") or []
-    unknown = [str(one.get("name")) for one in components if not _is_identified(one)]
+    keys = ("name", "version", "purl")
+    unknown = [str(one.get("name")) for one in components if not all(map(one.get, keys))]
     path = subject.outputs_dir / "sbom.cdx.json"
     path.write_text(json.dumps(builds.bill, indent=2) + "\n", encoding="utf-8")
     measured = {"components": len(components), "file": path.name}
@@ -94,10 +90,6 @@ def _sbom(subject: Subject) -> Judgment:
             **measured,
         )
     return accept(f"{len(components)} components, each with its version", **measured)
-
-
-def _is_identified(component: Mapping[str, Any]) -> bool:
-    return bool(component.get("name") and component.get("version") and component.get("purl"))
 
 
 # ------------------------------------------------------------------ static.oci_labels
@@ -162,23 +154,15 @@ def _image_hygiene(subject: Subject) -> Judgment:
         *_user_problems(package, builds),
         *_base_problems(package),
         *_final_problems(package),
-        *(one for stage in package.stages for one in _secret_problems(stage)),
-        *(one for stage in package.stages for one in _download_problems(stage)),
+        *_secret_problems(package),
+        *_download_problems(package),
     ]
-    measured: dict[str, Any] = {
-        "dockerfile": package.dockerfile.source,
-        "stages": len(package.stages),
-    }
+    source, stages = package.dockerfile.source, len(package.dockerfile.stages)
+    measured: dict[str, Any] = {"dockerfile": source, "stages": stages}
     if builds is not None and builds.built:
         measured |= {"user": builds.built[0].user, "size_bytes": builds.built[0].size_bytes}
-    if problems:
-        cures = dict.fromkeys(cure for _, cure in problems)
-        return reject(
-            *(what for what, _ in problems),
-            remediation=f"in {package.dockerfile.source}: {'; '.join(cures)}",
-            **measured,
-        )
-    return accept(f"{len(package.stages)} stages, and nothing left over", **measured)
+    said = f"{stages} stages, and nothing left over"
+    return conclude_problems(problems, said, where=f"in {source}: ", **measured)
 
 
 def _user_problems(package: Package, builds: ImageBuilds | None) -> Iterator[Problem]:
@@ -231,8 +215,8 @@ def _left_over(instruction: DockerfileInstruction, variables: str) -> Iterator[P
         )
 
 
-def _secret_problems(stage: DockerfileStage) -> Iterator[Problem]:
-    for instruction in stage.instructions:
+def _secret_problems(package: Package) -> Iterator[Problem]:
+    for instruction in package.instructions:
         if instruction.name not in ("ENV", "ARG"):
             continue
         for name, value in re.findall(r"(\w+)=(\"[^\"]*\"|'[^']*'|\S*)", instruction.text):
@@ -245,8 +229,8 @@ def _secret_problems(stage: DockerfileStage) -> Iterator[Problem]:
                 )
 
 
-def _download_problems(stage: DockerfileStage) -> Iterator[Problem]:
-    for instruction in stage.instructions:
+def _download_problems(package: Package) -> Iterator[Problem]:
+    for instruction in package.instructions:
         if instruction.name == "ADD" and re.search(r"https?://", instruction.text):
             if "--checksum=" not in instruction.text:
                 yield (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from openenv.images.running import declared_source
 from openenv.validation.graders import FunctionGrader, Subject
 from openenv.validation.manifest import AnyManifest, NormalizedManifestV2
-from openenv.validation.report import Judgment, accept, reject
+from openenv.validation.report import Judgment, conclude_problems
 from openenv.validation.static.declarations import ManifestEvidence
 from openenv.validation.static.package import Package
 from openenv.validation.types import Level
@@ -38,19 +38,13 @@ FORMATS = {".npz", ".xlsx", ".docx", ".pptx", ".odt", ".ods", ".epub", ".svgz", 
 def _layout(subject: Subject) -> Judgment:
     package = subject.evidence.need(Package)
     declared = subject.evidence.need(ManifestEvidence).manifest
-    problems = [*_unreadable(package), *_archives(package), *_strays(package)]
+    problems = [(why, f"mend {why.partition(' ')[0]}") for why in package.unreadable]
+    problems += [*_archives(package), *_strays(package)]
     if declared is not None:
         problems += _missing(package, declared)
-    measured = {"files": len(package.contents.files), "size_bytes": package.contents.size_bytes}
-    if problems:
-        cures = dict.fromkeys(cure for _, cure in problems)
-        return reject(*(what for what, _ in problems), remediation="; ".join(cures), **measured)
-    return accept(f"{measured['files']} files, none of them an archive", **measured)
-
-
-def _unreadable(package: Package) -> Iterator[tuple[str, str]]:
-    for trouble in package.unreadable:
-        yield trouble, f"mend {trouble.partition(' ')[0]}"
+    count, size_bytes = len(package.contents.files), package.contents.size_bytes
+    said = f"{count} files, none of them an archive"
+    return conclude_problems(problems, said, files=count, size_bytes=size_bytes)
 
 
 def _archives(package: Package) -> Iterator[tuple[str, str]]:
@@ -60,19 +54,15 @@ def _archives(package: Package) -> Iterator[tuple[str, str]]:
         path = package.root / name
         if path.is_symlink() or path.suffix.lower() in FORMATS or path == wheel:
             continue
-        kind = _archive(path)
-        if kind is not None:
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+        kinds = (kind for at, magic, kind in MAGIC if head[at : at + len(magic)] == magic)
+        if kind := next(kinds, None):
             yield (
                 f"{name} is an archive ({kind}): nobody sees what is in it, and a change of one "
                 "file in it changes a whole layer",
                 f"unpack {name} into the package, or let the Dockerfile fetch it, with its digest",
             )
-
-
-def _archive(path: Path) -> str | None:
-    with path.open("rb") as file:
-        head = file.read(HEAD_BYTES)
-    return next((name for at, magic, name in MAGIC if head[at : at + len(magic)] == magic), None)
 
 
 def _strays(package: Package) -> Iterator[tuple[str, str]]:
@@ -84,19 +74,14 @@ def _strays(package: Package) -> Iterator[tuple[str, str]]:
     for name in package.contents.files:
         path = package.root / name
         if path.is_symlink():
-            if not _stays_inside(path, package.root):
+            target = posixpath.join(path.parent.as_posix(), path.readlink().as_posix())
+            if not Path(posixpath.normpath(target)).is_relative_to(package.root):
                 yield f"{name} is a link out of the package", f"replace {name} by what it leads to"
         elif (size := path.stat().st_size) > LARGEST_BYTES:
             yield (
                 f"{name} has {size / 2**20:,.0f} MB, and every image carries them",
                 f"move {name} to a data set with a pinned revision, and fetch it in the Dockerfile",
             )
-
-
-def _stays_inside(path: Path, root: Path) -> bool:
-    target = posixpath.join(path.parent.as_posix(), path.readlink().as_posix())
-    inside = PurePosixPath(posixpath.normpath(target))
-    return inside.is_relative_to(PurePosixPath(root.as_posix()))
 
 
 def _missing(package: Package, manifest: AnyManifest) -> Iterator[tuple[str, str]]:
@@ -112,13 +97,13 @@ def _missing(package: Package, manifest: AnyManifest) -> Iterator[tuple[str, str
 
 
 def _named_files(manifest: AnyManifest) -> Iterator[tuple[str, str]]:
-    declared = manifest.capabilities
+    declared, where = manifest.capabilities, "validation.capabilities"
     if declared.oracle is not None:
-        yield "validation.capabilities.oracle.location", declared.oracle.location.partition(":")[0]
+        yield f"{where}.oracle.location", declared.oracle.location.partition(":")[0]
     if declared.verifier.entry is not None:
-        yield "validation.capabilities.verifier.entry", declared.verifier.entry.partition(":")[0]
+        yield f"{where}.verifier.entry", declared.verifier.entry.partition(":")[0]
     if declared.canaries is not None:
-        yield "validation.capabilities.canaries", declared.canaries
+        yield f"{where}.canaries", declared.canaries
     if isinstance(manifest, NormalizedManifestV2):
         given = manifest.execution.model_fields_set
         for name in ("dockerfile", "probe_path", "context"):

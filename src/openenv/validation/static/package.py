@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from openenv._internal.dockerfile import DockerfileInstruction, DockerfileStage, ParsedDockerfile
+from openenv._internal.dockerfile import DockerfileInstruction, ParsedDockerfile
 from openenv._internal.toml import parse_toml
 from openenv.errors import OpenEnvError
 from openenv.images.context import BuildContext, read_build_context
@@ -20,6 +20,7 @@ from openenv.validation.manifest import AnyManifest, NormalizedManifestV2
 __all__ = ["Package", "PackageError", "read_package"]
 
 PLACES = ("server/Dockerfile", "Dockerfile", "environment/Dockerfile")
+# The Dockerfile that `openenv build` uses for an environment without a Dockerfile.
 DEFAULT = resources.files("openenv") / "cli" / "template" / "common" / "server" / "Dockerfile.tmpl"
 
 
@@ -51,15 +52,14 @@ class Package:
         return found if isinstance(found, Mapping) else {}
 
     @property
-    def stages(self) -> tuple[DockerfileStage, ...]:
-        """The stages of the Dockerfile; empty if there is none."""
-        return () if self.dockerfile is None else self.dockerfile.stages
+    def instructions(self) -> list[DockerfileInstruction]:
+        """All instructions of the Dockerfile, stage by stage."""
+        stages = () if self.dockerfile is None else self.dockerfile.stages
+        return [instruction for stage in stages for instruction in stage.instructions]
 
     @property
     def final(self) -> tuple[DockerfileInstruction, ...]:
-        """The instructions that make the image: the last stage, and the stages that it builds
-        on.
-        """
+        """The instructions that make the image: the last stage, and those that it builds on."""
         return () if self.dockerfile is None else self.dockerfile.final
 
     def sources(self) -> Iterator[tuple[str, str]]:
@@ -71,12 +71,7 @@ class Package:
 
 
 def read_package(root: Path, manifest: AnyManifest | None, *, base: str | None = None) -> Package:
-    """Read the contents of a package.
-
-    Args:
-        root: The package's directory.
-        manifest: The declarations; None if unknown.
-        base: The base image, if it differs from the Dockerfile's.
+    """Read the contents of a package; `base` is the base image, if not the Dockerfile's.
 
     Raises:
         PackageError: A file of the package cannot be read.
@@ -87,13 +82,12 @@ def read_package(root: Path, manifest: AnyManifest | None, *, base: str | None =
         dockerfile = _dockerfile(root, manifest)
     except (BuildError, OSError) as error:
         raise PackageError(str(error)) from error
-    unreadable, project = [], {}
     try:
-        project = dict(_project(root))
+        project = _project(root)
     except PackageError as error:
-        unreadable.append(str(error))
-    plan, why_not = (None, unreadable[0]) if unreadable else _plan(root, dockerfile, base)
-    return Package(root, contents, dockerfile, plan, why_not, project, tuple(unreadable))
+        return Package(root, contents, dockerfile, None, str(error), {}, (str(error),))
+    plan, why_not = _plan(root, dockerfile, base)
+    return Package(root, contents, dockerfile, plan, why_not, project)
 
 
 def _dockerfile(root: Path, manifest: AnyManifest | None) -> ParsedDockerfile | None:
@@ -116,14 +110,10 @@ def _plan(
         return None, f"`openenv build` builds packages with {MANIFEST}"
     path = None if dockerfile is None else root / dockerfile.source
     try:
-        return read_plan(root, default_dockerfile=_default(), dockerfile=path, base=base), ""
+        default = DEFAULT.read_text(encoding="utf-8")
+        return read_plan(root, default_dockerfile=default, dockerfile=path, base=base), ""
     except BuildError as error:
         return None, str(error)
-
-
-def _default() -> str:
-    """Return the Dockerfile that `openenv build` uses for an environment without a Dockerfile."""
-    return DEFAULT.read_text(encoding="utf-8")
 
 
 def _project(root: Path) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from openenv.validation.graders import FunctionGrader, Subject
-from openenv.validation.report import Judgment, accept, reject
+from openenv.validation.report import Judgment, conclude_problems, reject
 from openenv.validation.static.package import Package, PackageError, read_toml
 from openenv.validation.types import Level
 
@@ -52,9 +52,7 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _normal(name: str) -> str:
-    """Return the normalized name:
-    https://packaging.python.org/specifications/name-normalization.
-    """
+    """Normalize as https://packaging.python.org/specifications/name-normalization says."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -66,19 +64,25 @@ def _dependency_pinning(subject: Subject) -> Judgment:
     except PackageError as error:
         return reject(str(error), remediation=CURE)
     installed = list(_unpinned_installs(package))
-    measured = {
+    measured: dict[str, Any] = {
         "dependencies": sorted(wanted),
         "locks": [lock.name for lock in locks],
         "unpinned_installs": installed,
     }
-    problems = [*_lock_problems(wanted, locks), *(_install_problem(one) for one in installed)]
-    if problems:
-        cures = dict.fromkeys(cure for _, cure in problems)
-        return reject(*(what for what, _ in problems), remediation="; ".join(cures), **measured)
-    if not wanted:
-        return accept("it installs nothing that it names", **measured)
-    fixed = locks[0]
-    return accept(f"{fixed.name} fixes {len(fixed.versions)} packages by their hashes", **measured)
+    problems = [
+        *_lock_problems(wanted, locks),
+        *(
+            (
+                f"the Dockerfile installs {name}, whichever version there is that day",
+                f"in the Dockerfile write {name}==VERSION, or install from a lock with hashes",
+            )
+            for name in installed
+        ),
+    ]
+    said = "it installs nothing that it names"
+    if wanted and locks:
+        said = f"{locks[0].name} fixes {len(locks[0].versions)} packages by their hashes"
+    return conclude_problems(problems, said, **measured)
 
 
 def _list_dependencies(package: Package) -> dict[str, str]:
@@ -91,10 +95,7 @@ def _list_dependencies(package: Package) -> dict[str, str]:
 
 
 def _lock_files(package: Package) -> Iterator[Path]:
-    """Yield lock files, the one that builds use first: in a checkout of OpenEnv the package's or
-    else
-    the checkout's.
-    """
+    """Yield lock files, first the one that builds use: in a checkout of OpenEnv maybe its own."""
     if package.workspace is not None:
         own = package.root / "requirements.lock"
         yield own if own.is_file() else package.workspace / own.name
@@ -125,12 +126,8 @@ def read_lock(path: Path) -> Lock | None:
     Raises:
         PackageError: The file cannot be read.
     """
-    if path.name in ("uv.lock", "poetry.lock", "pdm.lock", "pylock.toml"):
-        return _read_toml_lock(path)
-    return _read_requirements(path)
-
-
-def _read_toml_lock(path: Path) -> Lock:
+    if path.name not in ("uv.lock", "poetry.lock", "pdm.lock", "pylock.toml"):
+        return _read_requirements(path)
     content = read_toml(path)
     rows = _as_list(content.get("package")) or _as_list(content.get("packages"))
     versions, without = {}, []
@@ -139,29 +136,25 @@ def _read_toml_lock(path: Path) -> Lock:
             raise PackageError(f"{path.name}: {row!r:.80} is not a package's table")
         name = _normal(str(row.get("name", "")))
         versions[name] = str(row.get("version", ""))
-        if not (_is_local(row) or _has_hash(row) or _is_commit(row)):
+        if not _is_fixed(row):
             without.append(name)
     return Lock(path.name, versions, tuple(without))
 
 
-def _is_local(row: Mapping[str, Any]) -> bool:
-    source = row.get("source")
-    told = source if isinstance(source, Mapping) else {}
-    return any(key in told for key in ("editable", "virtual", "directory", "workspace"))
-
-
-def _has_hash(row: Mapping[str, Any]) -> bool:
-    files = [row.get("sdist"), *_as_list(row.get("wheels")), *_as_list(row.get("files"))]
-    files += [row.get("archive")]
-    return any(
-        isinstance(file, Mapping) and (file.get("hash") or file.get("hashes")) for file in files
+def _is_fixed(row: Mapping[str, Any]) -> bool:
+    """Return whether a lock's entry is local, has hashes, or names a commit."""
+    source, vcs = (
+        found if isinstance(found := row.get(name), Mapping) else {} for name in ("source", "vcs")
     )
-
-
-def _is_commit(row: Mapping[str, Any]) -> bool:
-    source, vcs = row.get("source"), row.get("vcs")
-    git = str(source.get("git", "")) if isinstance(source, Mapping) else ""
-    commit = str(vcs.get("commit-id", "")) if isinstance(vcs, Mapping) else ""
+    if not source.keys().isdisjoint(("editable", "virtual", "directory", "workspace")):
+        return True
+    files = [row.get("sdist"), row.get("archive")]
+    files += [*_as_list(row.get("wheels")), *_as_list(row.get("files"))]
+    if any(
+        isinstance(file, Mapping) and (file.get("hash") or file.get("hashes")) for file in files
+    ):
+        return True
+    git, commit = str(source.get("git", "")), str(vcs.get("commit-id", ""))
     return bool(re.search(r"#[0-9a-f]{40}$", git) or re.fullmatch(r"[0-9a-f]{40,64}", commit))
 
 
@@ -188,11 +181,10 @@ def _unpinned_installs(package: Package) -> Iterator[str]:
     """Yield packages that the Dockerfile installs by pip without a version."""
     if package.dockerfile is None or package.dockerfile.is_locked:
         return
-    for stage in package.stages:
-        for instruction in stage.instructions:
-            if instruction.name == "RUN":
-                for found in _PIP.finditer(instruction.text):
-                    yield from _floating(found[1].split())
+    for instruction in package.instructions:
+        if instruction.name == "RUN":
+            for found in _PIP.finditer(instruction.text):
+                yield from _floating(found[1].split())
 
 
 def _floating(words: list[str]) -> Iterator[str]:
@@ -205,13 +197,6 @@ def _floating(words: list[str]) -> Iterator[str]:
             takes_next = True
         elif _NAME.match(word) and "==" not in word and "@" not in word and "/" not in word:
             yield word
-
-
-def _install_problem(name: str) -> tuple[str, str]:
-    return (
-        f"the Dockerfile installs {name}, whichever version there is that day",
-        f"in the Dockerfile write {name}==VERSION, or install from a lock with hashes",
-    )
 
 
 CHECKS = (
