@@ -5,8 +5,7 @@ trainers' integrations; `openenv.testing.escapes.check_sandbox` checks sandboxes
 error that lists every broken promise, or returns a report.
 
 Above `execution`, `server`, `client`, `providers` and `sandbox`; inside `openenv` only the lazy
-face
-of the package names it. Read `environment.py` first.
+face of the package names it. Read `environment.py` first.
 """
 
 from openenv.testing.environment import CheckFailed, CheckReport, check_environment

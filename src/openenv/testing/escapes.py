@@ -36,16 +36,6 @@ from openenv.sandbox.policy import MIB, SandboxPolicy
 from openenv.sandbox.sandbox import Sandbox
 from openenv.sandbox.watch import memory_of
 
-__all__ = [
-    "ESCAPES",
-    "POLICY",
-    "Attempt",
-    "Escape",
-    "EscapeReport",
-    "MachineCanaries",
-    "check_sandbox",
-]
-
 POLICY = SandboxPolicy(
     memory_bytes=192 * MIB,
     disk_bytes=24 * MIB,
@@ -260,10 +250,9 @@ def check_sandbox(
     for escape in ESCAPES if escapes is None else escapes:
         with contextlib.closing(MachineCanaries()) as outside, make(POLICY) as sandbox:
             report.kind = sandbox.kind
-            attempt = _attempt(escape, sandbox, outside)
-        report.attempts.append(attempt)
+            report.attempts.append(_attempt(escape, sandbox, outside))
         if progress is not None:
-            progress(attempt)
+            progress(report.attempts[-1])
     return report
 
 

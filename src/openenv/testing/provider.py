@@ -193,9 +193,7 @@ def check_provider(
         ready_s: Seconds that a server may take to become ready.
 
     Returns:
-        A report of all findings. Checks that need an argument that was not given are left out, and
-        the
-        report says so.
+        A report of all findings, which also says which checks need an argument that was not given.
 
     Raises:
         CheckFailed: A promise is broken; the error lists all that are.
@@ -203,11 +201,9 @@ def check_provider(
     """
     subject = _ProviderSubject(provider, options or {}, dies, hangs, missing, kill, ready_s)
     known, skipped = known_failures or {}, skip or {}
-    unknown = sorted({*known, *skipped} - set(PROMISES))
-    if unknown:
-        raise ValueError(
-            f"unknown promise {unknown[0]!r}; expected a constant of openenv.testing.provider"
-        )
+    if unknown := sorted({*known, *skipped} - set(PROMISES)):
+        where = "expected a constant of openenv.testing.provider"
+        raise ValueError(f"unknown promise {unknown[0]!r}; {where}")
     try:
         with silence("openenv"):
             for promise, check in _CHECKS.items():

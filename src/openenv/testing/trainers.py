@@ -44,20 +44,6 @@ from openenv.server.app import create_app
 from openenv.server.run import bind
 from openenv.types import Action, Observation, State
 
-__all__ = [
-    "CASES",
-    "CaseFinding",
-    "IntegrationFailed",
-    "IntegrationReport",
-    "TrainerResult",
-    "TrainerRollout",
-    "TrainerRun",
-    "ScriptedReply",
-    "TrainerCase",
-    "find_case",
-    "check_integration",
-]
-
 TOOL = "write"
 RIGHT = ("press(1)", "press(2)")  # the correct actions, in this order
 WRONG = "press(9)"  # an action that must never be carried out

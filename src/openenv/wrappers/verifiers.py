@@ -2,9 +2,8 @@
 
 In verifiers a harness, which is a program, asks a model, and the taskset scores the trace
 (https://github.com/PrimeIntellect-ai/verifiers). Here the client of the environment takes the
-model's
-part: a request of the harness is the observation, and the reply is the action. Everything else,
-from tools and simulated users to rewards, is done by verifiers itself.
+model's part: a request of the harness is the observation, and the reply is the action. Everything
+else, from tools and simulated users to rewards, is done by verifiers itself.
 
 A rollout is a task on the event loop (`_rollout`) that continues between steps; it stops at each
 request to the local endpoint until `step_async` sets the future of the turn. So `reset` and `step`
@@ -37,14 +36,6 @@ with needs("openenv.wrappers.from_verifiers"):
     import verifiers.v1 as vf  # pyright: ignore[reportMissingImports]
     from verifiers.v1.configs.agent import agent_config_fields  # pyright: ignore[reportMissingImports]
     from verifiers.v1.utils import loaders  # pyright: ignore[reportMissingImports]
-
-__all__ = [
-    "VerifiersAction",
-    "VerifiersEnvironment",
-    "VerifiersObservation",
-    "VerifiersTask",
-    "from_verifiers",
-]
 
 SPLIT = "tasks"  # the only split, since tasksets have none
 MODEL = "openenv"
@@ -236,6 +227,7 @@ class VerifiersEnvironment(Environment[VerifiersAction, VerifiersObservation, St
         self._rollout: asyncio.Task[Any] | None = None
         self._turn: PendingRequest | None = None
         self._state = State()
+        self._listed: list[Any] | None = None  # all tasks, once they were asked for
 
     # ------------------------------------------------------------------ episodes
 
@@ -373,11 +365,9 @@ class VerifiersEnvironment(Environment[VerifiersAction, VerifiersObservation, St
             raise Refused(f"split: expected {SPLIT!r}, got {split!r}")
         if not self._vf.taskset.bounded:
             raise Refused("the taskset has no end; ask for a task by its index")
+        if self._listed is None:
+            self._listed = list(self._vf.taskset)
         return self._listed
-
-    @functools.cached_property
-    def _listed(self) -> list[Any]:
-        return list(self._vf.taskset)
 
     def _index(self, task: str | dict[str, Any] | None, seed: int | None) -> int:
         if task is None:
