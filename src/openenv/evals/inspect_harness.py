@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from openenv._internal.packages import needs
 from openenv.errors import IgnoredArgumentWarning
@@ -22,13 +23,8 @@ INSTALL = "pip install 'openenv[inspect]'"
 
 # What is handed to `inspect_ai.eval` as it is, unless it is None; and unless it is empty.
 PASSED = (
-    "max_samples",
-    "max_connections",
-    "temperature",
-    "max_tokens",
-    "epochs",
-    "solver",
-    "model_base_url",
+    *("max_samples", "max_connections", "temperature", "max_tokens"),
+    *("epochs", "solver", "model_base_url"),
 )
 PASSED_UNLESS_EMPTY = ("task_args", "model_args")
 READ = {"model", "task", "scorer", *PASSED, *PASSED_UNLESS_EMPTY}
@@ -76,7 +72,9 @@ class InspectAIHarness(EvalHarness):
             import inspect_ai  # pyright: ignore[reportMissingImports]
         arguments = self._arguments(eval_parameters)
         scorer = eval_parameters.get("scorer")
-        scores_later = scorer is not None and _knows_no_scorer(inspect_ai.eval)
+        # Some versions would ignore a scorer: `score` is only a flag there.
+        names = inspect.signature(inspect_ai.eval).parameters
+        scores_later = scorer is not None and "score" in names and "scorer" not in names
         if scores_later:
             arguments["score"] = False
         elif scorer is not None:
@@ -106,14 +104,7 @@ class InspectAIHarness(EvalHarness):
         return {name: value for name, value in arguments.items() if value is not None}
 
 
-def _knows_no_scorer(evaluate: Any) -> bool:
-    """Return whether this `inspect_ai.eval` would ignore a scorer: `score` is only a flag there."""
-    names = inspect.signature(evaluate).parameters
-    return "score" in names and "scorer" not in names
-
-
-def _check(logs: Iterable[EvalLog]) -> None:
-    logs = list(logs)
+def _check(logs: Sequence[EvalLog]) -> None:
     if not logs:
         raise RuntimeError("Inspect AI gave no log: is there such a task, for such a model?")
     for log in logs:
@@ -123,46 +114,32 @@ def _check(logs: Iterable[EvalLog]) -> None:
             raise RuntimeError(f"Inspect AI says {log.status!r} of {_task_of(log)}{why}")
 
 
-class _Metric(NamedTuple):
-    """A metric of a log, with names from the shortest to the most exact."""
-
-    names: tuple[str, ...]
-    value: float | None
-
-
 def _metrics(logs: Iterable[EvalLog]) -> dict[str, float | None]:
     """Return the metrics, each under the shortest name that is unique."""
     found = [metric for log in logs for metric in _of_log(log)]
     scores: dict[str, float | None] = {}
     while found:
-        common = Counter(metric.names[0] for metric in found)
-        rest = []
-        for metric in found:
-            if common[metric.names[0]] == 1 or len(metric.names) == 1:
-                scores[_free(metric.names[0], scores)] = metric.value
-            else:
-                rest.append(_Metric(metric.names[1:], metric.value))
+        common, rest = Counter(names[0] for names, _ in found), []
+        for (name, *longer), value in found:
+            if common[name] > 1 and longer:
+                rest.append((longer, value))
+                continue
+            free = itertools.chain([name], (f"{name} ({n})" for n in itertools.count(2)))
+            scores[next(one for one in free if one not in scores)] = value
         found = rest
     return scores
 
 
-def _free(name: str, taken: Mapping[str, Any]) -> str:
-    number = 2
-    free = name
-    while free in taken:
-        free, number = f"{name} ({number})", number + 1
-    return free
-
-
-def _of_log(log: EvalLog) -> Iterable[_Metric]:
+def _of_log(log: EvalLog) -> Iterator[tuple[list[str], float | None]]:
+    """Yield the metrics of a log, each with names from the shortest to the most exact."""
     for score in log.results.scores if log.results else ():
         scorer, reducer = _text(score, "name", "scorer"), _text(score, "reducer", "")
         for metric, one in score.metrics.items():
             by_scorer = f"{scorer}/{metric}"
             by_reducer = f"{scorer}/{reducer}/{metric}" if reducer else by_scorer
-            names = (metric, by_scorer, by_reducer, f"{_task_of(log)}/{by_reducer}")
+            names = [metric, by_scorer, by_reducer, f"{_task_of(log)}/{by_reducer}"]
             is_nan = isinstance(one.value, float) and math.isnan(one.value)
-            yield _Metric(names, None if is_nan else one.value)
+            yield names, None if is_nan else one.value
 
 
 # Versions of Inspect AI differ in what their logs have beside metrics.
