@@ -13,6 +13,7 @@ from openenv import AutoEnv, create_app
 from openenv._internal.addresses import is_address, over_http, server_root
 from openenv.cli.__main__ import app
 from openenv.client.generic import GenericEnvClient
+from openenv.client.transports.websocket import WebSocketOptions
 from openenv.client.utils import convert_to_ws_url
 from openenv.client.vector import VectorEnv
 from openenv.gateway.backends import Backend
@@ -91,7 +92,7 @@ def by_vector(url: str) -> None:
 
 
 def by_schema(url: str) -> None:
-    assert schemas_of(url, url, {}).action is not None
+    assert schemas_of(url, url, WebSocketOptions()).action is not None
 
 
 def by_rollout(url: str) -> None:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from openenv.client import launch as _launches
     from openenv.client import snapshots as _snapshots
     from openenv.client.agents import AgentAccess
+    from openenv.client.options import ClientOptions
     from openenv.client.replicas import Replicas
     from openenv.client.scoring import EpisodeScoring
     from openenv.client.sync import SyncEnvClient

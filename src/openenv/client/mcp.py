@@ -89,7 +89,7 @@ class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
         mode: ``production``, which is the default, and all that there is; see below.
         session_id: Join this session of the server, which stays when the client leaves; one that
             was made over HTTP, and has no other client.
-        journal: See `EnvClient`. A tool that is called directly ends it.
+        **options: Of `EnvClient`. A tool that is called directly ends a `journal`.
 
     Attributes:
         use_production_mode: Tools are listed and called directly, as an agent does: that is no

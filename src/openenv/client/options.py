@@ -51,12 +51,17 @@ class ClientOptions(SessionOptions, ConnectionLimits, total=False):
     mode: str | None
 
 
-class VectorOptions(ConnectionOptions, ConnectionLimits, total=False):
-    """Options of `openenv.VectorEnv`."""
+class BatchOptions(ConnectionOptions, ConnectionLimits, total=False):
+    """Options of `openenv.VectorEnv` that every view of it has."""
 
     client: type[EnvClient[Any, Any, Any]]
-    autoreset_mode: AutoresetMode | str
     stack: bool
     batch_size: int | None
     connections: int | None
     on_queue: Callable[[int, Queued], None] | None
+
+
+class VectorOptions(BatchOptions, total=False):
+    """Options of `openenv.VectorEnv`."""
+
+    autoreset_mode: AutoresetMode | str

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Hashable,
+    Mapping,
+    Sequence,
+)
 from typing import Any, TypeVar
 
 from openenv.client import background
@@ -25,6 +35,7 @@ __all__ = [
     "run_on_shared_loop",
     "check_scored",
     "play",
+    "session_in",
     "session_reward",
     "row_arguments",
     "shared_sessions",
@@ -75,6 +86,19 @@ def shared_sessions(
                 EpisodeSessions.of(environment, retries=retries, equal_beginnings=equal_beginnings)
             )
         return found
+
+
+@contextlib.asynccontextmanager
+async def session_in(
+    environment: Hashable, retries: int, equal_beginnings: bool
+) -> AsyncIterator[EpisodeSession]:
+    """Have a session of this process's in an environment, which is closed at the end."""
+    sessions = await asyncio.to_thread(shared_sessions, environment, retries, equal_beginnings)
+    session = await run_on_shared_loop(sessions.take())
+    try:
+        yield session
+    finally:
+        await run_on_shared_loop(session.close())
 
 
 async def run_on_shared_loop(work: Coroutine[Any, Any, T]) -> T:

@@ -72,14 +72,21 @@ class SpaceElements(NamedTuple):
             ValueError: They do not go together, or no space fits the model.
         """
         if schema is None:
-            return cls(what, _given(space, what), field)
+            if space is None:
+                raise ValueError(
+                    f"nobody tells the schema of the {what} here: give {what}_space=..., and "
+                    f"{what}_field=... where one field holds its elements"
+                )
+            return cls(what, space, field)
         properties = schema.get("properties", {}).items()
         # A computed field is no element: it follows from the others.
         without = {*without, *(name for name, one in properties if one.get("readOnly") is True)}
         fields = {name: one for name, one in properties if name not in without}
         if field is not None and field not in fields:
-            raise ValueError(f"the {what} has no field {field!r}{_hint(field, fields)}")
-        if field is None and not _is_of_fields(space, fields):
+            hint = did_you_mean(field, fields) or f"; it has {', '.join(fields)}"
+            raise ValueError(f"the {what} has no field {field!r}{hint}")
+        names_fields = isinstance(space, spaces.Dict) and space.spaces.keys() <= fields.keys()
+        if field is None and not names_fields:
             field = _only(what, schema, fields, space)
         if space is not None:
             return cls(what, space, field)
@@ -129,25 +136,12 @@ class SpaceElements(NamedTuple):
         if self.field is not None:
             return _stacked(self.space, batch[self.field], f"{self.what}.{self.field}")
         if not isinstance(self.space, spaces.Dict):
-            return self.from_batch(_rows(batch))
+            parted = zip(*batch.values(), strict=True)
+            return self.from_batch([dict(zip(batch, values, strict=True)) for values in parted])
         return {
             name: _stacked(inner, batch[name], f"{self.what}.{name}")
             for name, inner in self.space.spaces.items()
         }
-
-
-def _given(space: Space[Any] | None, what: str) -> Space[Any]:
-    if space is None:
-        raise ValueError(
-            f"nobody tells the schema of the {what} here: give {what}_space=..., and {what}_field="
-            "... where one field holds its elements"
-        )
-    return space
-
-
-def _is_of_fields(space: Space[Any] | None, fields: Mapping[str, Any]) -> bool:
-    """Return whether a given space names fields of the model."""
-    return isinstance(space, spaces.Dict) and space.spaces.keys() <= fields.keys()
 
 
 def _only(
@@ -165,11 +159,6 @@ def _only(
         f"the {what} has the fields {', '.join(fields)}: {what}_field=... says which of them holds "
         f"an element of {space}"
     )
-
-
-def _hint(name: str, known: Iterable[str]) -> str:
-    names = list(known)
-    return did_you_mean(name, names) or f"; it has {', '.join(names)}"
 
 
 def _listed(plain: Any) -> Any:
@@ -202,8 +191,3 @@ def _stacked(space: Space[Any], column: Any, path: str) -> Any:
 def _concatenated(space: Space[Any], elements: Sequence[Any]) -> Any:
     room: Any = utils.create_empty_array(space, len(elements))
     return utils.concatenate(space, elements, room)
-
-
-def _rows(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
-    parted = zip(*columns.values(), strict=True)
-    return [dict(zip(columns, values, strict=True)) for values in parted]

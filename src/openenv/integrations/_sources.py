@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from openenv._internal.addresses import over_http
-from openenv._internal.json import read_json
 from openenv._internal.models import wire_schema
-from openenv._internal.net.http import FAILURES, ask
-from openenv._internal.net.keys import key_for
 from openenv._internal.targets import TargetKind, parse_target
 from openenv.client import EnvClient, GenericEnvClient, SyncEnvClient, codec
-from openenv.client.transports.websocket import key_headers
+from openenv.client.internals import internals
+from openenv.client.options import ClientOptions, VectorOptions
+from openenv.client.schema import fetch_schema
+from openenv.client.transports.websocket import WebSocketOptions
 from openenv.client.vector import VectorEnv
-from openenv.errors import ConnectError, OpenEnvError
+from openenv.errors import OpenEnvError
 from openenv.execution.spec import EnvironmentSpec, class_made_by
 from openenv.providers.base import Provider
 from openenv.types import StepResult
@@ -33,7 +32,6 @@ __all__ = [
 Source: TypeAlias = (
     "str | Provider | EnvClient[Any, Any, Any] | SyncEnvClient[Any, Any, Any] | Callable[..., Any]"
 )
-SCHEMA_TIMEOUT_S = 10.0
 IN_THIS_PROCESS = "local:"
 
 
@@ -66,7 +64,7 @@ class OpenedSource(NamedTuple):
 # ------------------------------------------------------------------ where it is
 
 
-def open_source(source: Any, options: Mapping[str, Any]) -> OpenedSource:
+def open_source(source: Any, options: ClientOptions) -> OpenedSource:
     """Open the source of a view; a server is started if needed.
 
     Args:
@@ -82,13 +80,14 @@ def open_source(source: Any, options: Mapping[str, Any]) -> OpenedSource:
     try:
         if client.base_url is None:
             client.connect()
-        return OpenedSource(client, schemas_of(source, client.base_url, options))
+        connection = internals(client.async_client).options
+        return OpenedSource(client, schemas_of(source, client.base_url, connection))
     except BaseException:
         client.close()
         raise
 
 
-def _client_of(source: Any, options: Mapping[str, Any]) -> SyncEnvClient[Any, Any, Any]:
+def _client_of(source: Any, options: ClientOptions) -> SyncEnvClient[Any, Any, Any]:
     if isinstance(source, SyncEnvClient | EnvClient):
         if options:
             raise TypeError(f"{sorted(options)} cannot be given to a client that there is already")
@@ -101,7 +100,7 @@ def _client_of(source: Any, options: Mapping[str, Any]) -> SyncEnvClient[Any, An
 
 
 def vector_of(
-    source: Any, num_envs: int, options: Mapping[str, Any]
+    source: Any, num_envs: int, options: VectorOptions
 ) -> tuple[VectorEnv, SyncEnvClient[Any, Any, Any] | None]:
     """Return many environments of a source, and the client that keeps the server, if any."""
     if isinstance(source, SyncEnvClient | EnvClient):
@@ -156,17 +155,19 @@ def _maker_of(source: Any) -> Callable[..., Any]:
 # ------------------------------------------------------------------ what it speaks
 
 
-def schemas_of(source: Any, base_url: str | None, options: Mapping[str, Any]) -> Schemas:
+def schemas_of(source: Any, base_url: str | None, options: WebSocketOptions) -> Schemas:
     """Return the schemas of a source.
 
     Args:
         base_url: Where its server is; None without one.
+        options: How one connects to it.
 
     Raises:
         ConnectError: No server answers there.
     """
     if base_url is not None and not base_url.startswith(IN_THIS_PROCESS):
-        return _told(base_url, options)
+        told = fetch_schema(base_url, options)
+        return Schemas(told.get("action"), told.get("observation"))
     if isinstance(source, SyncEnvClient | EnvClient):
         client = source.async_client if isinstance(source, SyncEnvClient) else source
         action, observation, _ = codec.models(type(client))
@@ -181,23 +182,6 @@ def _schema(
     model: Any, mode: Literal["validation", "serialization"] = "serialization"
 ) -> dict[str, Any] | None:
     return None if model is None else wire_schema(model, mode)
-
-
-def _told(base_url: str, options: Mapping[str, Any]) -> Schemas:
-    url = f"{over_http(base_url)}/schema"
-    headers = dict(options.get("headers") or {})
-    headers |= key_headers(options.get("api_key") or key_for(url), headers)
-    try:
-        answer = ask(url, headers, timeout_s=SCHEMA_TIMEOUT_S, ca_file=options.get("ca_file"))
-    except FAILURES as error:
-        raise ConnectError(f"no server answers at {url}: {error}") from error
-    if answer.status != 200:
-        raise ConnectError(f"{url} answered with status {answer.status}")
-    try:
-        told = read_json(answer.body)
-        return Schemas(told["action"], told["observation"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConnectError(f"no server tells its schemas at {url}: {error}") from error
 
 
 # ------------------------------------------------------------------ what a step came to

@@ -12,22 +12,16 @@ await backend.train(model, groups)
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from openenv._internal.json import read_json
 from openenv._internal.packages import needs
-from openenv.integrations._episodes import (
-    run_on_shared_loop,
-    session_reward,
-    shared_sessions,
-)
+from openenv.integrations._episodes import run_on_shared_loop, session_in, session_reward
 from openenv.rollouts.episode_sessions import (
     ActionOutcome,
     EpisodeSession,
-    EpisodeSessions,
     EpisodeStart,
     Unfinished,
 )
@@ -88,17 +82,16 @@ async def rollout(
         OpenEnvError: The environment could not be reached, or has failed.
         Unscored: The episode has no reward.
     """
-    sessions = await asyncio.to_thread(shared_sessions, environment, retries, equal_beginnings)
-    start = _start(task, prompt, reset or {})
-    session = await run_on_shared_loop(sessions.take())
-    try:
+    said = [{"role": "system", "content": prompt}] if isinstance(prompt, str) else prompt
+    start = EpisodeStart.of_task(None if task is None else as_task(task, 1), messages=said)
+    start = replace(start, arguments={**start.arguments, **(reset or {})})
+    async with session_in(environment, retries, equal_beginnings) as session:
         first = await run_on_shared_loop(session.begin(start))
-        words = describe_tools(sessions.interface) if acts == "words" else ""
+        words = describe_tools(session.interface) if acts == "words" else ""
+        tools = [tool.as_function() for tool in session.interface.tools]
         trajectory = art.Trajectory(
             messages_and_choices=opening_messages(start.messages, first, words),
-            tools=[tool.as_function() for tool in sessions.interface.tools]
-            if acts == "tools"
-            else None,
+            tools=tools if acts == "tools" else None,
             metadata={
                 name: one for name, one in start.arguments.items() if isinstance(one, int | str)
             },
@@ -113,7 +106,7 @@ async def rollout(
                 messages=trajectory.messages(), **asked
             )
             trajectory.messages_and_choices.append(done.choices[0])
-            trajectory.messages_and_choices += await _answers(session, sessions, done.choices[0])
+            trajectory.messages_and_choices += await _answers(session, done.choices[0])
         score = session_reward(session, unfinished)
         trajectory.reward = score.value
         trajectory.metrics |= {
@@ -121,28 +114,14 @@ async def rollout(
             "steps": session.steps,
             "finished": session.is_over,
         }
-    finally:
-        await run_on_shared_loop(session.close())
     return trajectory.finish()
 
 
-def _start(
-    given: Any, prompt: str | Sequence[Mapping[str, Any]], reset: Mapping[str, Any]
-) -> EpisodeStart:
-    """Return the start of an episode, whose reset arguments come before the task's."""
-    said = [{"role": "system", "content": prompt}] if isinstance(prompt, str) else prompt
-    task = None if given is None else as_task(given, 1)
-    start = EpisodeStart.of_task(task, messages=said)
-    return replace(start, arguments={**start.arguments, **reset})
-
-
-async def _answers(
-    session: EpisodeSession, sessions: EpisodeSessions, choice: Any
-) -> list[dict[str, Any]]:
+async def _answers(session: EpisodeSession, choice: Any) -> list[dict[str, Any]]:
     """Act by a reply of the model; return the messages that answer."""
     message, is_cut = choice.message, choice.finish_reason == "length"
     if not message.tool_calls or is_cut:
-        reply = read_reply(message.content or "", sessions.interface, is_cut=is_cut)
+        reply = read_reply(message.content or "", session.interface, is_cut=is_cut)
     else:
         reply = _called(message.tool_calls)
     answer: ActionOutcome = await run_on_shared_loop(session.act_by(reply))

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import Unpack
+
 from openenv._internal.packages import needs
-from openenv.integrations.gymnasium import GymnasiumEnv
+from openenv.integrations.gymnasium import GymnasiumEnv, GymnasiumOptions
 from openenv.spaces import Choice
 
 with needs("openenv.integrations.dm_env"):
@@ -46,7 +48,9 @@ class DmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has no types
         ValueError: No space, or no spec, fits the models.
     """
 
-    def __init__(self, source: Source, *, seed: int | None = None, **options: Any) -> None:
+    def __init__(
+        self, source: Source, *, seed: int | None = None, **options: Unpack[GymnasiumOptions]
+    ) -> None:
         self._env = GymnasiumEnv(source, **options)
         self._seeds = None if seed is None else np.random.default_rng(seed)
         self._needs_reset = True
@@ -110,7 +114,9 @@ def spec_of(space: Space[Any], name: str) -> Any:
     if isinstance(space, spaces.Tuple):
         return tuple(spec_of(inner, f"{name}_{i}") for i, inner in enumerate(space.spaces))
     if isinstance(space, spaces.Discrete):
-        return specs.DiscreteArray(int(space.n), space.dtype, _named(space, name))  # pyright: ignore[reportArgumentType]
+        if isinstance(space, Choice):
+            name = f"{name} ({', '.join(space.names)})"
+        return specs.DiscreteArray(int(space.n), space.dtype, name)  # pyright: ignore[reportArgumentType]
     if isinstance(space, spaces.Box):
         return specs.BoundedArray(space.shape, space.dtype, space.low, space.high, name)
     if isinstance(space, spaces.MultiDiscrete):
@@ -121,10 +127,6 @@ def spec_of(space: Space[Any], name: str) -> Any:
     if isinstance(space, spaces.Text):
         return specs.StringArray((), name=name)
     raise ValueError(f"{name}: dm_env has no spec for {space}")
-
-
-def _named(space: spaces.Discrete[Any], name: str) -> str:
-    return f"{name} ({', '.join(space.names)})" if isinstance(space, Choice) else name
 
 
 def _counted(space: Space[Any], element: Any) -> Any:

@@ -16,8 +16,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from typing_extensions import Unpack
+
 from openenv._internal.packages import needs
 from openenv.client._batches import info_of
+from openenv.client.options import BatchOptions, ClientOptions
+from openenv.client.transports.websocket import WebSocketOptions
 from openenv.errors import NotSupported
 from openenv.integrations._fields import elements_of_actions, elements_of_observations
 from openenv.integrations._sources import (
@@ -47,6 +51,17 @@ ENVIRONMENT_ID = "openenv/Environment-v0"
 RENDER_MODES = ("rgb_array", "ansi")
 
 RenderMode = Literal["rgb_array", "ansi"]
+
+
+class GymnasiumOptions(ClientOptions, total=False):
+    """Options of `GymnasiumEnv`, which describes them."""
+
+    action_space: gymnasium.Space[Any] | None
+    observation_space: gymnasium.Space[Any] | None
+    action_field: str | None
+    observation_field: str | None
+    unscored_reward: float | None
+    render_mode: RenderMode | None
 
 
 class GymnasiumEnv(gymnasium.Env[Any, Any], EzPickle):
@@ -91,7 +106,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any], EzPickle):
         observation_field: str | None = None,
         unscored_reward: float | None = None,
         render_mode: RenderMode | None = None,
-        **options: Any,
+        **options: Unpack[ClientOptions],
     ) -> None:
         EzPickle.__init__(
             self,
@@ -204,7 +219,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         observation_field: str | None = None,
         unscored_reward: float | None = None,
         render_mode: RenderMode | None = None,
-        **options: Any,
+        **options: Unpack[BatchOptions],
     ) -> None:
         mode = AutoresetMode(autoreset_mode)
         self.render_mode = _checked_mode(render_mode)
@@ -216,7 +231,12 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         )
         try:
             base_url = source if self._keeper is None else self._keeper.base_url
-            told = schemas_of(source, base_url if isinstance(base_url, str) else None, options)
+            connection = WebSocketOptions(
+                headers=options.get("headers") or {},
+                api_key=options.get("api_key"),
+                ca_file=options.get("ca_file"),
+            )
+            told = schemas_of(source, base_url if isinstance(base_url, str) else None, connection)
             self._actions = elements_of_actions(told.action, action_space, action_field)
             self._observations = elements_of_observations(
                 told.observation, observation_space, observation_field
@@ -251,7 +271,11 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         if np.isnan(rewards).any():
             rewards = self._scored(rewards, batch)
         if "final_obs" in infos:
-            infos["final_obs"] = self._final(infos["final_obs"])
+            final = np.full(self.num_envs, None, dtype=object)
+            for i, observation in enumerate(infos["final_obs"]):
+                if observation is not None:
+                    final[i] = self._observations.from_fields(observation)
+            infos["final_obs"] = final
         seen = self._observations.from_batch(observations)
         return seen, rewards, terminations, truncations, infos
 
@@ -264,13 +288,6 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
                 batch,
             )
         return np.where(np.isnan(rewards), self._unscored_reward, rewards)
-
-    def _final(self, observations: np.ndarray) -> np.ndarray:
-        final = np.full(self.num_envs, None, dtype=object)
-        for i, observation in enumerate(observations):
-            if observation is not None:
-                final[i] = self._observations.from_fields(observation)
-        return final
 
     def render(self) -> tuple[Any, ...] | None:
         mode = self.render_mode
@@ -315,22 +332,15 @@ def _in_mode(drawn: Rendering, mode: str) -> Any:
     if mode == "ansi" and isinstance(drawn, str):
         return drawn
     if mode == "rgb_array" and isinstance(drawn, np.ndarray):
-        return _in_colour(drawn)
-    kind = "text" if isinstance(drawn, str) else "pixels"
-    if not isinstance(drawn, str | np.ndarray):
-        kind = drawn.media_type
-    cure = (
-        ""
-        if kind not in ("text", "pixels")
-        else "; render_mode={!r} has it".format("ansi" if kind == "text" else "rgb_array")
-    )
-    raise NotSupported(f"the environment draws {kind}, and not {mode}{cure}", feature="render")
-
-
-def _in_colour(pixels: np.ndarray) -> np.ndarray:
-    """Convert grey or transparent pixels to (height, width, 3)."""
-    grey = pixels[..., None] if pixels.ndim == 2 else pixels
-    return np.repeat(grey, 3, axis=2) if grey.shape[2] == 1 else grey[..., :3]
+        pixels = drawn[..., None] if drawn.ndim == 2 else drawn
+        return np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels[..., :3]
+    if isinstance(drawn, str):
+        said = "text, and not rgb_array; render_mode='ansi' has it"
+    elif isinstance(drawn, np.ndarray):
+        said = "pixels, and not ansi; render_mode='rgb_array' has it"
+    else:
+        said = f"{drawn.media_type}, and not {mode}"
+    raise NotSupported(f"the environment draws {said}", feature="render")
 
 
 if ENVIRONMENT_ID not in gymnasium.registry:

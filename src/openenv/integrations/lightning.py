@@ -218,7 +218,12 @@ class GRPO:
         self._fabric, self._model, self._optimizer = fabric, model, optimizer
         self._seed = seed
         self._prompt = prompt
-        self._rows = None if rows is None else [_started(row, columns) for row in rows]
+        self._rows: list[EpisodeStart] | None = None
+        if rows is not None:
+            self._rows = [
+                EpisodeStart(prompt_messages(row["prompt"]), *episode_arguments(row, columns))
+                for row in rows
+            ]
         if not (self._rows or (prompt and self._rows is None)):
             raise ValueError("what is the model told? give a prompt, or rows with one each")
         self._generate = generate or self._sampler(tokenizer)
@@ -263,7 +268,10 @@ class GRPO:
         rollouts = self._player.play(
             self._chat, starts, self._generate, max_tokens=settings.max_tokens
         )
-        self._compare(starts, rollouts)
+        self._beginnings.forget()  # groups are of one process
+        for start, rollout in zip(starts, rollouts, strict=True):
+            if rollout.shown_first is not None:
+                self._beginnings.saw(digest_of(start.arguments), rollout.shown_first)
         rewards = [one.score.value for one in rollouts]
         batch = _TensorBatch.of(
             rollouts,
@@ -335,13 +343,6 @@ class GRPO:
         seed = derived_seed(self._seed, "train", group)
         return replace(start, arguments={**start.arguments, "seed": seed})
 
-    def _compare(self, starts: Sequence[EpisodeStart], rollouts: Sequence[TokenRollout]) -> None:
-        """Check that the rollouts of each group have begun alike; groups are of one process."""
-        self._beginnings.forget()
-        for start, rollout in zip(starts, rollouts, strict=True):
-            if rollout.shown_first is not None:
-                self._beginnings.saw(digest_of(start.arguments), rollout.shown_first)
-
     def _sampler(self, tokenizer: Any) -> Generate:
         strategy = type(self._fabric.strategy)
         if any(one.__name__ in SHARDED for one in strategy.__mro__):
@@ -373,7 +374,10 @@ class GRPO:
         settings = self._settings
         self._model.train()
         parts = batch.parts(settings.micro_batch)
-        before = [None] * len(parts) if settings.epochs == 1 else self._logprobs_now(parts)
+        before: list[Any] = [None] * len(parts)
+        if settings.epochs > 1:
+            with torch.no_grad():
+                before = [self._logprobs(part) for part in parts]
         learnt = _Learnt()
         for _ in range(settings.epochs):
             loss = clipped = 0.0
@@ -413,10 +417,6 @@ class GRPO:
         logits = found.logits[:, :-1].float() / self._settings.temperature
         chosen = logits.gather(-1, part.ids[:, 1:, None]).squeeze(-1)
         return chosen - logits.logsumexp(-1)
-
-    def _logprobs_now(self, parts: Sequence[_TensorBatch]) -> list[Any]:
-        with torch.no_grad():
-            return [self._logprobs(part) for part in parts]
 
     def _sum(self, *values: Any) -> list[float]:
         """Sum numbers over all processes."""
@@ -473,10 +473,6 @@ class _TensorBatch:
         """Split the batch into parts of so many rollouts."""
         split = [one.split(size or len(one)) for one in vars(self).values()]
         return [_TensorBatch(*one) for one in zip(*split, strict=True)]
-
-
-def _started(row: Mapping[str, Any], columns: Columns | None) -> EpisodeStart:
-    return EpisodeStart(prompt_messages(row["prompt"]), *episode_arguments(row, columns))
 
 
 def _spread(rewards: Sequence[float | None], size: int) -> float:

@@ -164,10 +164,20 @@ class OpenEnvResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
                 begin as the row says (409).
         """
         key = request.session[SESSION_ID_KEY]
-        await self._give_up(time.monotonic() - self.config.idle_timeout_s)
+        unused_since = time.monotonic() - self.config.idle_timeout_s
+        for unused in [one for one, used in self._used.items() if used < unused_since]:
+            await self._end(unused)
+        begins = body.openenv
         try:
-            self._use(key, self._playing.get(key) or await (await self._found()).take())
-            await self._begin(self._playing[key], body.openenv)
+            session = self._playing.get(key) or await (await self._found()).take()
+            self._use(key, session)
+            seen = await session.begin(begins.as_start(self.config.reset))
+            if begins.seen is not None and seen != begins.seen:
+                raise HTTPException(
+                    409,
+                    f"the episode begins with {seen!r:.500}, and the row says {begins.seen!r:.500}"
+                    ": make the rows anew, by resets that always turn out the same",
+                )
         except BaseException as error:
             if key in self._playing:
                 await self._end(key)
@@ -180,15 +190,6 @@ class OpenEnvResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
                 raise HTTPException(502, f"the episode could not begin: {words(error)}") from error
             raise
         return BaseSeedSessionResponse()
-
-    async def _begin(self, session: EpisodeSession, begins: Beginning) -> None:
-        seen = await session.begin(begins.as_start(self.config.reset))
-        if begins.seen is not None and seen != begins.seen:
-            raise HTTPException(
-                409,
-                f"the episode begins with {seen!r:.500}, and the row says {begins.seen!r:.500}: "
-                "make the rows anew, by resets that always turn out the same",
-            )
 
     async def call(self, tool: str, request: Request) -> PlainTextResponse:
         """Act by a tool; return the text that the model reads, also for a refused action."""
@@ -250,10 +251,6 @@ class OpenEnvResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
         self._used.pop(key, None)
         await self._playing.pop(key).close()
 
-    async def _give_up(self, unused_since: float) -> None:
-        for key in [key for key, used in self._used.items() if used < unused_since]:
-            await self._end(key)
-
 
 # ------------------------------------------------------------------ rows
 
@@ -284,21 +281,20 @@ async def dataset(
     sessions = await EpisodeSessions.of(environment)
     try:
         session = await sessions.take()
-        begun = _by_seed(num_rows or 1) if tasks is None else _by_task(tasks, num_rows)
+        begun: Iterable[tuple[Task | None, Beginning]]
+        if tasks is None:
+            begun = ((None, Beginning(reset={"seed": seed})) for seed in range(num_rows or 1))
+        else:
+            begun = map(_begun, itertools.islice(tasks, num_rows), itertools.count(1))
         return [await _row(session, sessions.interface, instruction, *one) for one in begun]
     finally:
         await sessions.aclose()
 
 
-def _by_seed(count: int) -> Iterable[tuple[Task | None, Beginning]]:
-    return ((None, Beginning(reset={"seed": seed})) for seed in range(count))
-
-
-def _by_task(tasks: Iterable[Any], count: int | None) -> Iterable[tuple[Task | None, Beginning]]:
-    for number, given in enumerate(itertools.islice(tasks, count), 1):
-        task = as_task(given, number)
-        start = EpisodeStart.of_task(task)
-        yield task, Beginning(reset=dict(start.arguments), may_ignore=sorted(start.may_ignore))
+def _begun(given: Any, number: int) -> tuple[Task, Beginning]:
+    task = as_task(given, number)
+    start = EpisodeStart.of_task(task)
+    return task, Beginning(reset=dict(start.arguments), may_ignore=sorted(start.may_ignore))
 
 
 async def _row(

@@ -19,10 +19,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from typing_extensions import Unpack
+
 from openenv._internal.packages import needs
+from openenv.client.options import ClientOptions
 from openenv.integrations._fields import SpaceElements
 from openenv.integrations._sources import OpenedSource, UnscoredStep, open_source
-from openenv.integrations.gymnasium import GymnasiumEnv, RenderMode, drawn_in_mode
+from openenv.integrations.gymnasium import (
+    GymnasiumEnv,
+    GymnasiumOptions,
+    RenderMode,
+    drawn_in_mode,
+)
 from openenv.spaces import AnyOf, space_of
 
 with needs("openenv.integrations.pettingzoo"):
@@ -43,7 +51,13 @@ OF_AGENTS = {"observations", "rewards", "terminations", "truncations"}
 ONLY_AGENT = "agent_0"
 
 
-def aec_env(source: Source, **options: Any) -> AECEnv:
+class AgentsOptions(GymnasiumOptions, total=False):
+    """Options of `aec_env` and `parallel_env`."""
+
+    action_spaces: Mapping[str, Space[Any]] | None
+
+
+def aec_env(source: Source, **options: Unpack[AgentsOptions]) -> AECEnv:
     """Return an environment as a `pettingzoo.AECEnv`, in which agents take turns.
 
     Args:
@@ -58,7 +72,7 @@ def aec_env(source: Source, **options: Any) -> AECEnv:
     return env if isinstance(env, AECEnv) else parallel_to_aec(env)
 
 
-def parallel_env(source: Source, **options: Any) -> ParallelEnv:
+def parallel_env(source: Source, **options: Unpack[AgentsOptions]) -> ParallelEnv:
     """Return an environment as a `pettingzoo.ParallelEnv`, in which all agents act at once.
 
     Of agents that take turns, those whose turn it is not have their actions ignored; see
@@ -79,9 +93,10 @@ def parallel_env(source: Source, **options: Any) -> ParallelEnv:
     return turn_based_aec_to_parallel(env)
 
 
-def _view(source: Any, options: Mapping[str, Any]) -> Any:
-    of_view = {name: value for name, value in options.items() if name in OF_VIEWS}
-    of_client = {name: value for name, value in options.items() if name not in OF_VIEWS}
+def _view(source: Any, options: AgentsOptions) -> Any:
+    of_client: Any = dict(options)
+    names = AgentsOptions.__optional_keys__ - ClientOptions.__optional_keys__
+    of_view = {name: of_client.pop(name) for name in names & of_client.keys()}
     client, told = open_source(source, of_client)
     try:
         fields = (told.observation or {}).get("properties", {})
@@ -95,17 +110,6 @@ def _view(source: Any, options: Mapping[str, Any]) -> Any:
     except BaseException:
         client.close()
         raise
-
-
-OF_VIEWS = {
-    "action_field",
-    "action_space",
-    "action_spaces",
-    "observation_field",
-    "observation_space",
-    "render_mode",
-    "unscored_reward",
-}
 
 
 class AgentSpaces(NamedTuple):
@@ -329,7 +333,7 @@ class OneAgentEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo has no types
         **options: Options of `GymnasiumEnv`.
     """
 
-    def __init__(self, source: Source, **options: Any) -> None:
+    def __init__(self, source: Source, **options: Unpack[GymnasiumOptions]) -> None:
         self._env = GymnasiumEnv(source, **options)
         self.metadata = {**self._env.metadata, "name": "openenv", "is_parallelizable": True}
         self.render_mode = self._env.render_mode

@@ -10,12 +10,11 @@ A rollout that raises has no reward: leave it out of its group.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from openenv.integrations._episodes import play, run_on_shared_loop, shared_sessions
+from openenv.integrations._episodes import play, session_in
 from openenv.rollouts.episode_sessions import EpisodeStart, Unfinished
 from openenv.rollouts.tokens import Chat, ChatTokenizer, TokenRollout, Told
 
@@ -94,17 +93,13 @@ async def rollout(
         OpenEnvError: The environment could not be reached.
         Unscored: The environment has failed, or the episode has no reward.
     """
-    sessions = await asyncio.to_thread(shared_sessions, environment, retries, equal_beginnings)
-    session = await run_on_shared_loop(sessions.take())
-    try:
-        chat = Chat(tokenizer, sessions.interface, told, **(template or {}))
+    async with session_in(environment, retries, equal_beginnings) as session:
+        chat = Chat(tokenizer, session.interface, told, **(template or {}))
         played = TokenRollout(
             session, chat, max_turns=max_turns, max_tokens=max_tokens, unfinished=unfinished
         )
         model = _Generator(generator, tokenizer, request or {})
         score = await play(played, model.generate, EpisodeStart(messages, reset or {}))
-    finally:
-        await run_on_shared_loop(session.close())
     assert score.value is not None
     return ForgeRollout(
         played.prompt_ids,

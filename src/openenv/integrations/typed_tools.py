@@ -143,22 +143,18 @@ def _union(kinds: list[Any]) -> Any:
 
 
 def _described(name: str, schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
-    words = schema.get("description") or f"The {name.replace('_', ' ')}"
-    notes = _notes(schema)
+    about = schema.get("description") or f"The {name.replace('_', ' ')}"
+    notes = [words.format(schema[key]) for key, words in BOUNDS.items() if key in schema]
     fields = _fields(schema, root)
     if fields:
         notes.append(f"an object of {fields}")
-    text = _one_line(str(words)).rstrip(".")
+    text = _one_line(str(about)).rstrip(".")
     return f"{text} ({', '.join(notes)})." if notes else f"{text}."
 
 
 def _one_line(text: str) -> str:
     """Join words so that nothing is taken for a section of a docstring."""
     return re.sub(r"\b(Args|Returns|Raises):", r"\1 -", " ".join(text.split()))
-
-
-def _notes(schema: Mapping[str, Any]) -> list[str]:
-    return [words.format(schema[key]) for key, words in BOUNDS.items() if key in schema]
 
 
 def _fields(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 0) -> str:

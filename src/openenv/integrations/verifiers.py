@@ -27,7 +27,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Literal
 
 from openenv._internal.packages import needs
-from openenv.reward import Score
 from openenv.rollouts.episode_sessions import EpisodeSession, EpisodeSessions, EpisodeStart
 from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.replies import read_reply
@@ -211,9 +210,13 @@ class OpenEnvEnv(vf.Env[OpenEnvEnvConfig]):  # type: ignore[misc]
             tools = self._tools.of(session) if self.config.acts == "tools" else {}
             async with agents.agent.interaction(played, tools=tools) as talk:
                 await self._played(session, talk, opening)
-                score = None if talk.trace.errors else self._scored(session)
-            if score is not None:
-                _record(talk.trace, score, session)
+                if talk.trace.errors:
+                    return
+                score = session.score(self.config.unfinished)
+                if score.value is None:
+                    raise vf.EnvError(score.unscored or "the environment gave no reward")
+            talk.trace.record_reward("environment", score.value)
+            talk.trace.record_metrics({**score.components, "steps": float(session.steps)})
         finally:
             self._tools.forget(session)
             await session.close()
@@ -239,17 +242,6 @@ class OpenEnvEnv(vf.Env[OpenEnvEnvConfig]):  # type: ignore[misc]
                 segment.last_reply, self._sessions.interface, is_cut=talk.trace.is_truncated
             )
             said = (await session.act_by(reply)).text
-
-    def _scored(self, session: EpisodeSession) -> Score:
-        score = session.score(self.config.unfinished)
-        if score.value is None:
-            raise vf.EnvError(score.unscored or "the environment gave no reward")
-        return score
-
-
-def _record(trace: vf.Trace, score: Score, session: EpisodeSession) -> None:
-    trace.record_reward("environment", score.value)
-    trace.record_metrics({**score.components, "steps": float(session.steps)})
 
 
 # ------------------------------------------------------------------ the tools of each episode

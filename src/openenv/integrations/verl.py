@@ -11,7 +11,6 @@ Rows of the dataset with ``agent_name: blackjack`` are then episodes of it.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
@@ -19,10 +18,10 @@ from uuid import uuid4
 
 from openenv._internal.packages import needs
 from openenv.errors import CapacityError, OpenEnvError
-from openenv.integrations._episodes import play, row_arguments, run_on_shared_loop, shared_sessions
+from openenv.integrations._episodes import play, row_arguments, session_in
 from openenv.integrations.trl.environments import Columns
 from openenv.reward import Score
-from openenv.rollouts.episode_sessions import EpisodeSessions, EpisodeStart, Unfinished
+from openenv.rollouts.episode_sessions import EpisodeStart, Unfinished
 from openenv.rollouts.tokens import Chat, TokenRollout, Told
 
 with needs("openenv.integrations.verl", "pip install verl"):
@@ -110,30 +109,29 @@ class OpenEnvAgentLoop(AgentLoopBase):  # type: ignore[misc]
             Unscored: The episode has no reward.
             ValueError: The prompt is too long.
         """
-        sessions = await asyncio.to_thread(
-            shared_sessions, self._environment, self._retries, self._equal_beginnings
-        )
         for left in range(self._attempts - 1, -1, -1):
             try:
-                return await self._played(sessions, sampling_params, kwargs)
+                return await self._played(sampling_params, kwargs)
             except OpenEnvError as error:  # noqa: PERF203 - of few episodes
                 if isinstance(error, CapacityError) or not left:
                     raise
         raise AssertionError("the last attempt returns or raises")
 
     async def _played(
-        self, sessions: EpisodeSessions, sampling_params: dict[str, Any], row: Mapping[str, Any]
+        self, sampling_params: dict[str, Any], row: Mapping[str, Any]
     ) -> AgentLoopOutput:
-        columns = {**(row.get("extra_info") or {}), **row}
+        columns = {  # as plain values in the place of numpy's scalars
+            name: one.item() if getattr(one, "ndim", None) == 0 else one
+            for name, one in {**(row.get("extra_info") or {}), **row}.items()
+        }
         start = EpisodeStart(
             [dict(message) for message in row["raw_prompt"]],
-            *row_arguments(_plain(columns), self._columns),
+            *row_arguments(columns, self._columns),
         )
-        template = dict(self.apply_chat_template_kwargs)
-        chat = Chat(self.tokenizer, sessions.interface, self._told, **template)
         config = self.rollout_config
-        session = await run_on_shared_loop(sessions.take())
-        try:
+        async with session_in(self._environment, self._retries, self._equal_beginnings) as session:
+            template = dict(self.apply_chat_template_kwargs)
+            chat = Chat(self.tokenizer, session.interface, self._told, **template)
             rollout = TokenRollout(
                 session,
                 chat,
@@ -145,8 +143,6 @@ class OpenEnvAgentLoop(AgentLoopBase):  # type: ignore[misc]
             began = time.monotonic()
             score = await play(rollout, model.generate, start, config.prompt_length)
             elsewhere = time.monotonic() - began - model.seconds
-        finally:
-            await run_on_shared_loop(session.close())
         return self._output(rollout, score, model, elsewhere)
 
     def _output(
@@ -193,17 +189,7 @@ class _VerlModel:
             priority=self._priority,
         )
         self.seconds += time.monotonic() - began
-        self.extra_fields = {**output.extra_fields, **self._first_version()}
+        # The version of the weights that wrote the first reply stays, if the server tells it.
+        first = {k: v for k, v in self.extra_fields.items() if k == "min_global_steps"}
+        self.extra_fields = {**output.extra_fields, **first}
         return output.token_ids, output.log_probs or None, None
-
-    def _first_version(self) -> dict[str, Any]:
-        """Return the version of the weights that wrote the first reply, if the server tells."""
-        name = "min_global_steps"
-        return {name: self.extra_fields[name]} if name in self.extra_fields else {}
-
-
-def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert the numpy scalars of a row."""
-    return {
-        name: one.item() if getattr(one, "ndim", None) == 0 else one for name, one in row.items()
-    }

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, Literal, TypeVar, cast
 
-from typing_extensions import Self
+from typing_extensions import Self, Unpack
 
 from openenv._internal.bars import bar
 from openenv._internal.timing import backoff_s
@@ -36,6 +36,7 @@ from openenv.client.generic import GenericEnvClient
 from openenv.client.hybrid import Pending, launch
 from openenv.client.internals import internals
 from openenv.client.launch import Launch
+from openenv.client.options import VectorOptions
 from openenv.client.session_group import ServerEndpoint
 from openenv.client.transports.base import Transport
 from openenv.client.transports.websocket import (
@@ -981,7 +982,9 @@ class EnvPool(Generic[C]):
                 raise
         return clients
 
-    def vector(self, num_envs: int, *, wait_s: float | None = None, **options: Any) -> VectorEnv:
+    def vector(
+        self, num_envs: int, *, wait_s: float | None = None, **options: Unpack[VectorOptions]
+    ) -> VectorEnv:
         """Return environments that are stepped together, on as many servers as necessary.
 
         They have sessions from the first reset until the close. If a server is lost, calls of its
@@ -992,8 +995,8 @@ class EnvPool(Generic[C]):
             wait_s: Seconds to wait for sessions; by default the pool's.
             **options: Options of `VectorEnv`, such as `autoreset_mode`.
         """
-        given = {"client": self._client, **options}
-        envs = VectorEnv("http://pool.invalid", num_envs, **given)
+        options.setdefault("client", self._client)
+        envs = VectorEnv("http://pool.invalid", num_envs, **options)
         wait = self._wait_s if wait_s is None else wait_s
         envs.connect_by(lambda plain, options: _PoolEndpoints(self._pool, plain, options, wait))
         return envs
@@ -1035,7 +1038,9 @@ class SyncEnvPool(Generic[C]):
         """See `EnvPool.lease_many`."""
         return background.run(self._pool._lease_many(n, lease_s, wait_s, progress))
 
-    def vector(self, num_envs: int, *, wait_s: float | None = None, **options: Any) -> VectorEnv:
+    def vector(
+        self, num_envs: int, *, wait_s: float | None = None, **options: Unpack[VectorOptions]
+    ) -> VectorEnv:
         """See `EnvPool.vector`."""
         return self._pool.vector(num_envs, wait_s=wait_s, **options)
 

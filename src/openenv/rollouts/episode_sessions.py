@@ -291,10 +291,12 @@ class EpisodeSession:
 
     Attributes:
         failure: Reason why the episode could not begin or broke off; None if neither.
+        interface: The environment's tools, and what agents may see.
     """
 
     def __init__(self, sessions: EpisodeSessions) -> None:
         self.failure: str | None = None
+        self.interface = sessions.interface
         self._sessions = sessions
         self._source = sessions._source
         self._client: Client | None = None
@@ -362,9 +364,9 @@ class EpisodeSession:
             NoActiveEpisode: No episode is under way.
             OpenEnvError: The environment has failed; the episode is gone.
         """
-        tool = self._sessions.interface.tool(name)
+        tool = self.interface.tool(name)
         if tool is None:
-            return self._refused(describe_unknown_tool(name, self._sessions.interface))
+            return self._refused(describe_unknown_tool(name, self.interface))
         return await self.act(tool.action(arguments))
 
     async def reply(self, text: str) -> ActionOutcome:
@@ -372,7 +374,7 @@ class EpisodeSession:
 
         A reply that has no action, or one that cannot be read, is an answer too, which tells why.
         """
-        return await self.act_by(read_reply(text, self._sessions.interface))
+        return await self.act_by(read_reply(text, self.interface))
 
     async def act_by(self, reply: ParsedReply) -> ActionOutcome:
         """Carry out the calls of a reply, in order. Raises what `call` does.
@@ -444,7 +446,7 @@ class EpisodeSession:
         Raises:
             NotSupported: The result has a picture, and these sessions do not show pictures.
         """
-        visible = self._sessions.interface.visible
+        visible = self.interface.visible
         if self._sessions.shows_pictures:
             seen = look_at(result.observation, visible, self._sessions.shows)
         else:

@@ -12,19 +12,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from openenv._internal.addresses import over_http
 from openenv._internal.json import read_json
 from openenv._internal.models import wire_schema
-from openenv._internal.net.http import FAILURES, ask
-from openenv._internal.net.keys import key_for
+from openenv._internal.net.keys import key_headers
 from openenv.client import codec
 from openenv.client.client import EnvClient
 from openenv.client.internals import internals
-from openenv.client.transports.websocket import key_headers
+from openenv.client.schema import fetch_schema
+from openenv.client.transports.asgi import request
 from openenv.errors import ConnectError, NotSupported
 from openenv.execution.spec import EnvironmentSpec, ToolSupport
 from openenv.execution.tools import PICTURES, action_tools
-from openenv.protocol.http import IN_PROCESS_EXTENSION
 from openenv.protocol.messages import MCPReply, Request
 from openenv.reward import RewardSpec
 from openenv.settings import api_key
@@ -39,7 +37,6 @@ __all__ = [
     "fetch_interface",
 ]
 
-SCHEMA_TIMEOUT_S = 30.0
 CALL = CallToolAction.model_fields["type"].default
 OTHER_FIELDS = frozenset({"metadata"})
 # Fields whose text is code, unless the schema says so itself by contentMediaType.
@@ -233,67 +230,24 @@ async def fetch_interface(client: EnvClient[Any, Any, Any]) -> Interface:
     Raises:
         ConnectError: No interface was received.
     """
-    assert client.base_url is not None
-    told = await asyncio.to_thread(_get, client.base_url, client)
+    told = await _told(client)
     return Interface.of(told.get("action"), told.get("tools"))
 
 
 async def fetch_reward_spec(client: EnvClient[Any, Any, Any]) -> RewardSpec | None:
     """Fetch the declaration of rewards from a client's server; None if there is none."""
-    assert client.base_url is not None
-    told = (await asyncio.to_thread(_get, client.base_url, client)).get("reward")
+    told = (await _told(client)).get("reward")
     return RewardSpec.from_data(told) if isinstance(told, dict) else None
 
 
-def _get(base_url: str, client: EnvClient[Any, Any, Any]) -> dict[str, Any]:
-    url = f"{over_http(base_url)}/schema"
-    options = internals(client).options
-    headers = {**options.headers, **key_headers(options.api_key or key_for(url), options.headers)}
-    try:
-        answer = ask(url, headers, timeout_s=SCHEMA_TIMEOUT_S, ca_file=options.ca_file)
-    except FAILURES as error:
-        raise ConnectError(f"no server answers at {url}: {error}") from error
-    if answer.status != 200:
-        raise ConnectError(f"{url} answered with status {answer.status}")
-    try:
-        found = read_json(answer.body)
-        if not isinstance(found, dict):
-            raise ValueError(f"it answered {found!r:.100}")
-        return found
-    except ValueError as error:
-        raise ConnectError(f"no server tells how one acts in it at {url}: {error}") from error
+async def _told(client: EnvClient[Any, Any, Any]) -> dict[str, Any]:
+    assert client.base_url is not None
+    return await asyncio.to_thread(fetch_schema, client.base_url, internals(client).options)
 
 
 async def ask_application(app: Any) -> Interface:
     """Ask an ASGI application in this process for the interface at ``/schema``."""
-    status, body = 0, b""
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def send(message: Mapping[str, Any]) -> None:
-        nonlocal status, body
-        status = message.get("status", status)
-        body += message.get("body", b"")
-
-    headers = {"host": "asgi", **key_headers(api_key(), {})}
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.4"},
-        "http_version": "1.1",
-        "method": "GET",
-        "scheme": "http",
-        "path": "/schema",
-        "raw_path": b"/schema",
-        "query_string": b"",
-        "root_path": "",
-        "headers": [(k.lower().encode(), v.encode()) for k, v in headers.items()],
-        "client": ("127.0.0.1", 0),
-        "server": ("asgi", 80),
-        "state": {},
-        "extensions": {IN_PROCESS_EXTENSION: {}},
-    }
-    await app(scope, receive, send)
+    status, body = await request(app, "/schema", None, key_headers(api_key(), {}))
     if status != 200:
         raise ConnectError(f"the application answered /schema with status {status}")
     told = read_json(body)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from openenv._internal.packages import needs
@@ -35,7 +36,7 @@ class EnvironmentCost(TrainerCallback):  # type: ignore[misc,unused-ignore]
         self.steps: list[StepCost] = []
         self._meters: list[Meter] = [getattr(source, "meter", source) for source in sources]
         self._every = every
-        self._tell = tell or _to_stderr
+        self._tell = tell or partial(print, file=sys.stderr, flush=True)
         self._began: float | None = None
         self._before = MeterReading()
         self._tokens = 0
@@ -98,8 +99,3 @@ class EnvironmentCost(TrainerCallback):  # type: ignore[misc,unused-ignore]
         for one in readings[1:]:
             total = total + one
         return total
-
-
-def _to_stderr(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()

@@ -14,7 +14,7 @@ import json
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from openenv._internal.json import read_json
@@ -172,14 +172,14 @@ class RolloutEnvironment(metaclass=_EnvironmentType):
 
     # ------------------------------------------------------------------ what methods do
 
-    def _reset(self, columns: Mapping[str, Any]) -> Content | None:
+    def reset(self, **columns: Any) -> Content | None:
+        """Begin an episode by the columns of a dataset's row."""
         config = self._config
         arguments, may_ignore = episode_arguments(columns, config.columns)
         config.begin(self, columns, arguments)
         if self._session is None:
-            self.sessions.check_room(
-                len(config.places)
-            )  # TRL makes all of them before the first batch
+            # TRL makes all of them before the first batch.
+            self.sessions.check_room(len(config.places))
             self._session = background.run(self.sessions.take())
         elif self._has_begun:
             config.streak.ended(self._session.failure)
@@ -202,11 +202,6 @@ class RolloutEnvironment(metaclass=_EnvironmentType):
         is_behind_words = bool(seen.text) and _says(columns.get("prompt"))
         return _content(f"\n\n{seen.text}" if is_behind_words else seen.text, seen.pictures)
 
-    def _get_reward(self) -> float | None:
-        if self._session is None:
-            raise NoActiveEpisode(NOT_BEGUN)
-        return self.reward
-
     async def _call(
         self, tool: AgentTool, parameters: Parameters, given: dict[str, Any]
     ) -> Content:
@@ -216,6 +211,16 @@ class RolloutEnvironment(metaclass=_EnvironmentType):
         if answer.is_refused:
             raise ToolRefused(answer.text.removeprefix("Error: "))
         return _content(answer.text, answer.pictures)
+
+
+class _RewardingEnvironment(RolloutEnvironment):
+    """One whose reward TRL asks for."""
+
+    def get_reward(self) -> float | None:
+        """Return the episode's reward; None for an unscored episode."""
+        if self._session is None:
+            raise NoActiveEpisode(NOT_BEGUN)
+        return self.reward
 
 
 class _FactoryConfig:
@@ -393,15 +398,13 @@ def environment_factory(
             columns, unfinished, failures_in_a_row, seed, beginnings, sessions.name
         ),
         "__doc__": f"A rollout in {sessions.name}.",
-        "reset": _reset_method(),
     }
-    taken = {"close", "reset", "get_reward", *dir(RolloutEnvironment)}
+    taken = {"close", *dir(_RewardingEnvironment)}
     words = identifiers((tool.name for tool in sessions.interface.tools), taken)
     for tool in sessions.interface.tools:
         methods[words[tool.name]] = _tool_method(words[tool.name], tool, is_async=is_async)
-    if gives_reward:
-        methods["get_reward"] = _reward_method()
-    made: Any = _EnvironmentType(name or _class_name(sessions.name), (RolloutEnvironment,), methods)
+    base = _RewardingEnvironment if gives_reward else RolloutEnvironment
+    made: Any = _EnvironmentType(name or _class_name(sessions.name), (base,), methods)
     return made  # type: ignore[no-any-return]
 
 
@@ -467,22 +470,6 @@ def _can_be_sent(name: str, value: Any) -> bool:
 # ------------------------------------------------------------------ its methods
 
 
-def _reset_method() -> Callable[..., Content | None]:
-    def reset(self: RolloutEnvironment, **columns: Any) -> Content | None:
-        """Begin an episode by the columns of a dataset's row."""
-        return self._reset(columns)
-
-    return reset
-
-
-def _reward_method() -> Callable[..., float | None]:
-    def get_reward(self: RolloutEnvironment) -> float | None:
-        """Return the episode's reward; None for an unscored episode."""
-        return self._get_reward()
-
-    return get_reward
-
-
 def _tool_method(word: str, tool: AgentTool, *, is_async: bool) -> Any:
     parameters = parameters_of(tool)
 
@@ -490,15 +477,10 @@ def _tool_method(word: str, tool: AgentTool, *, is_async: bool) -> Any:
         return background.run(self._call(tool, parameters, given))
 
     async def called_async(self: RolloutEnvironment, **given: Any) -> Content:
-        return await _elsewhere(self._call(tool, parameters, given))
+        return await background.submit(self._call(tool, parameters, given)).awaited()
 
     function = called_async if is_async else called
     return typed_function(word, tool.description, parameters, function, is_method=True)
-
-
-async def _elsewhere(work: Coroutine[Any, Any, T]) -> T:
-    """Await a coroutine on the loop of the sessions."""
-    return await background.submit(work).awaited()
 
 
 def _content(text: str, pictures: Sequence[Mapping[str, Any]]) -> Content:

@@ -48,7 +48,13 @@ def env_reward(
         log_extra: TRL's function that adds a column to the table.
     """
     if log_extra is not None and env_messages is not None:
-        log_extra(TRANSCRIPT, [_in_words(messages) for messages in env_messages])
+        log_extra(
+            TRANSCRIPT,
+            [
+                "\n\n".join(f"{one['role']}: {_text(one.get('content'))}" for one in messages)
+                for messages in env_messages
+            ],
+        )
     return list(env_reward)
 
 
@@ -147,10 +153,6 @@ def _failed(given: dict[str, Any]) -> list[bool]:
         "nor `env_reward`, as AsyncGRPO does not. Use it with environment_factory or rollout_func "
         "of a GRPOTrainer; with AsyncGRPO let the environment's reward be the only one"
     )
-
-
-def _in_words(messages: Sequence[dict[str, Any]]) -> str:
-    return "\n\n".join(f"{one['role']}: {_text(one.get('content'))}" for one in messages)
 
 
 def _text(content: Any) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 from openenv.integrations.trl.environments import COLUMNS_CURE, Columns, episode_arguments
 from openenv.integrations.trl.processes import SharedModel, gather_values
 from openenv.integrations.trl.rewards import TrainingRefused, check_reward_functions, env_reward
-from openenv.integrations.trl.trainers import BatchClock, clock_of, group_size, mode_of
+from openenv.integrations.trl.trainers import clock_of, group_size, mode_of
 from openenv.integrations.trl.versions import WITH_NAN_LOGPROBS, check_trl, installed_trl
 from openenv.rollouts.batched import BatchPlayer
 from openenv.rollouts.beginnings import Beginnings, digest_of
@@ -161,13 +161,12 @@ class RolloutFunc:
             EpisodeStart(_messages(prompt), *reset)
             for prompt, reset in zip(prompts, self._resets(prompts, trainer), strict=True)
         ]
+        template = dict(getattr(trainer, "chat_template_kwargs", None) or {})
+        if getattr(trainer, "chat_template", None):
+            template["chat_template"] = trainer.chat_template
         interface = self._player.sessions.interface
         chat = Chat(
-            trainer.processing_class,
-            interface,
-            self._told,
-            ends=_ends(trainer),
-            **_template(trainer),
+            trainer.processing_class, interface, self._told, ends=_ends(trainer), **template
         )
 
         def play(generate: Callable[[list[list[int]]], Any]) -> list[TokenRollout]:
@@ -210,10 +209,20 @@ class RolloutFunc:
         resets = []
         for i, prompt in enumerate(prompts):
             group = (before + i) // of_each
-            episode = _found(known, prompt)
+            episode = known.get(_key(prompt))
+            if episode is None:
+                raise ValueError(
+                    f"no row of the dataset has the prompt {json.dumps(_messages(prompt))[:200]}; "
+                    "pass the rows that the trainer has, of training and of evaluation: "
+                    "rollout_func(..., rows=...)"
+                )
             arguments = dict(episode.arguments)
             if episode.seeds:
-                arguments["seed"] = _one_of(episode.seeds, clock, group, self._seed)
+                # In turn in an evaluation; in training from an offset that follows from the batch,
+                # so that the groups of a batch differ.
+                is_eval = clock.mode == "eval"
+                offset = clock.groups if is_eval else clock.seed(self._seed, -1)
+                arguments["seed"] = episode.seeds[(offset + group) % len(episode.seeds)]
             elif self._gives_seeds:
                 arguments["seed"] = clock.seed(self._seed, group)
             resets.append((arguments, episode.may_ignore))
@@ -253,15 +262,6 @@ class RolloutFunc:
         for its in gather_values(seen) if processes > 1 else [seen]:
             for arguments, shown in its:
                 self._beginnings.saw(arguments, shown)
-
-
-def _one_of(seeds: Sequence[Any], clock: BatchClock, group: int, base: int) -> Any:
-    """Choose among the seeds of a prompt's rows: in turn in an evaluation; in training from an
-    offset that follows from the batch, so that the groups of a batch differ.
-    """
-    if clock.mode == "eval":
-        return seeds[(clock.groups + group) % len(seeds)]
-    return seeds[(clock.seed(base, -1) + group) % len(seeds)]
 
 
 def _generate(trainer: Any, sequences: list[list[int]]) -> tuple[Any, Any]:
@@ -314,11 +314,8 @@ def _plain(logprobs: Any) -> list[list[float]] | None:
     """
     if logprobs is None:
         return None
-    return [[_number(one[0] if isinstance(one, list) else one) for one in its] for its in logprobs]
-
-
-def _number(value: Any) -> float:
-    return math.nan if value is None else float(value)
+    likeliest = ((one[0] if isinstance(one, list) else one for one in its) for its in logprobs)
+    return [[math.nan if one is None else float(one) for one in its] for its in likeliest]
 
 
 def _ends(trainer: Any) -> list[int]:
@@ -333,13 +330,6 @@ def _ends(trainer: Any) -> list[int]:
     return list(dict.fromkeys(int(one) for one in ids if one is not None))
 
 
-def _template(trainer: Any) -> dict[str, Any]:
-    options = dict(getattr(trainer, "chat_template_kwargs", None) or {})
-    if getattr(trainer, "chat_template", None):
-        options["chat_template"] = trainer.chat_template
-    return options
-
-
 def _messages(prompt: Any) -> list[dict[str, Any]]:
     if isinstance(prompt, str):
         return [{"role": "user", "content": prompt}]
@@ -350,16 +340,6 @@ def _messages(prompt: Any) -> list[dict[str, Any]]:
 
 def _key(prompt: Any) -> str:
     return json.dumps(_messages(prompt), sort_keys=True, default=str)
-
-
-def _found(known: Known, prompt: Any) -> _PromptEpisode:
-    found = known.get(_key(prompt))
-    if found is None:
-        raise ValueError(
-            f"no row of the dataset has the prompt {json.dumps(_messages(prompt))[:200]}; pass the "
-            "rows that the trainer has, of training and of evaluation: rollout_func(..., rows=...)"
-        )
-    return found
 
 
 def _by_prompt(rows: Iterable[Mapping[str, Any]], columns: Columns | None, of: str) -> Known:
@@ -376,22 +356,20 @@ def _by_prompt(rows: Iterable[Mapping[str, Any]], columns: Columns | None, of: s
         key = _key(row["prompt"])
         episode = found.setdefault(key, _PromptEpisode(arguments, may_ignore))
         if (episode.arguments, episode.may_ignore) != (arguments, may_ignore):
+            before, missing = episode.arguments, object()
+            differing = [
+                repr(name)
+                for name in sorted({*before, *arguments})
+                if before.get(name, missing) != arguments.get(name, missing)
+            ]
             raise ValueError(
                 f"row {number} of {of} has the prompt of an earlier row, and another episode: "
-                f"{_differing(episode.arguments, arguments)} differ. TRL hands over prompts only, "
-                "so nothing tells which of the two is to be played. Give each row words of its "
-                "own, or columns=[...] that leave out those columns, or use environment_factory"
+                f"{', '.join(differing) or 'arguments that it may ignore'} differ. TRL hands over "
+                "prompts only, so nothing tells which of the two is to be played. Give each row "
+                "words of its own, or columns=[...] that leave out those columns, or use "
+                "environment_factory"
             )
         if seed is not None and str(seed) not in seen.setdefault(key, set()):
             seen[key].add(str(seed))
             episode.seeds.append(seed)
     return found
-
-
-def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    names = sorted(
-        name
-        for name in {*one, *other}
-        if (name in one, one.get(name)) != (name in other, other.get(name))
-    )
-    return ", ".join(map(repr, names)) or "arguments that it may ignore"
