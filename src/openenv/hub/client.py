@@ -5,12 +5,14 @@ HF_ENDPOINT sets the address; HF_TOKEN or ``hf auth login`` sets the user.
 
 from __future__ import annotations
 
+import itertools
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -26,16 +28,6 @@ from openenv.hub.errors import (
     RepositoryNotFoundError,
 )
 from openenv.settings import hub_endpoint
-
-__all__ = [
-    "HubCommit",
-    "SpaceInfo",
-    "Hub",
-    "Progress",
-    "SpaceRevision",
-    "SpaceStage",
-    "SpaceSettings",
-]
 
 T = TypeVar("T")
 Progress = Callable[[int, str], None]
@@ -106,13 +98,6 @@ class SpaceSettings:
     hardware: str | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-
-class _HubAttempt(NamedTuple):
-    """The outcome of a request: a value, or the seconds to wait before the next attempt."""
-
-    value: Any
-    wait_s: float | None
 
 
 class SpaceStage(NamedTuple):
@@ -232,10 +217,7 @@ class Hub:
         self._ask(
             f"making the Space {space}",
             lambda: self._api.create_repo(
-                space,
-                repo_type="space",
-                space_sdk="docker",
-                **_space_options(settings),
+                space, repo_type="space", space_sdk="docker", **_space_options(settings)
             ),
         )
 
@@ -247,18 +229,21 @@ class Hub:
             )
             for name, value in settings.variables.items():
                 if name not in known or known[name].value != value:
-                    self._set(space, "variable", self._api.add_space_variable, name, value)
+                    self._ask(
+                        f"the variable {name} of {space}",
+                        partial(self._api.add_space_variable, space, name, value),
+                    )
         for name, value in settings.secrets.items():
-            self._set(space, "secret", self._api.add_space_secret, name, value)
+            self._ask(
+                f"the secret {name} of {space}",
+                partial(self._api.add_space_secret, space, name, value),
+            )
         hardware = settings.hardware
         if hardware is not None and self.stage(space).hardware != hardware:
             self._ask(
                 f"the hardware {hardware} for {space}",
                 lambda: self._api.request_space_hardware(space, hardware),
             )
-
-    def _set(self, space: str, what: str, set_it: Any, name: str, value: str) -> None:
-        self._ask(f"the {what} {name} of {space}", lambda: set_it(space, name, value))
 
     def make_dataset(self, dataset: str, *, private: bool) -> str:
         """Create a missing data set, and return the name with the owner.
@@ -315,8 +300,13 @@ class Hub:
             on_progress(done, group[0].path_in_repo)
             self._ask(
                 what,
-                lambda group=group: self._api.preupload_lfs_files(  # type: ignore[misc]
-                    repo, group, repo_type=kind, create_pr=create_pr, free_memory=False
+                partial(
+                    self._api.preupload_lfs_files,
+                    repo,
+                    group,
+                    repo_type=kind,
+                    create_pr=create_pr,
+                    free_memory=False,
                 ),
             )
             done += sum((folder / one.path_in_repo).stat().st_size for one in group)
@@ -324,11 +314,7 @@ class Hub:
         found = self._ask(
             what,
             lambda: self._api.create_commit(
-                repo,
-                operations,
-                commit_message=message,
-                repo_type=kind,
-                create_pr=create_pr,
+                repo, operations, commit_message=message, repo_type=kind, create_pr=create_pr
             ),
         )
         return HubCommit(str(found.oid), found.pr_url)
@@ -358,10 +344,7 @@ class Hub:
         self._ask(
             f"the fork of {source} to {target}",
             lambda: self._api.duplicate_repo(
-                source,
-                target,
-                repo_type="space",
-                **_space_options(settings),
+                source, target, repo_type="space", **_space_options(settings)
             ),
         )
 
@@ -397,41 +380,50 @@ class Hub:
 
     def _ask(self, what: str, ask: Callable[[], T]) -> T:
         """Send a request, and retry while the Hub is busy; errors are about `what`."""
-        tries = 1
-        while (wait_s := (answer := self._asked(what, ask, tries)).wait_s) is not None:
+        for tries in itertools.count(1):
+            try:
+                with _quiet():
+                    return ask()
+            except Exception as error:
+                if (wait_s := self._wait_s(error, tries)) is None:
+                    if (failure := self._error_of(what, error)) is None:
+                        raise
+                    raise failure from error
             self._on_wait(wait_s)
             time.sleep(wait_s)
-            tries += 1
-        return answer.value  # type: ignore[no-any-return]
+        raise AssertionError("unreachable")
 
-    def _asked(self, what: str, ask: Callable[[], T], tries: int) -> _HubAttempt:
-        try:
-            with _quiet():
-                return _HubAttempt(ask(), None)
-        except self._errors.HfHubHTTPError as error:
-            wait_s = _wait_s(error.response, tries)
-            if tries < self._tries and error.response.status_code in PASSING and wait_s is not None:
-                return _HubAttempt(None, wait_s)
-            raise self._refused(what, error) from error
-        except self._errors.LocalTokenNotFoundError as error:
-            raise AccessError("nobody is logged in to the Hub", hint=LOG_IN) from error
-        except self._errors.HFValidationError as error:
-            raise HubError(f"{what}: {error}", hint="it is written owner/name") from error
-        except ValueError as error:  # of a README's metadata, and of large files
+    def _wait_s(self, error: Any, tries: int) -> float | None:
+        """Return the seconds before the next attempt; None if there is to be none."""
+        if not isinstance(error, self._errors.HfHubHTTPError) or tries >= self._tries:
+            return None
+        told = error.response.headers.get("Retry-After", "")
+        wait_s = float(told) if told.isdecimal() else backoff_s(tries, 1.0)
+        may_pass = error.response.status_code in PASSING and wait_s <= LONGEST_WAIT_S
+        return wait_s if may_pass else None
+
+    def _error_of(self, what: str, error: Exception) -> HubError | None:
+        """Return our error for one of the library's; None for any other."""
+        errors = self._errors
+        if isinstance(error, errors.HfHubHTTPError):
+            return self._refused(what, error)
+        if isinstance(error, errors.LocalTokenNotFoundError):
+            return AccessError("nobody is logged in to the Hub", hint=LOG_IN)
+        if isinstance(error, errors.HFValidationError):
+            return HubError(f"{what}: {error}", hint="it is written owner/name")
+        if isinstance(error, ValueError):  # of a README's metadata, and of large files
             text = " ".join(str(error).split())
             kind = QuotaError if _is_of_quota(text) else HubError
-            raise kind(f"{what}: the Hub refused: {text}") from error
-        except (
-            self._errors.OfflineModeIsEnabled,
-            self._errors.HTTPError,  # of its client: no answer
-            OSError,
-            RuntimeError,  # of an upload
-        ) as error:
-            raise self._failed(what, error) from error
+            return kind(f"{what}: the Hub refused: {text}")
+        unanswered = (errors.OfflineModeIsEnabled, errors.HTTPError, OSError)
+        if isinstance(error, (*unanswered, RuntimeError)):  # the last is of an upload
+            return self._failed(what, error)
+        return None
 
     def _refused(self, what: str, error: Any) -> HubError:
         status = int(error.response.status_code)
-        said = _said(error)
+        said = " ".join(str(error.server_message or error.response.reason_phrase or "").split())
+        said = said[:300]
         if isinstance(error, self._errors.RevisionNotFoundError | self._errors.EntryNotFoundError):
             return RepositoryNotFoundError(f"{what}: there is none", status=status)
         if isinstance(error, self._errors.RepositoryNotFoundError) and self._may_ask():
@@ -445,43 +437,27 @@ class Hub:
             return AccessError(
                 f"{what}: the Hub does not take the token (status 401)", hint=LOG_IN, status=status
             )
+        kind: type[HubError] = HubError
+        problem, hint = "the Hub refused", None
         if status == 402:
-            return QuotaError(
-                f"{what}: it has to be paid for (status 402): {said}",
-                hint=f"choose cpu-basic, or see {BILLING}",
-                status=status,
-            )
-        if status in (413, 507) or (status in (400, 403) and _is_of_quota(said)):
-            return QuotaError(
-                f"{what}: the account's quota does not suffice (status {status}): {said}",
-                hint=f"free some of it, or see {BILLING}",
-                status=status,
-            )
-        if status == 403:
-            return AccessError(
-                f"{what}: the token may not do that (status 403): {said}",
-                hint=f"make a token that may write to it: {TOKENS}",
-                status=status,
-            )
-        if status == 409:
-            return RepositoryExistsError(
-                f"{what}: the name is taken (status 409): {said}",
-                hint="choose another by --repo-id",
-                status=status,
-            )
-        if status == 429:
-            return QuotaError(
-                f"{what}: too many requests (status 429): {said}",
-                hint="wait a while, and run it again",
-                status=status,
-            )
-        if status >= 500:
-            return HubError(
-                f"{what}: the Hub failed (status {status}): {said}",
-                hint="run it again in a while; https://status.huggingface.co says how it is",
-                status=status,
-            )
-        return HubError(f"{what}: the Hub refused (status {status}): {said}", status=status)
+            kind, problem = QuotaError, "it has to be paid for"
+            hint = f"choose cpu-basic, or see {BILLING}"
+        elif status in (413, 507) or (status in (400, 403) and _is_of_quota(said)):
+            kind, problem = QuotaError, "the account's quota does not suffice"
+            hint = f"free some of it, or see {BILLING}"
+        elif status == 403:
+            kind, problem = AccessError, "the token may not do that"
+            hint = f"make a token that may write to it: {TOKENS}"
+        elif status == 409:
+            kind, problem = RepositoryExistsError, "the name is taken"
+            hint = "choose another by --repo-id"
+        elif status == 429:
+            kind, problem = QuotaError, "too many requests"
+            hint = "wait a while, and run it again"
+        elif status >= 500:
+            problem = "the Hub failed"
+            hint = "run it again in a while; https://status.huggingface.co says how it is"
+        return kind(f"{what}: {problem} (status {status}): {said}", hint=hint, status=status)
 
     def _may_ask(self) -> bool:
         """Return whether the Hub accepts the token; a hidden Space gives 401 as well."""
@@ -516,44 +492,30 @@ class Hub:
         )
 
 
-def _said(error: Any) -> str:
-    """Return the Hub's message in a single line."""
-    text = str(error.server_message or error.response.reason_phrase or "")
-    return " ".join(text.split())[:300]
-
-
 def _is_of_quota(said: str) -> bool:
     return any(word in said.lower() for word in _OF_QUOTA)
-
-
-def _wait_s(response: Any, tries: int) -> float | None:
-    """Return the seconds before the next attempt, or None if the Hub asks for too long a wait."""
-    told = response.headers.get("Retry-After", "")
-    wait_s = float(told) if told.isdecimal() else backoff_s(tries, 1.0)
-    return wait_s if wait_s <= LONGEST_WAIT_S else None
 
 
 def _space_options(settings: SpaceSettings) -> dict[str, Any]:
     return {
         "private": settings.private or None,
         "space_hardware": settings.hardware,
-        "space_variables": _pairs(settings.variables) or None,
-        "space_secrets": _pairs(settings.secrets) or None,
+        "space_variables": _pairs(settings.variables),
+        "space_secrets": _pairs(settings.secrets),
     }
 
 
-def _pairs(values: Mapping[str, str]) -> list[dict[str, str]]:
-    return [{"key": name, "value": value} for name, value in values.items()]
+def _pairs(values: Mapping[str, str]) -> list[dict[str, str]] | None:
+    return [{"key": name, "value": value} for name, value in values.items()] or None
 
 
 def _by_size(additions: Sequence[Any], folder: Path) -> list[list[Any]]:
     """Group uploads: all small files together, each large file alone."""
-    small: list[Any] = []
-    large = []
+    groups: list[list[Any]] = [[]]
     for one in additions:
         is_large = (folder / one.path_in_repo).stat().st_size >= LARGE_BYTES
-        (large.append([one]) if is_large else small.append(one))
-    return [*([small] if small else []), *large]
+        (groups if is_large else groups[0]).append([one] if is_large else one)
+    return [group for group in groups if group]
 
 
 @contextmanager

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 
-from openenv._internal.dockerfile import DockerfileInstruction, ParsedDockerfile
+from openenv._internal.dockerfile import ParsedDockerfile
 from openenv.hub.errors import StructureError
-
-__all__ = ["replace_base", "set_interface"]
 
 VARIABLE = "ENABLE_WEB_INTERFACE"
 _BASE = re.compile(
@@ -55,14 +53,10 @@ def set_interface(text: str, shown: bool) -> str:
     is_on = bool(told) and told[-1] in ("1", "true", "yes")
     if is_on == shown:
         return text
-    at = _place(own)
+    # Set before the command, so that the variable exists when the server starts.
+    at = next((one for one in reversed(own) if one.name in ("CMD", "ENTRYPOINT")), None)
     lines = text.splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += "\n"
     place = len(lines) if at is None else at.line - 1
     return "".join([*lines[:place], f"ENV {VARIABLE}={value}\n", *lines[place:]])
-
-
-def _place(stage: tuple[DockerfileInstruction, ...]) -> DockerfileInstruction | None:
-    """Return the instruction before which a variable must be set to exist at run time."""
-    return next((one for one in reversed(stage) if one.name in ("CMD", "ENTRYPOINT")), None)

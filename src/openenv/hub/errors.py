@@ -1,14 +1,4 @@
-"""Errors of publishing an environment on the Hub.
-
-HubError                     the Hub refused a request, or could not be reached
-+-- AccessError              the token is missing, invalid, or lacks the permission
-+-- QuotaError               the account's storage, hardware, credit or rate is used up
-+-- RepositoryExistsError    the name is taken
-+-- RepositoryNotFoundError  the Space or revision does not exist, or the token may not see it
-+-- HubUnreachableError      the Hub does not answer, or the connection broke
-StructureError               the directory is not laid out as an environment
-SecretsFoundError            the files to upload hold secrets
-"""
+"""Errors of publishing an environment on the Hub."""
 
 from __future__ import annotations
 
@@ -20,17 +10,6 @@ from openenv.errors import OpenEnvError
 
 if TYPE_CHECKING:
     from openenv.hub.secrets import SecretFinding
-
-__all__ = [
-    "AccessError",
-    "HubError",
-    "RepositoryNotFoundError",
-    "QuotaError",
-    "SecretsFoundError",
-    "StructureError",
-    "RepositoryExistsError",
-    "HubUnreachableError",
-]
 
 
 class HubError(OpenEnvError, RuntimeError):

@@ -14,8 +14,6 @@ from typing import Any
 from openenv._internal.yaml import UnreadableYAML, pairs_of, read_yaml
 from openenv.hub.errors import StructureError
 
-__all__ = ["FrontMatter", "complete_front_matter"]
-
 # The block begins on the first line and ends at the next line of three dashes.
 _BLOCK = re.compile(r"\ufeff?---[ \t]*\r?\n(?P<yaml>.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.M)
 TAG = "openenv"
@@ -122,7 +120,9 @@ def complete_front_matter(
     front = FrontMatter(readme)
     before = dict(front.values)
     if not front.values.get("title"):
-        front.set("title", _title(str(manifest.get("name") or "environment")))
+        name = re.sub(r"[_-]env$", "", str(manifest.get("name") or "environment").lower())
+        words = name.replace("_", " ").replace("-", " ").split()
+        front.set("title", " ".join(map(str.capitalize, words)))
     if front.values.get("sdk") != "docker":
         front.set("sdk", "docker")
     if "app_port" not in front.values:
@@ -133,22 +133,14 @@ def complete_front_matter(
         front.remove("base_path")
     if TAG not in (front.values.get("tags") or []):
         front.add("tags", TAG)
-    return front.text, [f"README.md: {one}" for one in _changes(before, front.values)]
-
-
-def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    said = []
-    for key in [*before, *(key for key in after if key not in before)]:
-        if key not in after:
-            said.append(f"{key} removed")
-        elif before.get(key) != after[key]:
-            said.append(f"{key}: {json.dumps(after[key], ensure_ascii=False)}")
-    return said
-
-
-def _title(name: str) -> str:
-    words = re.sub(r"[_-]env$", "", name.lower()).replace("_", " ").replace("-", " ").split()
-    return " ".join(word.capitalize() for word in words)
+    changes = []
+    for key in dict.fromkeys([*before, *front.values]):
+        if key not in front.values:
+            changes.append(f"README.md: {key} removed")
+        elif before.get(key) != front.values[key]:
+            value = json.dumps(front.values[key], ensure_ascii=False)
+            changes.append(f"README.md: {key}: {value}")
+    return front.text, changes
 
 
 def _scalar(value: Any) -> str:

@@ -10,8 +10,6 @@ from urllib.parse import unquote
 from openenv._internal.addresses import hub_hosts, without_scheme
 from openenv.settings import hub_endpoint
 
-__all__ = ["SpaceReference", "parse_space_reference", "full_space_name"]
-
 _SPACE = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 

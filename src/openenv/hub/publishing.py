@@ -10,8 +10,6 @@ from openenv.hub.errors import HubError, RepositoryNotFoundError, SecretsFoundEr
 from openenv.hub.secrets import SecretFinding, find_secrets, find_secrets_in_text, split_allowed
 from openenv.hub.staging import StagedSpace
 
-__all__ = ["check_secrets", "publish", "wait_until_running"]
-
 LOOK_EVERY_S = 2.0
 FIRST_LOOKS_S = 0.2
 

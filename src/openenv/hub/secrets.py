@@ -30,15 +30,6 @@ from typing import IO, NamedTuple, cast
 from openenv._internal.redaction import holds_secret
 from openenv.images.context import HARMLESS_NAMES, SECRET_DIRECTORIES, SECRET_NAMES
 
-__all__ = [
-    "ALLOWED",
-    "SecretFinding",
-    "split_allowed",
-    "find_unscanned",
-    "find_secrets",
-    "find_secrets_in_text",
-]
-
 ALLOWED = "openenv: allow-secret"
 MOST_BYTES = 16 * 2**20  # larger files are data
 LINE_CHARACTERS, OVERLAP = 100_000, 1000

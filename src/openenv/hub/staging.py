@@ -16,8 +16,6 @@ from openenv.hub.front_matter import complete_front_matter
 from openenv.images.context import RUBBISH, scratch_directory
 from openenv.manifest import MANIFEST, ManifestError, read_manifest
 
-__all__ = ["StagedSpace", "check_structure", "stage_space", "merge_variables"]
-
 # In the syntax of .gitignore; the rules of --exclude follow these and may take a file back. The two
 # hidden files are read by Docker and the Hub.
 IGNORED = (".*", "!.dockerignore", "!.gitattributes", *RUBBISH)
@@ -126,7 +124,10 @@ def stage_space(
             shutil.copyfile(environment / file, folder / file)
         changes = _to_root(folder)
         changes += _change_dockerfile(folder, base_image, interface)
-        changes += _change_readme(folder, manifest, interface)
+        readme = folder / "README.md"
+        text, more = complete_front_matter(read_text(readme), manifest, interface=interface)
+        write_text(readme, text)
+        changes += more
         there = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
         yield StagedSpace(
             environment, folder, tuple(there), manifest, tuple(changes), tuple(left_out)
@@ -214,22 +215,13 @@ def _to_root(folder: Path) -> list[str]:
 def _change_dockerfile(folder: Path, base_image: str | None, interface: bool) -> list[str]:
     file = folder / DOCKERFILE
     text, changes = read_text(file), []
-    if base_image is not None:
-        changed = replace_base(text, base_image)
-        if changed != text:
-            changes.append(f"{DOCKERFILE}: its final stage starts from {base_image}")
-        text = changed
-    changed = set_interface(text, interface)
-    if changed != text:
+    based = text if base_image is None else replace_base(text, base_image)
+    if based != text:
+        changes.append(f"{DOCKERFILE}: its final stage starts from {base_image}")
+    changed = set_interface(based, interface)
+    if changed != based:
         changes.append(f"{DOCKERFILE}: ENV ENABLE_WEB_INTERFACE={'true' if interface else 'false'}")
     write_text(file, changed)
-    return changes
-
-
-def _change_readme(folder: Path, manifest: Mapping[str, Any], interface: bool) -> list[str]:
-    file = folder / "README.md"
-    text, changes = complete_front_matter(read_text(file), manifest, interface=interface)
-    write_text(file, text)
     return changes
 
 

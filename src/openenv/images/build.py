@@ -18,8 +18,6 @@ from openenv.images.locking import LockOptions, LockResult, write_lock
 from openenv.images.plan import BuildPlan
 from openenv.images.sbom import READER, render_bill_of_materials
 
-__all__ = ["BuiltImage", "Progress", "read_bill_of_materials", "build", "list_context", "push"]
-
 SBOM_LABEL = "dev.openenv.sbom.sha256"
 LOCK_LABEL = "dev.openenv.lock.sha256"
 

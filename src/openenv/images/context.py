@@ -21,8 +21,6 @@ from typing import Any
 from openenv.images.errors import BuildError
 from openenv.providers.owners import is_orphan, own_name
 
-__all__ = ["BuildContext", "read_build_context", "scratch_directory", "set_times", "copy_context"]
-
 # In the syntax of .dockerignore, whose lines follow these and may take a file back.
 RUBBISH = (
     "**/.git",

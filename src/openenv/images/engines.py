@@ -33,8 +33,6 @@ from typing import IO, Any, ClassVar
 from openenv.images.context import scratch_directory
 from openenv.images.errors import LAST_LINES, BuildError, EngineError
 
-__all__ = ["ENGINES", "Engine", "EngineImage", "BuildOptions", "BuildRequest", "find_builder"]
-
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 ANSWER_S = 60.0
 END_S = 10.0

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from openenv._internal.redaction import redact
 from openenv.errors import OpenEnvError
 
-__all__ = ["LAST_LINES", "BuildError", "EngineError"]
-
 LAST_LINES = 15
 
 

@@ -38,8 +38,6 @@ from openenv.images.running import (
     write_wheel,
 )
 
-__all__ = ["LockOptions", "LockResult", "write_lock", "openenv_source"]
-
 OLDEST_PYTHON = "3.10"
 UV_TIMEOUT_S = 600.0
 

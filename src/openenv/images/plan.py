@@ -24,8 +24,6 @@ from openenv.manifest import (
     short_name,
 )
 
-__all__ = ["BuildPlan", "default_tags", "read_plan", "workspace_of"]
-
 PLACES = ("server/Dockerfile", "Dockerfile")
 # The time of an image's files if its sources have none: 2 February 2020, as in hatchling's wheels.
 NO_TIME = 1580601600

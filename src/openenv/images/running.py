@@ -24,16 +24,6 @@ from openenv._internal.toml import parse_toml
 from openenv._internal.version import version
 from openenv.images.errors import BuildError
 
-__all__ = [
-    "LOCKED",
-    "RUNNING",
-    "WHEELS",
-    "check_locked",
-    "declared_source",
-    "is_released",
-    "write_wheel",
-]
-
 WHEELS = "wheels"
 """Directory of an environment for a wheel of an OpenEnv that no index has."""
 

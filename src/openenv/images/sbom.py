@@ -12,8 +12,6 @@ from datetime import datetime, timezone
 from typing import Any
 from urllib.parse import quote
 
-__all__ = ["READER", "render_bill_of_materials"]
-
 NAMESPACE = uuid.UUID("6a3a8d5e-6c0b-5d0e-9b7f-0b1f6a0e4c11")
 
 # Runs in the image and prints JSON: Python's version, its distributions, Debian's packages.

@@ -26,8 +26,6 @@ from openenv._internal.timing import backoff_s
 from openenv.errors import ProviderError
 from openenv.providers.servers import Executed
 
-__all__ = ["Cluster", "ClusterError", "sdk"]
-
 CONNECTIONS = 64  # to one API server
 SILENCE_S = 30.0
 # A request to an unreachable API server fails within 15 s, retries included. Until the first answer
@@ -70,11 +68,7 @@ class ClusterError(ProviderError):
 
 
 def sdk() -> Any:
-    """Import Kubernetes' client.
-
-    Raises:
-        MissingPackage: The client is not installed.
-    """
+    """Import Kubernetes' client, or raise MissingPackage."""
     with needs("KubernetesProvider", "pip install 'openenv[kubernetes]'"):
         import kubernetes
         import kubernetes.client
@@ -309,7 +303,6 @@ class Cluster:
         return context
 
     def _asked(self, method: str, path: str, *arguments: Any) -> Manifest:
-        """Send a request as `_answer` does, and return the object in the answer."""
         answer: Manifest = read_json(self._answer(method, path, *arguments))
         return answer
 
@@ -391,7 +384,6 @@ def _path(kind: str, namespace: str, name: str = "") -> str:
 
 
 def _words(status: int, data: bytes) -> tuple[str, str]:
-    """Return the reason and the message of a refusal."""
     with contextlib.suppress(ValueError, AttributeError):
         said = read_json(data)
         return str(said.get("reason") or ""), str(said.get("message") or f"status {status}")

@@ -13,8 +13,6 @@ from typing import Any
 from openenv._internal.dockerfile import ParsedDockerfile, strip_mounts
 from openenv.providers._hosted import HostedProvider, as_command
 
-__all__ = ["DockerfileProvider", "RegisteredDockerfile", "parse", "register", "registered"]
-
 SCHEME = "dockerfile:"
 
 

@@ -23,8 +23,6 @@ from openenv._internal.timing import new_event_loop
 from openenv.errors import ProviderError
 from openenv.providers._clusters import WebSocketAddress
 
-__all__ = ["Forwarding"]
-
 logger = logging.getLogger(__name__)
 
 PROTOCOL = "v4.channel.k8s.io"

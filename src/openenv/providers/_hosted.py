@@ -36,28 +36,6 @@ from openenv.providers.servers import (
     last_lines,
 )
 
-__all__ = [
-    "PORT",
-    "READY_TIMEOUT_S",
-    "HostedProvider",
-    "HostedSandbox",
-    "HostedServer",
-    "SandboxGone",
-    "ServiceBusy",
-    "UnknownOption",
-    "as_command",
-    "clean_up",
-    "command_of_manifest",
-    "https_only",
-    "no_adapter",
-    "only",
-    "owner_labels",
-    "owner_of",
-    "retried",
-    "service_error",
-    "unique_name",
-]
-
 logger = logging.getLogger(__name__)
 
 PORT = 8000

@@ -17,17 +17,6 @@ from openenv.providers.options import ServerOptions, key_file
 from openenv.providers.owners import OWNER
 from openenv.settings import secrets_of
 
-__all__ = [
-    "CONTAINER",
-    "IMAGE",
-    "MANAGER",
-    "SERVER",
-    "KubernetesOptions",
-    "lease",
-    "network_policy",
-    "server_objects",
-]
-
 Manifest = dict[str, Any]
 Kind = Literal["pod", "deployment"]
 Network = Literal["internal", "open"]

@@ -13,8 +13,6 @@ from openenv._internal.bars import Tell, bar
 from openenv._internal.redaction import redact
 from openenv.errors import ProviderError
 
-__all__ = ["Layers", "Progress", "fetch"]
-
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[str], object] | bool | None

@@ -10,8 +10,6 @@ from openenv._internal.net.proxies import proxy_for
 from openenv._internal.redaction import redact
 from openenv.errors import ProviderTimeout
 
-__all__ = ["HEALTH_TIMEOUT_S", "LOG_TAIL_LINES", "is_healthy", "wait_until", "wait_until_healthy"]
-
 LOG_TAIL_LINES = 30
 HEALTH_TIMEOUT_S = 2.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.001, 0.25

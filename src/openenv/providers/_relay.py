@@ -15,8 +15,6 @@ from openenv._internal.timing import new_event_loop
 from openenv.errors import ProviderError
 from openenv.providers._inside import BACKLOG, NEEDED, REACHED, REFUSED
 
-__all__ = ["CHUNK", "Onward", "Reach", "Relay", "Tunnel", "in_time", "to_host"]
-
 CHUNK = 2**18
 TUNNEL_S = 10.0
 

@@ -47,11 +47,7 @@ GRACE_S = 2
 
 
 def sdk() -> Any:
-    """Import Azure's SDK for sandboxes.
-
-    Raises:
-        MissingPackage: The package is not installed.
-    """
+    """Import Azure's SDK for sandboxes, or raise MissingPackage."""
     with needs("ACASandboxProvider", "pip install 'openenv[aca]'"):
         import azure.containerapps.sandbox as sandbox  # pyright: ignore[reportMissingImports]
     return sandbox
@@ -267,7 +263,6 @@ def _told(name: str, value: str | None, variable: str) -> str:
 
 
 def _source(image: str) -> dict[str, str | None]:
-    """Return the SDK's arguments for an image."""
     name = image.removeprefix(DISK_ID)
     is_id = name != image
     if not is_id:
@@ -293,7 +288,6 @@ class _ACASandbox(HostedSandbox):
         self.name = str(name)
 
     def open_port(self) -> None:
-        """Get an address for the sandbox's port."""
         with _failing("its port could not be opened"):
             self._url = str(self._sandbox.add_port(PORT, anonymous=True).url or "")
 
@@ -336,7 +330,6 @@ class _ACASandbox(HostedSandbox):
 
 @contextlib.contextmanager
 def _failing(what: str) -> Iterator[None]:
-    """Turn the errors of Azure's SDK in the block into our own."""
     sdk()
     from azure.core import exceptions  # pyright: ignore[reportMissingImports]
 

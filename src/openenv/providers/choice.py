@@ -11,8 +11,6 @@ from openenv.errors import ProviderError
 from openenv.providers.base import Provider
 from openenv.settings import run_images
 
-__all__ = ["provider_for"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -45,11 +45,7 @@ OF_CREATE = ("on_snapshot_create_logs", "timeout")
 
 
 def sdk() -> Any:
-    """Import Daytona's SDK.
-
-    Raises:
-        MissingPackage: The package is not installed.
-    """
+    """Import Daytona's SDK, or raise MissingPackage."""
     with needs("DaytonaProvider", "pip install 'openenv[daytona]'"):
         import daytona  # pyright: ignore[reportMissingImports]
     return daytona
@@ -286,7 +282,6 @@ class _DaytonaSandbox(HostedSandbox):
 
 @contextlib.contextmanager
 def _failing(what: str) -> Iterator[None]:
-    """Turn the errors of Daytona's SDK in the block into our own."""
     daytona = sdk()
     try:
         yield

@@ -22,16 +22,6 @@ from openenv._internal.net.proxies import proxy_for
 from openenv._internal.packages import needs
 from openenv.errors import ProviderError
 
-__all__ = [
-    "EngineInfo",
-    "engine_info",
-    "find_engine",
-    "holder_of",
-    "inspect_image",
-    "podmans_runtime",
-    "sdk",
-]
-
 PODMAN_START_S = 20.0
 CONNECTIONS = 64  # to one engine; each starting server takes one for a while
 SILENCE_S = 120.0
@@ -46,11 +36,7 @@ HOW = (
 
 
 def sdk() -> Any:
-    """Import Docker's SDK.
-
-    Raises:
-        MissingPackage: The SDK is not installed.
-    """
+    """Import Docker's SDK, or raise MissingPackage."""
     with needs("LocalDockerProvider", "pip install 'openenv[docker]'"):
         import docker
     return docker

@@ -54,11 +54,7 @@ Credentials = Callable[[], Mapping[str, str]]
 
 
 def sdk() -> Any:
-    """Import Hugging Face's library.
-
-    Raises:
-        MissingPackage: The library is not installed, or has no sandboxes yet.
-    """
+    """Import Hugging Face's library, or raise MissingPackage."""
     with needs("HFSandboxProvider", "pip install 'openenv[hf]'"):
         import huggingface_hub
         import huggingface_hub.errors
@@ -252,7 +248,6 @@ class _HFSandbox(HostedSandbox):
 
 @contextlib.contextmanager
 def _failing(what: str) -> Iterator[None]:
-    """Turn the errors of Hugging Face's library in the block into our own."""
     hub = sdk()
     answered = hub.errors.HfHubHTTPError
     transport = next(one for one in answered.__mro__ if one.__name__ == "HTTPError")

@@ -320,8 +320,6 @@ class _ClusterServer(Server):
 
 
 class _ServerObjects:
-    """The objects of one server, which all have the server's name."""
-
     def __init__(self, cluster: Cluster, options: KubernetesOptions, name: str) -> None:
         self.cluster = cluster
         self.options = options

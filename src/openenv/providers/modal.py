@@ -39,11 +39,7 @@ OWN = {"app", "env", "environment_name", "image", "encrypted_ports"}  # argument
 
 
 def sdk() -> Any:
-    """Import Modal's SDK.
-
-    Raises:
-        MissingPackage: The package is not installed.
-    """
+    """Import Modal's SDK, or raise MissingPackage."""
     with needs("ModalProvider", "pip install 'openenv[modal]'"):
         import modal  # pyright: ignore[reportMissingImports]
         import modal.exception  # pyright: ignore[reportMissingImports]
@@ -236,7 +232,6 @@ class _ModalSandbox(HostedSandbox):
 
 @contextlib.contextmanager
 def _failing(what: str) -> Iterator[None]:
-    """Turn the errors of Modal's SDK in the block into our own."""
     errors = sdk().exception
     try:
         yield

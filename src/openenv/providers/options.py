@@ -13,16 +13,6 @@ from typing_extensions import Self
 from openenv._internal.redaction import register_secret
 from openenv.providers.base import FreshKey
 
-__all__ = [
-    "ServerOptions",
-    "check_choice",
-    "check_positive",
-    "key_file",
-    "key_of",
-    "name_for",
-    "slug",
-]
-
 MAX_SLUG_CHARACTERS = 36  # so that a whole name is valid in DNS
 
 

@@ -11,8 +11,6 @@ import os
 import socket
 from pathlib import Path
 
-__all__ = ["OWNER", "is_orphan", "own_name", "pid_of"]
-
 OWNER = "dev.openenv.owner"
 """The label; its value is `own_name()`."""
 

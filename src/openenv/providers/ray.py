@@ -57,11 +57,7 @@ Placement = Literal["spread", "pack"]
 
 
 def sdk() -> Any:
-    """Import Ray.
-
-    Raises:
-        MissingPackage: Ray is not installed.
-    """
+    """Import Ray, or raise MissingPackage."""
     with needs("RayProvider", "pip install 'openenv[ray]'"):
         return importlib.import_module("ray")
 
@@ -226,7 +222,9 @@ class RayProvider(ImageProvider):
                 return actor, place, address
             except BaseException as error:
                 _take_away(actor, place)
-                if not _is_of_a_lost_node(error) or time.monotonic() > deadline:
+                is_lost = isinstance(error, ray.exceptions.ActorUnavailableError)
+                is_lost = is_lost or "node has died" in str(error)
+                if not is_lost or time.monotonic() > deadline:
                     raise
                 logger.info("%s is placed again: %s", name, error)
 
@@ -379,11 +377,6 @@ def _take_away(actor: Any, place: _NodePlace) -> None:
         place.leave()
 
 
-def _is_of_a_lost_node(error: BaseException) -> bool:
-    unavailable = sdk().exceptions.ActorUnavailableError
-    return isinstance(error, unavailable) or "node has died" in str(error)
-
-
 def _abandon(actor: Any, place: _NodePlace, connection: object, owner: int) -> None:
     """Kill the actor of a server whose server object is gone."""
 
@@ -425,7 +418,6 @@ class _ServerActor:
         timeout_s: float,
         max_restarts: int,
     ) -> str:
-        """Start the server, and return the base URL."""
         self._provider = ProcessProvider(
             target,
             env_vars=env_vars,
@@ -484,7 +476,6 @@ class _ServerActor:
             self._commands.release()
 
     def stop(self) -> str:
-        """End the server, and return the log."""
         self._is_stopped = True
         with self._turn:
             self._server.stop()
@@ -498,7 +489,7 @@ def _how(ended: ProviderError) -> tuple[int | None, str, str]:
 
 
 @functools.cache
-def _actor_class() -> Any:
+def _actor_class() -> Any:  # exported to the cluster once
     return sdk().remote(_ServerActor)
 
 
@@ -523,11 +514,12 @@ def _actor(name: str, chosen: RayOptions, place: _NodePlace) -> Any:
 # ---------------------------------------------------------------------- places in the cluster
 
 
+@dataclass(eq=False)
 class _NodePlace:
     """The place of a server in the cluster, existing or planned.
 
     Attributes:
-        strategy: Ray's scheduling strategy.
+        allocator: What assigned the place, and takes it back.
         asked: The resources that the server takes.
         node_id: The node, if known.
         group: The placement group, or None.
@@ -535,25 +527,16 @@ class _NodePlace:
         bundles: The number of the group's bundles.
     """
 
-    def __init__(
-        self,
-        allocator: _PlaceAllocator,
-        asked: Mapping[str, float],
-        *,
-        node_id: str | None = None,
-        group: Any = None,
-        bundle: int = 0,
-        bundles: int = 1,
-    ) -> None:
-        self.asked = asked
-        self.node_id = node_id
-        self.group = group
-        self.bundle = bundle
-        self.bundles = bundles
-        self._allocator = allocator
+    allocator: _PlaceAllocator
+    asked: Mapping[str, float]
+    node_id: str | None = None
+    group: Any = None
+    bundle: int = 0
+    bundles: int = 1
 
     @property
     def strategy(self) -> Any:
+        """Ray's scheduling strategy."""
         strategies = importlib.import_module("ray.util.scheduling_strategies")
         if self.group is not None:
             return strategies.PlacementGroupSchedulingStrategy(
@@ -567,7 +550,7 @@ class _NodePlace:
 
     def leave(self) -> None:
         """Give the place back. Safe to repeat."""
-        self._allocator.leave(self)
+        self.allocator.leave(self)
 
 
 class _PlaceAllocator:

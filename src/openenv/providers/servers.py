@@ -26,16 +26,6 @@ from openenv.providers._readiness import wait_until_healthy
 from openenv.providers.base import FRESH_KEY, Capabilities, ContainerProvider, FreshKey
 from openenv.providers.options import ServerOptions, key_of
 
-__all__ = [
-    "Executed",
-    "ImageProvider",
-    "LaunchRequest",
-    "MANAGED",
-    "Server",
-    "ServerProvider",
-    "last_lines",
-]
-
 READY_TIMEOUT_S = 60.0
 EXECUTE_TIMEOUT_S = 60.0
 STOPPED_AT_ONCE = 16

@@ -329,7 +329,6 @@ def _specification(
     chosen: SwarmOptions,
     references: list[Any],
 ) -> dict[str, Any]:
-    """Return the arguments of `create_service`."""
     types = sdk().types
     here = inspect_image(client, image)
     files = {
@@ -386,8 +385,6 @@ def _specification(
 
 
 class _ServiceObjects:
-    """The objects in a swarm that belong to one service."""
-
     def __init__(self, client: Any, name: str) -> None:
         self._client = client
         self.name = name
@@ -403,7 +400,6 @@ class _ServiceObjects:
         return sdk().types.SecretReference(made["ID"], name, filename=f"{INSIDE}/{file}")
 
     def service(self, specification: Mapping[str, Any]) -> None:
-        """Create the service."""
         self.id = self._client.create_service(name=self.name, **specification)["ID"]
 
     def remove(self) -> None:
@@ -494,7 +490,6 @@ class _Fleet:
         return slots
 
     def running(self) -> dict[int, Task]:
-        """Return the task of each slot whose server runs."""
         return {
             slot: task
             for slot, tasks in self.tasks().items()
@@ -547,7 +542,6 @@ class _Fleet:
         return self.exited(slot, tasks[0])
 
     def exited(self, slot: int, task: Task) -> ProviderExited:
-        """Return the error of a task that has ended."""
         status = task["Status"]
         code = status["ContainerStatus"].get("ExitCode") if container_of(task) else None
         words = status.get("Err") or status["State"]
@@ -557,7 +551,6 @@ class _Fleet:
         )
 
     def states(self) -> str:
-        """Describe each replica that does not run, for an error."""
         lines = []
         for slot, tasks in self.tasks().items():
             status = tasks[0]["Status"] if tasks else {"State": "not there yet"}
@@ -645,7 +638,6 @@ class _Spread:
 
 
 def _to_slot(fleet: _Fleet, slot: int) -> Reach:
-    """Return a `Reach` of one replica."""
 
     @asynccontextmanager
     async def reach(_: asyncio.StreamReader) -> AsyncIterator[tuple[Onward, bytes]]:
@@ -672,7 +664,6 @@ async def _connected(fleet: _Fleet, task: Task) -> Onward:
 
 
 async def _head(reader: asyncio.StreamReader) -> bytes:
-    """Read the head of the first request."""
     try:
         return await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:
