@@ -84,7 +84,19 @@ def log_incident(
         what = f"{name} in {where}" if where else name
     incident = Incident(os.urandom(ID_BYTES).hex(), name, what, redact(words(error)))
     note(error, incident)
-    _log(log, level, error, incident, about or {})
+    if not log.isEnabledFor(level):
+        return incident
+    if isinstance(error, EnvironmentFactoryError) and error.__cause__ is not None:
+        error = error.__cause__
+    raised = (type(error), error, error.__traceback__)
+    session = (about or {}).get("session_id")
+    of = f" of session {session}" if session is not None else ""
+    text = f"incident {incident.id}: {what}{of}"
+    extra = {**(about or {}), "incident": incident.id}
+    record = log.makeRecord(log.name, level, __file__, 0, text, (), raised, None, extra)
+    # Formatters take this instead of formatting the exception, whatever logging is set up.
+    record.exc_text = redact("".join(traceback.format_exception(*raised)).rstrip("\n"))
+    log.handle(record)
     return incident
 
 
@@ -96,28 +108,6 @@ def _name(error: BaseException) -> str:
         known = incident_of(cause)
         return known.type if known is not None else type(cause).__name__
     return type(error).__name__
-
-
-def _log(
-    log: logging.Logger,
-    level: int,
-    error: BaseException,
-    incident: Incident,
-    about: Mapping[str, Any],
-) -> None:
-    if not log.isEnabledFor(level):
-        return
-    session = about.get("session_id")
-    of = f" of session {session}" if session is not None else ""
-    if isinstance(error, EnvironmentFactoryError) and error.__cause__ is not None:
-        error = error.__cause__
-    raised = (type(error), error, error.__traceback__)
-    text = f"incident {incident.id}: {incident.what}{of}"
-    extra = {**about, "incident": incident.id}
-    record = log.makeRecord(log.name, level, __file__, 0, text, (), raised, None, extra)
-    # Formatters take this instead of formatting the exception, whatever logging is set up.
-    record.exc_text = redact("".join(traceback.format_exception(*raised)).rstrip("\n"))
-    log.handle(record)
 
 
 def is_incident(error: BaseException) -> bool:

@@ -6,7 +6,6 @@ import inspect
 import logging
 import os
 import sysconfig
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,6 +59,10 @@ class _LaunchPlan:
     def has_destination(self) -> bool:
         """Return whether the caller gave an address, an image or a provider."""
         return not (self.base_url is None and self.image is None and self.provider is None)
+
+    def is_answered(self, url: str) -> bool:
+        """Return whether a server answers at `url`."""
+        return _hub.answers(url, self.options.get("headers"), self.options.get("ca_file"))
 
 
 class AutoEnv:
@@ -145,8 +148,13 @@ class AutoEnv:
             return _from_server(name, plan, skip_install)
         if target.kind is TargetKind.IMAGE:
             return _from_image(target.name, plan, skip_install)
+        if skip_install and not plan.has_destination:
+            raise ValueError(
+                f"skip_install=True with {name!r}, which is not on the Hub, leaves nothing to "
+                "start: pass base_url, docker_image or container_provider, or drop skip_install"
+            )
         if skip_install:
-            return _untyped(name, plan)
+            return _client(_class_of(None), plan, None)
         info = get_discovery().require(name)
         return _client(info.get_client_class(), plan, info)
 
@@ -244,12 +252,13 @@ def resolved_class_name(find: Any, expected: str) -> str:
 
 def _from_server(url: str, plan: _LaunchPlan, skip_install: bool) -> Client:
     _refuse_other(url, plan)
-    plan.base_url = url
-    headers, key, ca_file = _headers(plan), plan.options.get("api_key"), plan.options.get("ca_file")
-    served = None
-    if not skip_install and _hub.answers(url, headers, ca_file):
-        served = fetch_served_name(url, headers, key, ca_file)
-    info = None if served is None else _known_as(served)
+    plan.base_url, info = url, None
+    if not skip_install and plan.is_answered(url):
+        headers = plan.options.get("headers") or {}
+        served = fetch_served_name(
+            url, headers, plan.options.get("api_key"), plan.options.get("ca_file")
+        )
+        info = None if served is None else _known_as(served)
     return _client(_class_of(info), plan, None)
 
 
@@ -303,7 +312,7 @@ def _from_hub(
         info = _hub.install(*reference, trust_remote_code=trust_remote_code)
     if not plan.has_destination:
         space = _hub.space_url(repo_id)
-        if _hub.answers(space, _headers(plan), plan.options.get("ca_file")):
+        if plan.is_answered(space):
             plan.base_url = space
         elif skip_install:
             plan.image = _hub.space_image(repo_id)
@@ -312,19 +321,14 @@ def _from_hub(
     return _client(_class_of(info), plan, info)
 
 
-def _untyped(name: str, plan: _LaunchPlan) -> Client:
-    if not plan.has_destination:
-        raise ValueError(
-            f"skip_install=True with {name!r}, which is not on the Hub, leaves nothing to start: "
-            "pass base_url, docker_image or container_provider, or drop skip_install"
-        )
-    return _client(_class_of(None), plan, None)
-
-
 def _client(client_class: type[Client], plan: _LaunchPlan, info: EnvironmentInfo | None) -> Client:
     if plan.base_url is not None:
-        if _hub.answers(plan.base_url, _headers(plan), plan.options.get("ca_file")):
-            return _connected(client_class, plan)
+        if plan.is_answered(plan.base_url):
+            if plan.env_vars:
+                logger.warning(
+                    "env_vars were ignored: the server at %s runs already", plan.base_url
+                )
+            return client_class(base_url=plan.base_url, **plan.options)
         if not (_hub.is_loopback(plan.base_url) and (info or plan.image or plan.provider)):
             raise ServerUnreachableError(f"no server answers at {plan.base_url}; does it run?")
         logger.warning("no server answers at %s; one is started there", plan.base_url)
@@ -333,16 +337,6 @@ def _client(client_class: type[Client], plan: _LaunchPlan, info: EnvironmentInfo
     for name in client_options:
         del plan.options[name]
     return client_class._launched(_launch(plan, info), **client_options)
-
-
-def _connected(client_class: type[Client], plan: _LaunchPlan) -> Client:
-    if plan.env_vars:
-        logger.warning("env_vars were ignored: the server at %s runs already", plan.base_url)
-    return client_class(base_url=plan.base_url, **plan.options)
-
-
-def _headers(plan: _LaunchPlan) -> Mapping[str, str]:
-    return plan.options.get("headers") or {}
 
 
 def _client_options(client_class: type[Client], options: dict[str, Any]) -> dict[str, Any]:
