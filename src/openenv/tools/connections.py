@@ -114,22 +114,14 @@ async def ask_session(session: Any, method: str, params: dict[str, Any]) -> dict
 
 
 class _ListLimit:
-    """A limit on the pages and bytes of a list that is read page by page.
-
-    Args:
-        method: The MCP method that lists, for messages.
-    """
+    """A limit on the pages and bytes of a list that an MCP method reads page by page."""
 
     def __init__(self, method: str) -> None:
         self._method = method
         self._pages = self._bytes = 0
 
     def count(self, page: Any) -> None:
-        """Count a page that is followed by another.
-
-        Raises:
-            Refused: The list has too many pages or bytes.
-        """
+        """Count a page that is followed by another, and refuse a list that is too long."""
         self._pages += 1
         self._bytes += len(to_json(page))
         if self._pages >= MAX_PAGES or self._bytes > MAX_LISTED_BYTES:
@@ -174,9 +166,8 @@ class SDKClient:
     ) -> Any:
         """Call a tool and notify the server of a cancellation, as version 2 does itself."""
         import anyio
-        from mcp import types as declared
 
-        types: Any = declared
+        types: Any = importlib.import_module("mcp").types
         params = types.CallToolRequestParams(name=name, arguments=arguments)
         request = types.ClientRequest(types.CallToolRequest(params=params))
         number = self._client._request_id  # the id of the next request
@@ -185,11 +176,10 @@ class SDKClient:
                 request, types.CallToolResult, progress_callback=progress_callback
             )
         except asyncio.CancelledError:
-            told = types.CancelledNotification(
-                params=types.CancelledNotificationParams(requestId=number)
-            )
+            params = types.CancelledNotificationParams(requestId=number)
+            notice = types.ClientNotification(types.CancelledNotification(params=params))
             with anyio.move_on_after(TELL_LIMIT_S, shield=True), contextlib.suppress(Exception):
-                await self._client.send_notification(types.ClientNotification(told))
+                await self._client.send_notification(notice)
             raise
 
     async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -290,15 +280,14 @@ class MCPConnection:
             )
         done, _ = await asyncio.wait([self._ready], timeout=self._connect_timeout_s)
         if not done:
-            raise ConnectionBroken(
-                f"{self._name} did not answer within {self._connect_timeout_s:g} s"
-            )
+            seconds = f"{self._connect_timeout_s:g} s"
+            raise ConnectionBroken(f"{self._name} did not answer within {seconds}")
         assert self._owner is not None
         error = self._ready.exception()
-        if isinstance(error, ConnectionBroken):
-            raise ConnectionBroken(str(error)) from error
         if error is not None:
-            raise ConnectionBroken(f"{self._name}: {_describe_error(error)}") from error
+            is_told = isinstance(error, ConnectionBroken)
+            why = str(error) if is_told else f"{self._name}: {_describe_error(error)}"
+            raise ConnectionBroken(why) from error
         client = self._ready.result()
         if self._owner.done():
             raise ConnectionBroken(f"the connection to {self._name} has ended")
@@ -391,16 +380,15 @@ class MCPConnection:
         with self._asking():
             result = page = _strip_hop_fields(await client.ask(method, dict(params)))
             listed = _ListLimit(method)
-            while True:
-                if page.get("nextCursor") is None:
-                    result.pop("nextCursor", None)
-                    return result
+            while page.get("nextCursor") is not None:
                 listed.count(page)
                 asked = {**params, "cursor": page["nextCursor"]}
                 page = _strip_hop_fields(await client.ask(method, asked))
                 for name, found in page.items():
                     if isinstance(found, list):
                         result[name] = [*result.get(name, ()), *found]
+            result.pop("nextCursor", None)
+        return result
 
     async def aclose(self) -> None:
         """Disconnect and end a process that was started for the connection; from any event loop."""
@@ -423,11 +411,8 @@ class MCPConnection:
             task.cancel()
 
 
-OF_ONE_HOP = (
-    "resultType",
-    "ttlMs",
-    "cacheScope",
-)  # about the answer as such, for the direct client only
+# About the answer as such, for the direct client only.
+OF_ONE_HOP = ("resultType", "ttlMs", "cacheScope")
 
 
 def _strip_hop_fields(result: dict[str, Any]) -> dict[str, Any]:

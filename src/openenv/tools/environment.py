@@ -150,11 +150,8 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
 
     def _step_impl(self, action: Any, timeout_s: float | None = None, **kwargs: Any) -> Any:
         """Execute an action that is no tool call."""
-        known = "ListToolsAction and CallToolAction"
-        raise NotSupported(
-            f"{type(self).__name__} takes {known}, not {type(action).__name__}",
-            feature=type(action).__name__,
-        )
+        taken, kind = "ListToolsAction and CallToolAction", type(action).__name__
+        raise NotSupported(f"{type(self).__name__} takes {taken}, not {kind}", feature=kind)
 
     def tool(self, mode: str | None = None) -> Callable[[FunctionT], FunctionT]:
         """Register a function as a tool of this instance: ``@self.tool(mode="production")``.
@@ -170,9 +167,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
 
         def registered(function: FunctionT) -> FunctionT:
             made = FunctionTool.of(function, ToolMark(mode=chosen))
-            others = (
-                one for one in self._own_tools if (one.name, one.mark.mode) != (made.name, chosen)
-            )
+            others = [one for one in self._own_tools if one.key != made.key]
             self._own_tools = (*others, made)
             return function
 
@@ -207,8 +202,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
         REPORTER.set(None if on_progress is None else (on_progress, self._home))
         action = CallToolAction(tool_name=name, arguments=dict(arguments))
         called = await self._call_tool(action, None, on_progress)
-        scored: CallToolObservation = await self._score_call(action, called)
-        return scored
+        return await self._score_call(action, called)  # type: ignore[no-any-return]
 
     async def mcp_ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
         """Send an agent's request for resources, prompts or completions to the MCP server.
@@ -260,7 +254,9 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
         except ConnectionError as error:
             return _build_error(action, ToolErrorType.TRANSPORT_ERROR, redact(words(error)))
         except Exception as error:
-            return _build_error(action, ToolErrorType.EXECUTION_ERROR, _describe_error(error))
+            text = words(error)  # MCP passes it on, so that a model can correct its call
+            why = text if isinstance(error, OpenEnvError) else f"{type(error).__name__}: {text}"
+            return _build_error(action, ToolErrorType.EXECUTION_ERROR, redact(why))
         if result.get("isError"):
             dump = to_dump(result)
             is_plain = all(block.get("type") == "text" for block in result["content"])
@@ -280,21 +276,21 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
             )
         if self._mcp_tools is None or name in RESERVED_TOOL_NAMES:
             raise UnknownTool(f"Unknown tool: {name!r}")
-        result: dict[str, Any] = await self._mcp_tools.call(name, arguments, on_progress)
-        return result
+        return await self._mcp_tools.call(name, arguments, on_progress)  # type: ignore[no-any-return]
 
     async def _on_thread(self, function: Callable[[], T]) -> T:
         """Call a plain function on a thread, which later calls wait for."""
+
+        def forget(thread: asyncio.Future[Any]) -> None:
+            if not thread.cancelled():
+                thread.exception()  # retrieved, since the caller may be gone
+            if self._thread is thread:
+                self._thread = None
+
         self._thread = asyncio.ensure_future(asyncio.to_thread(function))
-        self._thread.add_done_callback(self._has_come_back)
+        self._thread.add_done_callback(forget)
         result: T = await asyncio.shield(self._thread)
         return result
-
-    def _has_come_back(self, thread: asyncio.Future[Any]) -> None:
-        if not thread.cancelled():
-            thread.exception()  # retrieved, since the caller may be gone
-        if self._thread is thread:
-            self._thread = None
 
     async def _thread_is_back(self) -> None:
         """Wait for a running function after its call timed out or was cancelled."""
@@ -330,12 +326,11 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
             return await self._score_call(action, await self._call_tool(action, timeout_s))
         await self._thread_is_back()
         implementation: Any = self._step_impl
+        arguments = {"timeout_s": timeout_s, **arguments}
         if self.NEVER_BLOCKS or inspect.iscoroutinefunction(implementation):
-            value = implementation(action, timeout_s=timeout_s, **arguments)
+            value = implementation(action, **arguments)
         else:
-            value = await asyncio.to_thread(
-                implementation, action, timeout_s=timeout_s, **arguments
-            )
+            value = await asyncio.to_thread(implementation, action, **arguments)
         return await value if inspect.isawaitable(value) else value
 
     async def _list_tools(self) -> ListToolsObservation:
@@ -532,12 +527,3 @@ def get_server_tools(mcp_server: Any) -> dict[str, Any]:
 def _build_error(action: CallToolAction, kind: ToolErrorType, message: str) -> CallToolObservation:
     error = ToolError(error_type=kind, message=message)
     return CallToolObservation(tool_name=action.tool_name, error=error)
-
-
-def _describe_error(error: Exception) -> str:
-    """Return the text of a tool's exception for the agent, without secrets.
-
-    MCP passes the text on so that a model can correct its call.
-    """
-    text = words(error)
-    return redact(text if isinstance(error, OpenEnvError) else f"{type(error).__name__}: {text}")

@@ -189,6 +189,11 @@ class FunctionTool:
     names: Mapping[str, str]
     description: dict[str, Any] = field(repr=False)
 
+    @property
+    def key(self) -> tuple[str, ServerMode | None]:
+        """Return the name and the mode, which no two tools of an environment share."""
+        return self.name, self.mark.mode
+
     @classmethod
     def of(
         cls, function: Callable[..., Any], mark: ToolMark | None = None, *, takes_self: bool = False
@@ -246,8 +251,8 @@ class FunctionTool:
         try:
             model = self.arguments.model_validate(dict(arguments))
         except ValidationError as error:
-            told = "; ".join(_describe_error(one) for one in error_list(error))
-            raise InvalidToolArguments(f"{self.name}: {told}") from None
+            why = "; ".join(_describe_error(one) for one in error_list(error))
+            raise InvalidToolArguments(f"{self.name}: {why}") from None
         return {self.names[f]: getattr(model, f) for f in model.model_fields_set}
 
     async def call(
@@ -284,36 +289,31 @@ class FunctionTool:
         if "numpy" in sys.modules:
             value = without_numpy(value)
         result: dict[str, Any] = {"content": to_content(value), "isError": False}
-        meta: dict[str, Any]
         if self.returned is None:
             if not isinstance(value, Mapping | BaseModel):
                 return result
-            plain, meta = public_value(value), {}
+            shown = public_value(value)
         else:
-            plain, meta = self._serialize(value), (WRAPPED if self.wraps else {})
-        told = write_numbers(plain)
-        if told is not plain:
-            meta = {**meta, NOT_FINITE: True}
-        result["structuredContent"] = (
-            {"result": told} if self.wraps and self.returned is not None else told
-        )
+            hidden = private_in(value)
+            try:
+                shown = self.returned.dump_python(
+                    value, mode="json", by_alias=True, warnings="error", exclude=hidden
+                )
+            except PydanticSerializationError as error:
+                why = f"{self.name} returned a value that violates its annotation: {error}"
+                raise InvalidReturnError(why) from error
+        meta: dict[str, Any] = {**WRAPPED} if self.wraps else {}
+        written = write_numbers(shown)
+        if written is not shown:
+            meta[NOT_FINITE] = True
+        result["structuredContent"] = {"result": written} if self.wraps else written
         return {**result, "_meta": meta} if meta else result
-
-    def _serialize(self, value: Any) -> Any:
-        assert self.returned is not None
-        try:
-            return self.returned.dump_python(
-                value, mode="json", by_alias=True, warnings="error", exclude=private_in(value)
-            )
-        except PydanticSerializationError as error:
-            why = f"{self.name} returned a value that violates its annotation: {error}"
-            raise InvalidReturnError(why) from error
 
 
 def _describe_error(error: Any) -> str:
     where = ".".join(map(str, error["loc"]))
-    is_told = "input" in error and error["type"] not in ("missing", "too_many_errors")
-    got = f" (got {error['input']!r:.100})" if is_told else ""
+    has_input = "input" in error and error["type"] not in ("missing", "too_many_errors")
+    got = f" (got {error['input']!r:.100})" if has_input else ""
     return f"{where}: {error['msg']}{got}" if where else f"{error['msg']}{got}"
 
 
@@ -338,21 +338,16 @@ def _arguments_model(
         names[inner] = parameter.name
         annotation = hints.get(parameter.name, Any)
         default: Any = ... if parameter.default is parameter.empty else parameter.default
-        told = described.get(parameter.name)
-        fields[inner] = (annotation, _field(default, parameter.name, annotation, told))
+        metadata = getattr(annotation, "__metadata__", ())
+        is_described = any(getattr(one, "description", None) for one in metadata)
+        text = None if is_described else described.get(parameter.name)
+        options: dict[str, Any] = {} if text is None else {"description": text}
+        fields[inner] = (annotation, Field(default, alias=parameter.name, **options))
     config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
     try:
         return create_model(f"{name}_arguments", __config__=config, **fields), names
     except PydanticUserError as error:
         raise TypeError(f"tool {name!r}: {error}") from error
-
-
-def _field(default: Any, alias: str, annotation: Any, described: str | None) -> Any:
-    metadata = getattr(annotation, "__metadata__", ())
-    is_described = any(getattr(one, "description", None) for one in metadata)
-    if described is None or is_described:
-        return Field(default, alias=alias)
-    return Field(default, alias=alias, description=described)
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
@@ -366,8 +361,7 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 def _input_schema(arguments: type[BaseModel]) -> dict[str, Any]:
     schema = public_schema(arguments.model_json_schema(by_alias=True))
-    schema.pop("title", None)
-    for one in schema.get("properties", {}).values():
+    for one in (schema, *schema.get("properties", {}).values()):
         one.pop("title", None)
     return {"type": "object", "properties": {}, **schema}
 
@@ -443,5 +437,5 @@ def declared_tools(cls: type) -> tuple[FunctionTool, ...]:
             if isinstance(static, classmethod):
                 function, is_bound = getattr(cls, attribute), False
             made = FunctionTool.of(function, mark, takes_self=is_bound)
-            found[made.name, mark.mode] = made
+            found[made.key] = made
     return tuple(found.values())

@@ -22,12 +22,7 @@ from openenv._internal.quoting import printable
 from openenv._internal.redaction import redact
 from openenv._internal.timing import Expired, within
 from openenv.errors import InvalidArgumentError, Refused, words
-from openenv.tools.connections import (
-    ConnectionBroken,
-    MCPConnection,
-    OnProgress,
-    ServerRefused,
-)
+from openenv.tools.connections import ConnectionBroken, MCPConnection, OnProgress, ServerRefused
 from openenv.tools.functions import UnknownTool
 from openenv.tools.results import extract_text
 from openenv.tools.servers import ServerTools, open_server_tools
@@ -162,13 +157,13 @@ class WrappedServer:
 
     async def _mark_gone(self, what: str, *, with_words: bool) -> WrappedServerGone:
         """Mark the server as failed until `reset`, and return the error to raise."""
-        ended, said = None, ""
+        how, stderr = None, ""
         if self._process is not None:
-            ended, said = await self._process.how_it_ended(), self._process.last_words
-        text = f"{self} {what}" + (f" ({ended})" if ended else "")
-        told = f"{text}. The last that it wrote:\n{said}" if said else text
-        logger.warning("%s", redact(told))
-        self._fate = redact(told if with_words else text)
+            how, stderr = await self._process.how_it_ended(), self._process.last_words
+        text = f"{self} {what}" + (f" ({how})" if how else "")
+        full_text = f"{text}. The last that it wrote:\n{stderr}" if stderr else text
+        logger.warning("%s", redact(full_text))
+        self._fate = redact(full_text if with_words else text)
         server, self._server = self._server, None
         if server is not None:
             await server.aclose()

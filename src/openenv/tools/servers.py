@@ -353,11 +353,9 @@ def fastmcp_client(server: Any) -> Any:
     """
     from fastmcp import Client
 
-    if sdk_version() < 2:
-        return Client(server)
     # The newest revision has no sessions, and what tools keep by `Context.set_state` would be gone
     # with each call.
-    return Client(server, mode="legacy")
+    return Client(server) if sdk_version() < 2 else Client(server, mode="legacy")
 
 
 @contextlib.asynccontextmanager

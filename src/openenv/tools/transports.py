@@ -176,9 +176,6 @@ class MCPServerProcess(PipedProcess):
             logger.debug("%s: %s", self._name, redact(self._said[-1]))
 
 
-# ------------------------------------------------------------------ pipes
-
-
 async def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.wait([task])
@@ -213,7 +210,7 @@ def _encode(message: Any) -> bytes:
     return text.encode()
 
 
-# ------------------------------------------------------------------ speakers
+# ------------------------------------------------------------------ connections
 
 
 def connect_process(process: MCPServerProcess) -> AbstractAsyncContextManager[MCPClient]:
