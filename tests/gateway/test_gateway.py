@@ -35,11 +35,11 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from openenv import AuthenticationError, ConnectError, SessionLost, VectorEnv, create_app
+from openenv._internal.net.wire import HEAD_BYTES
 from openenv.client.generic import GenericEnvClient
 from openenv.execution.principal import Key, KeyLimits
 from openenv.gateway.backends import Backend, Backends, NoServer, RouteGone, route_of
 from openenv.gateway.gateway import Gateway as GatewayOfServers
-from openenv.gateway.wire import HEAD_BYTES
 from openenv.providers import ProcessProvider
 from openenv.server.auth import without_keys
 

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import h11
 from pydantic_core import from_json, to_json
 
+from openenv._internal.net.wire import Wire
 from openenv._internal.redaction import redact
 from openenv.agents.errors import HarnessError
 from openenv.errors import words
@@ -34,7 +35,6 @@ PATH = "/mcp"
 # MCP revisions with a handshake; an agent that requests another is offered the last.
 REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 MAX_REQUEST_BYTES = 64 * 2**20
-CHUNK_BYTES = 2**16
 LOOPBACK = {"127.0.0.1", "localhost", "[::1]"}
 
 
@@ -185,7 +185,8 @@ class _BridgeServer:
             self._loop.close()
 
     async def _serve(self) -> None:
-        server = await asyncio.start_server(self._accept, self._host, 0)
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(self._accept, self._host, 0)
         self._port.set_result(server.sockets[0].getsockname()[1])
         await self._over.wait()
         server.close()
@@ -199,63 +200,45 @@ class _BridgeServer:
             self._loop.call_soon_threadsafe(self._over.set)
         self._thread.join(timeout_s)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._open.add(task)
+    def _accept(self) -> Wire:
+        wire = Wire(h11.SERVER)
+
+        def serve() -> None:
+            task = asyncio.ensure_future(self._answer(wire))
+            self._open.add(task)
+            task.add_done_callback(self._open.discard)
+
+        wire.made = serve
+        return wire
+
+    async def _answer(self, wire: Wire) -> None:
         try:
-            connection = h11.Connection(h11.SERVER)
-            while (request := await _read_request(connection, reader, writer)) is not None:
-                writer.write(_encode_response(connection, *await self._handler.handle(*request)))
-                await writer.drain()
-                if connection.our_state is h11.MUST_CLOSE:
+            while isinstance(request := await wire.event(), h11.Request):
+                body = bytearray()
+                async for part in wire.body():
+                    if len(body) <= MAX_REQUEST_BYTES:  # the rest is discarded
+                        body += part
+                is_whole = len(body) <= MAX_REQUEST_BYTES
+                answered = await self._handler.handle(request, bytes(body) if is_whole else None)
+                await wire.send(*_build_response(*answered))
+                if wire.http.our_state is h11.MUST_CLOSE:
                     break
-                connection.start_next_cycle()
+                wire.http.start_next_cycle()
         except (h11.ProtocolError, OSError, asyncio.CancelledError):
             pass  # no HTTP client, or disconnected, or the bridge has been stopped
         finally:
-            self._open.discard(task)
-            writer.close()
+            wire.transport.close()
 
 
-async def _read_request(
-    connection: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> tuple[h11.Request, bytes | None] | None:
-    """Read the next request of a connection and the body; return None at the end.
-
-    The body is None if it is too large.
-    """
-    request: h11.Request | None = None
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        event = connection.next_event()
-        if event is h11.NEED_DATA:
-            if connection.they_are_waiting_for_100_continue:
-                go_on = h11.InformationalResponse(status_code=100, headers=[])
-                writer.write(connection.send(go_on) or b"")
-            connection.receive_data(await reader.read(CHUNK_BYTES))
-        elif isinstance(event, h11.Request):
-            request = event
-        elif isinstance(event, h11.Data):
-            size += len(event.data)
-            if size <= MAX_REQUEST_BYTES:
-                parts.append(bytes(event.data))
-        elif isinstance(event, h11.EndOfMessage) and request is not None:
-            return request, b"".join(parts) if size <= MAX_REQUEST_BYTES else None
-        else:  # the connection is closed or unusable
-            return None
-
-
-def _encode_response(connection: h11.Connection, status: int, answer: Any) -> bytes:
+def _build_response(status: int, answer: Any) -> tuple[h11.Response, h11.Data, h11.EndOfMessage]:
     body = b"" if answer is None else to_json(answer, inf_nan_mode="null", fallback=str)
     headers = [("content-length", str(len(body)))]
     if body:
         headers.append(("content-type", "application/json"))
     if status == 405:
         headers.append(("allow", "POST"))
-    events = [h11.Response(status_code=status, headers=headers), h11.Data(body), h11.EndOfMessage()]
-    return b"".join(connection.send(event) or b"" for event in events)
+    head = h11.Response(status_code=status, headers=headers)
+    return head, h11.Data(data=body), h11.EndOfMessage()
 
 
 class _MCPHandler:

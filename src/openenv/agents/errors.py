@@ -1,17 +1,9 @@
 """Errors of agent harnesses that run inside an environment.
 
-    HarnessError                     (Refused) the text is for the client of the episode
-     +-- HarnessNotRunningError      no episode is running; reset begins one
-     +-- HarnessBusyError            a turn is running; one turn at a time
-     +-- HarnessStartupError         not installed, ended at once, or not ready in time
-     +-- HarnessTurnTimeoutError     (TimeoutError) a turn exceeded its time limit
-     +-- HarnessCrashedError         ended or fell silent during a turn; .exit_code
-     +-- HarnessOutputError          output that violates the protocol
-     |    +-- HarnessOutputTooLarge  more output than allowed
-     +-- HarnessTurnError            the harness reported that the turn failed
-
-The first three are raised. Any other ends the episode: the observation is done and truncated, its
-reward is None, and its metadata has the text as `error` and the class's `error_type`.
+The text of each is for the client of the episode. `HarnessNotRunningError`, `HarnessBusyError` and
+`HarnessStartupError` are raised. Any other ends the episode: the observation is done and
+truncated, its reward is None, and its metadata has the text as `error` and the class's
+`error_type`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A gateway: one address in front of many servers; see ``openenv gateway``.
 
-Read `gateway.py` first (requests), then `backends.py` (the choice of a server) and `wire.py`
+Read `gateway.py` first (requests), then `backends.py` (the choice of a server) and `splice.py`
 (bytes).
 """
 

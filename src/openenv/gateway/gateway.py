@@ -31,10 +31,11 @@ from openenv._internal.json import read_json
 from openenv._internal.net.peers import is_loopback
 from openenv._internal.net.sockets import connect
 from openenv._internal.net.tls import client_context
+from openenv._internal.net.wire import Wire
 from openenv.errors import NotPermittedError, WrongHostError, outward
 from openenv.execution.principal import KeyLimits, Keyring, Principal, Role
 from openenv.gateway.backends import Backend, Backends, NoServer, RouteGone, Shares
-from openenv.gateway.wire import Wire, splice
+from openenv.gateway.splice import splice
 from openenv.protocol.http import SESSION_COOKIE, SESSION_HEADER
 from openenv.protocol.messages import ROUTE_HEADER, ROUTE_QUERY, SPREAD_HEADER, TENANT_HEADER
 from openenv.server.auth import described, is_public, keys_in, may_reach, without_keys
