@@ -1,4 +1,4 @@
-"""Python as an OpenEnv environment; this side of it runs none."""
+"""Python as an OpenEnv environment. The client side runs no code."""
 
 from .client import CodingEnv
 from .models import CodeAction, CodeObservation, CodeState

@@ -8,7 +8,7 @@ __all__ = ["CodingEnv"]
 
 
 class CodingEnv(EnvClient[CodeAction, CodeObservation, CodeState]):
-    """Runs Python in a session of its own.
+    """A client that runs Python in a session of its own.
 
     `reset` takes `seed`, `episode_id` and `task`:
 

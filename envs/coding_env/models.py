@@ -1,4 +1,4 @@
-"""What crosses the wire between the coding environment and its client."""
+"""Actions, observations and state of the coding environment."""
 
 from __future__ import annotations
 
@@ -12,33 +12,35 @@ __all__ = ["CodeAction", "CodeObservation", "CodeState"]
 
 
 class CodeAction(Action):
-    """A piece of Python."""
+    """Python code to run, or to submit as the answer to the task."""
 
-    code: str = Field(description="Python. The value of a last expression is printed.")
+    code: str = Field(description="Python code. The value of a last expression is printed.")
     submit: bool = Field(
         default=False,
-        description="The code is the whole answer to the task: it is scored, and the episode ends.",
+        description="Submit the code as the whole answer to the task: score it, end the episode.",
     )
 
 
 class CodeObservation(Observation):
-    """What the code came to.
+    """The output of the code.
 
-    `metadata` has `seconds` that it took, `timed_out`, `left_out` (bytes of a stream that are
-    missing from the middle), and `names_are_gone` where the interpreter had to be started anew.
+    `metadata` has `timed_out`, `left_out` (the bytes that are missing from the middle of a stream)
+    and `names_are_gone` (the interpreter had to be restarted), each only if it applies.
     """
 
-    stdout: str = Field(default="", description="What it printed.")
-    stderr: str = Field(default="", description="Likewise; the traceback of an exception.")
+    stdout: str = Field(default="", description="The standard output.")
+    stderr: str = Field(
+        default="", description="The standard error output, with the traceback of an exception."
+    )
     exit_code: int = Field(
         default=0,
-        description="0; 1 after an exception; what was given to exit; 124 where it took too long.",
+        description="0; 1 after an exception; the argument of exit; 124 after a timeout.",
     )
-    prompt: str | None = Field(default=None, description="The task; only where there is one.")
+    prompt: str | None = Field(default=None, description="The task, after a reset with a task.")
 
     @model_serializer(mode="wrap")
-    def _without_an_absent_prompt(self, serialize: SerializerFunctionWrapHandler) -> Any:
-        """Leave the prompt out where there is none: older clients know no such field."""
+    def _omit_missing_prompt(self, serialize: SerializerFunctionWrapHandler) -> Any:
+        """Omit a prompt of None, because older clients do not know the field."""
         fields = serialize(self)
         if isinstance(fields, dict) and fields.get("prompt") is None:
             fields.pop("prompt", None)
@@ -46,14 +48,14 @@ class CodeObservation(Observation):
 
 
 class CodeState(State):
-    """Where the episode stands."""
+    """The state of the episode."""
 
-    last_exit_code: int = Field(default=0, description="Of the latest step.")
-    engine: str = Field(default="", description="What runs the code: sandbox or smolagents.")
+    last_exit_code: int = Field(default=0, description="The exit code of the latest step.")
+    engine: str = Field(default="", description="The engine: sandbox or smolagents.")
     sandbox: str | None = Field(
         default=None, description="The kind of sandbox: gvisor, bubblewrap or landlock."
     )
     guarantee: str | None = Field(
-        default=None, description="What stands between the code and the machine."
+        default=None, description="The guarantee of the sandbox: process, namespaces or kernel."
     )
-    task_id: str | None = Field(default=None, description="The running task.")
+    task_id: str | None = Field(default=None, description="The id of the running task.")

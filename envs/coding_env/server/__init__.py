@@ -1,1 +1,1 @@
-"""The side of the coding environment that runs code."""
+"""The server side of the coding environment."""

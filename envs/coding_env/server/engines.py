@@ -1,4 +1,4 @@
-"""What runs the code of an episode."""
+"""The engines that run the code of an episode."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ __all__ = [
     "Outcome",
     "SandboxEngine",
     "SmolagentsEngine",
-    "Warm",
+    "WarmSandbox",
     "choose_engine",
-    "guarantee_of",
-    "pool",
+    "choose_guarantee",
+    "find_pool",
 ]
 
 logger = logging.getLogger(__name__)
 
-TO_END_S = 1.5
+ENDING_S = 1.5  # time to interrupt code and, if necessary, to end it
 
-MOST_WARM = 64
+MAX_WARM = 64
 WARM_MEMORY_MB = 1024
 
 
 class Outcome(NamedTuple):
-    """What a piece of code came to; `notes` go into the observation's metadata."""
+    """The output of a piece of code. `notes` are added to the observation's metadata."""
 
     stdout: str
     stderr: str
@@ -45,24 +45,24 @@ class Outcome(NamedTuple):
 
 
 class Engine(Protocol):
-    """Runs the code of one episode, from `begin` to `end`."""
+    """An engine that runs the code of one episode, from `begin` to `end`."""
 
     name: str
 
     @property
     def sandbox(self) -> str | None:
-        """The kind of sandbox that is, or is going to be, in force."""
+        """The kind of the engine's sandbox, or None."""
         ...
 
     @property
     def guarantee(self) -> str | None:
-        """What it guarantees."""
+        """The guarantee of the engine's sandbox, or None."""
         ...
 
     can_seed: bool
 
     def begin(self, seed: int | None) -> None:
-        """Begin with no names and no files; `seed` is of the code's `random`."""
+        """Start an episode with no names and no files; `seed` seeds the code's `random`."""
         ...
 
     def run(self, code: str, timeout_s: float | None) -> Outcome:
@@ -70,12 +70,12 @@ class Engine(Protocol):
         ...
 
     def end(self) -> None:
-        """Release what the episode holds; a second call does nothing."""
+        """Release the resources of the episode; a second call does nothing."""
         ...
 
 
 class SmolagentsEngine:
-    """smolagents' interpreter, in this process. No sandbox: see `PyExecutor`."""
+    """The interpreter of smolagents in this process, without a sandbox; see `PyExecutor`."""
 
     name = "smolagents"
     can_seed = False  # its code shares `random` with this process, and with other sessions
@@ -104,7 +104,7 @@ class SmolagentsEngine:
         self._executor = None
 
 
-class Warm:
+class WarmSandbox:
     """A sandbox whose interpreter has started."""
 
     def __init__(self, policy: SandboxPolicy, require: str, kind: str | None) -> None:
@@ -117,11 +117,11 @@ class Warm:
 
     @property
     def is_good(self) -> bool:
-        """The sandbox has not ended."""
+        """Whether the sandbox is still running."""
         return not self.sandbox.is_over
 
     def processes(self) -> list[int]:
-        """The numbers of its processes."""
+        """Return the ids of the sandbox's processes."""
         return self.sandbox.processes()
 
     def close(self) -> None:
@@ -130,14 +130,14 @@ class Warm:
 
 
 class SandboxEngine:
-    """CPython in a sandbox. Those of a process are made ahead in a pool that they share."""
+    """CPython in a sandbox. The engines of a process share a pool of sandboxes made ahead."""
 
     name = "sandbox"
     can_seed = True
 
     def __init__(self, require: str, kind: str | None, policy: SandboxPolicy) -> None:
-        self._pool = pool(policy, require, kind)
-        self._warm: Warm | None = None
+        self._pool = find_pool(policy, require, kind)
+        self._warm: WarmSandbox | None = None
         self._kind = strongest(require, kind, policy)
 
     @property
@@ -162,8 +162,8 @@ class SandboxEngine:
         assert self._warm is not None
         wall_s = self._warm.sandbox.policy.wall_s
         if timeout_s is not None:
-            # To interrupt the code, and if need be to end it, takes its time too.
-            wall_s = min(wall_s, max(timeout_s - TO_END_S, timeout_s / 2))
+            # This leaves time to interrupt the code and, if necessary, to end it.
+            wall_s = min(wall_s, max(timeout_s - ENDING_S, timeout_s / 2))
         done = self._warm.python.run(code, wall_s=wall_s)
         notes: dict[str, Any] = {}
         if done.timed_out:
@@ -180,22 +180,24 @@ class SandboxEngine:
             self._pool.end(warm)
 
 
-_pools: dict[tuple[Any, ...], Spares[Warm]] = {}
+_pools: dict[tuple[Any, ...], Spares[WarmSandbox]] = {}
 _pools_lock = threading.Lock()
 
 
-def pool(policy: SandboxPolicy, require: str, kind: str | None) -> Spares[Warm]:
-    """The pool of this process for sandboxes of one kind, with the interpreter of each started."""
+def find_pool(policy: SandboxPolicy, require: str, kind: str | None) -> Spares[WarmSandbox]:
+    """Return this process's pool of sandboxes of one kind, each with a started interpreter."""
     key = (os.getpid(), repr(policy), require, kind)
     with _pools_lock:
         if key not in _pools:
-            most = _of_environ("CODING_WARM_SANDBOXES", MOST_WARM)
-            megabytes = _of_environ("CODING_WARM_MEMORY_MB", WARM_MEMORY_MB)
-            _pools[key] = Spares(partial(Warm, policy, require, kind), most, megabytes * 2**20)
+            most = _read_integer("CODING_WARM_SANDBOXES", MAX_WARM)
+            megabytes = _read_integer("CODING_WARM_MEMORY_MB", WARM_MEMORY_MB)
+            _pools[key] = Spares(
+                partial(WarmSandbox, policy, require, kind), most, megabytes * 2**20
+            )
         return _pools[key]
 
 
-def _of_environ(variable: str, default: int) -> int:
+def _read_integer(variable: str, default: int) -> int:
     text = os.environ.get(variable) or str(default)
     if not (text.isascii() and text.isdigit()):
         raise ValueError(f"{variable} is {text!r}; expected an integer from 0")
@@ -205,16 +207,17 @@ def _of_environ(variable: str, default: int) -> int:
 ENGINES = ("sandbox", "smolagents")
 
 
-def guarantee_of(kind: str | None, policy: SandboxPolicy) -> str:
-    """The guarantee where nobody asks for one: namespaces, or, where this machine has no sandbox
-    with those, a process whose calls are filtered; the log then says so.
+def choose_guarantee(kind: str | None, policy: SandboxPolicy) -> str:
+    """Return the default guarantee: ``"namespaces"`` if possible, else ``"process"``.
+
+    The log warns if the machine has no sandbox with namespaces, since the other is weaker.
     """
     try:
         strongest("namespaces", kind, policy)
     except SandboxUnavailable as error:
-        with contextlib.suppress(SandboxUnavailable):  # which is told with that of the engine
+        with contextlib.suppress(SandboxUnavailable):  # `choose_engine` reports it
             weaker = strongest("process", kind, policy)
-            logger.warning("code is run in the sandbox %r, which is weaker: %s", weaker.name, error)
+            logger.warning("code runs in the weaker sandbox %r: %s", weaker.name, error)
         return "process"
     return "namespaces"
 
@@ -222,11 +225,11 @@ def guarantee_of(kind: str | None, policy: SandboxPolicy) -> str:
 def choose_engine(
     name: str | None, require: str, kind: str | None, policy: SandboxPolicy
 ) -> Engine:
-    """The engine of this name; None is the sandbox.
+    """Make the engine of this name; None is the sandbox.
 
     Raises:
-        SandboxUnavailable: There is no sandbox with that guarantee: the code is run nowhere else.
-        ValueError: There is no such engine.
+        SandboxUnavailable: No sandbox has the guarantee. The code does not run anywhere else.
+        ValueError: The name is unknown.
     """
     if name not in (None, *ENGINES):
         raise ValueError(f"engine is {name!r}; expected one of {', '.join(ENGINES)}")
@@ -237,6 +240,6 @@ def choose_engine(
     except SandboxUnavailable as error:
         if name is not None:
             raise
-        own = "it is none, and runs code in the server's own process: CODING_ENGINE=smolagents"
+        own = "no sandbox; CODING_ENGINE=smolagents runs code in the server's own process"
         reasons = {**error.reasons, "smolagents": own}
         raise SandboxUnavailable(error.guarantee, reasons) from error

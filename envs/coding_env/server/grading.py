@@ -1,7 +1,7 @@
-"""Judging an answer: it runs in a sandbox of its own, and what is expected of it stays outside.
+"""Grading of answers: an answer runs in a sandbox of its own, and expected values stay outside.
 
-The answer's process computes and says a value; whether that is the right one is decided here. So
-there is nothing in there to be read, patched or ended that would tell, or change, the score.
+The answer's process computes and reports a value, and this process compares it. So nothing in the
+sandbox could be read, patched or ended to find out or to change the score.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from openenv.errors import SandboxEnded
 from openenv.reward import Score
 from openenv.sandbox import Interpreter, Sandbox, SandboxPolicy
 
-from .engines import pool
+from .engines import find_pool
 from .tasks import Case, Task
 
-__all__ = ["Grade", "graded"]
+__all__ = ["Grade", "grade_answer"]
 
-SAID = "__openenv_said__"
-MAX_SAID = 2**18
+REPORT_FUNCTION = "__openenv_said__"
+MAX_REPORT_CHARACTERS = 2**18
 POLICY = SandboxPolicy(output_bytes=2**18, wall_s=10.0)
-RELATIVE_TOLERANCE = 1e-9  # of floating point numbers
+RELATIVE_TOLERANCE = 1e-9  # for floating point numbers
 
 
 @dataclass(frozen=True)
 class Grade:
-    """How an answer did.
+    """The result of grading an answer.
 
     Attributes:
-        passed: How many tests hold; None where it could not be found out.
-        total: How many there are.
-        why: Why it could not be found out.
+        passed: The number of tests that pass; None if the answer could not be graded.
+        total: The number of tests.
+        why: The reason why the answer could not be graded.
     """
 
     passed: int | None
@@ -43,79 +43,79 @@ class Grade:
 
     @classmethod
     def impossible(cls, why: str) -> Grade:
-        """None could be found: which is no grade of 0."""
+        """Make the result of an answer that could not be graded; it is unscored, not 0."""
         return cls(None, 0, why)
 
     @property
     def is_full(self) -> bool:
-        """Every test holds."""
+        """Whether every test passes."""
         return self.passed is not None and self.passed == self.total
 
     @property
     def score(self) -> Score:
-        """The part of the tests that hold, 0 to 1; unscored where that could not be found out."""
+        """The share of tests that pass, 0 to 1, or unscored if the answer could not be graded."""
         if self.passed is None:
             return Score(unscored=self.why)
         part = self.passed / self.total
         return Score(part, {"tests_passed": part})
 
     @property
-    def words(self) -> str:
-        """What the agent is told."""
+    def message(self) -> str:
+        """The text for the agent."""
         if self.passed is None:
             return "the answer could not be scored\n"
         return f"{self.passed} of {self.total} tests passed\n"
 
     @property
-    def notes(self) -> dict[str, Any]:
-        """What goes into the observation's metadata."""
+    def metadata(self) -> dict[str, Any]:
+        """The fields for the observation's metadata."""
         if self.passed is None:
             return {}
         return {"tests_passed": self.passed, "tests_total": self.total}
 
 
-def graded(task: Task, code: str, require: str, kind: str | None) -> Grade:
-    """Judge an answer.
+def grade_answer(task: Task, code: str, require: str, kind: str | None) -> Grade:
+    """Grade an answer.
 
     Raises:
-        SandboxUnavailable: There is no sandbox to run it in, and it is run nowhere else.
-        SandboxEnded: None could be started.
+        SandboxUnavailable: No sandbox has the guarantee. The answer does not run anywhere else.
+        SandboxEnded: No sandbox could be started.
     """
     calls = [case for case in task.tests if case.call is not None]
     programs = [case for case in task.tests if case.call is None]
-    ready = pool(POLICY, require, kind)
+    ready = find_pool(POLICY, require, kind)
     passed = 0
     if calls:
-        with ready.lent() as warm:
+        with ready.borrow() as warm:
             passed += _count_calls(warm.python, code, calls, task.wall_s)
     for case in programs:
-        with ready.lent() as warm:
-            passed += _holds_as_program(warm.sandbox, code, case, task.wall_s)
+        with ready.borrow() as warm:
+            passed += _passes_as_program(warm.sandbox, code, case, task.wall_s)
     return Grade(passed, len(task.tests))
 
 
 def _count_calls(python: Interpreter, code: str, cases: list[Case], wall_s: float) -> int:
-    """How many of the calls give what is expected.
+    """Count the calls that return the expected value.
 
-    An answer that ends its sandbox fails what it was asked then, and all after it.
+    An answer that ends its sandbox fails the running call and all later ones.
     """
     said: list[Any] = []
     passed = 0
-    python.functions = {SAID: lambda text: said.append(text)}
+    python.functions = {REPORT_FUNCTION: lambda text: said.append(text)}
     with contextlib.suppress(SandboxEnded):
         python.run(code, wall_s=wall_s)
         for case in cases:
-            if not python.is_running:  # the call before has ended it
+            if not python.is_running:  # the previous call has ended the interpreter
                 python.run(code, wall_s=wall_s)
             said.clear()
-            done = python.run(f"{SAID}(text=repr({case.call}))\nNone", wall_s=wall_s)
+            done = python.run(f"{REPORT_FUNCTION}(text=repr({case.call}))\nNone", wall_s=wall_s)
             is_said = done.exit_code == 0 and len(said) == 1
             passed += is_said and _is_expected(said[0], case.expected)
     return passed
 
 
-def _holds_as_program(sandbox: Sandbox, code: str, case: Case, wall_s: float) -> bool:
-    """Whether the answer, run as a program, prints what is expected."""
+def _passes_as_program(sandbox: Sandbox, code: str, case: Case, wall_s: float) -> bool:
+    """Return whether the answer, run as a program, prints the expected output."""
     assert case.stdin is not None and case.stdout is not None
     try:
         sandbox.write("answer.py", code)
@@ -130,18 +130,20 @@ def _lines(text: str) -> list[str]:
 
 
 def _is_expected(said: Any, expected: Any) -> bool:
-    if not isinstance(said, str) or len(said) > MAX_SAID:
+    if not isinstance(said, str) or len(said) > MAX_REPORT_CHARACTERS:
         return False
     try:
         value = ast.literal_eval(said)
         return _is_same(value, expected)
     except (ValueError, TypeError, SyntaxError, ArithmeticError, RecursionError, MemoryError):
-        return False  # such as a key that has no hash, or a number beyond any float
+        return False  # for example an unhashable key, or a number beyond any float
 
 
 def _is_same(value: Any, expected: Any) -> bool:
-    """Equal and of the same type, but that floats may be a little apart, and ints floats, and lists
-    tuples: JSON, in which tasks may be written, knows one of each.
+    """Return whether two values are equal and of the same type.
+
+    Floats may differ by a tolerance. An int equals a float and a list equals a tuple, because JSON,
+    in which tasks may be written, has only one of each.
     """
     if isinstance(expected, bool) or isinstance(value, bool):
         return value is expected

@@ -1,7 +1,8 @@
-"""Tasks: what is asked, and the tests by which an answer is judged.
+"""Tasks, with the tests of their answers.
 
-The bundled ones are plain functions, below: a test is a call of one, and what it gives is expected
-of the answer's function of the same name. So the expected values are nowhere but in this process.
+The bundled tasks are the functions below. A test calls one, and expects the same result of the
+answer's function of that name. So the expected values exist only in this process. The docstrings of
+these functions are the prompts of the tasks.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ __all__ = ["Case", "Task", "TaskSet", "bundled_functions"]
 
 
 class Case(BaseModel):
-    """One test: an expression whose value is expected, or an input whose output is.
+    """A test: an expression with its expected value, or an input with its expected output.
 
-    `call` and `expected` are Python; `expected` is a literal. `stdin` and `stdout` are text; at the
-    ends of lines, and of the text, blanks do not count.
+    `call` and `expected` are Python; `expected` is a literal. `stdin` and `stdout` are text. Blanks
+    at the ends of lines and of the text do not count.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -38,7 +39,7 @@ class Case(BaseModel):
     stdout: str | None = None
 
     @model_validator(mode="after")
-    def _is_of_one_kind(self) -> Case:
+    def _check_kind(self) -> Case:
         if (self.call is None) == (self.stdin is None):
             raise ValueError("a test has either call and expected, or stdin and stdout")
         if self.stdin is not None and self.stdout is None:
@@ -47,7 +48,7 @@ class Case(BaseModel):
 
 
 class Task(BaseModel):
-    """What is asked of an agent, and how its answer is judged."""
+    """A task for an agent, with the tests of its answer."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -55,15 +56,15 @@ class Task(BaseModel):
     prompt: str
     split: str = "train"
     tests: list[Case] = Field(min_length=1)
-    wall_s: float = Field(default=5.0, gt=0, le=300, description="For each test, in seconds.")
+    wall_s: float = Field(default=5.0, gt=0, le=300, description="Seconds for each test.")
 
-    def shown(self) -> dict[str, Any]:
-        """The task without its tests."""
+    def to_public(self) -> dict[str, Any]:
+        """Return the task without its tests."""
         return {"id": self.id, "prompt": self.prompt, "num_tests": len(self.tests)}
 
 
 class TaskSet:
-    """Tasks by their ids."""
+    """A set of tasks with unique ids."""
 
     def __init__(self, tasks: list[Task]) -> None:
         counted = Counter(task.id for task in tasks)
@@ -72,30 +73,30 @@ class TaskSet:
         self._tasks = {task.id: task for task in tasks}
 
     @classmethod
-    def of_environ(cls) -> TaskSet:
-        """The tasks of the JSONL file that CODING_TASKS names; without one, the bundled ones."""
+    def from_environ(cls) -> TaskSet:
+        """Read the JSONL file that CODING_TASKS names, or take the bundled tasks."""
         path = os.environ.get("CODING_TASKS")
-        return cls(list(_read(Path(path))) if path else list(_bundled()))
+        return cls(list(_read(Path(path))) if path else list(_bundled_tasks()))
 
     def splits(self) -> list[str]:
-        """The names of the splits."""
+        """Return the names of the splits."""
         return sorted({task.split for task in self._tasks.values()})
 
     def split(self, name: str) -> list[Task]:
-        """The tasks of a split.
+        """Return the tasks of a split.
 
         Raises:
-            Refused: There is none of that name.
+            Refused: The split is unknown.
         """
         if name not in self.splits():
             raise Refused(f"there is no split {name!r}; there are {', '.join(self.splits())}")
         return [task for task in self._tasks.values() if task.split == name]
 
     def find(self, wanted: str | Mapping[str, Any]) -> Task:
-        """The task of an id, or that `get_task` has shown.
+        """Find a task by its id, or by a dictionary that `get_task` returned.
 
         Raises:
-            Refused: There is none.
+            Refused: The task is unknown.
         """
         id = wanted if isinstance(wanted, str) else wanted.get("id")
         if id in self._tasks:
@@ -106,10 +107,10 @@ class TaskSet:
 
 
 def _read(path: Path) -> Iterator[Task]:
-    """Tasks of a file, one in a line.
+    """Yield the tasks of a JSONL file.
 
     Raises:
-        ValueError: A line is no task; the text says which, and why.
+        ValueError: A line is no task; the message has its number and the reason.
     """
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         if not line.strip():
@@ -132,25 +133,25 @@ class _Bundled(NamedTuple):
 _BUNDLED: list[_Bundled] = []
 
 
-def _task(split: str, *arguments: tuple[Any, ...]) -> Callable[[Callable[..., Any]], Any]:
-    def noted(function: Callable[..., Any]) -> Callable[..., Any]:
+def _bundle(split: str, *arguments: tuple[Any, ...]) -> Callable[[Callable[..., Any]], Any]:
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
         _BUNDLED.append(_Bundled(function, split, arguments))
         return function
 
-    return noted
+    return register
 
 
 @cache
-def _bundled() -> tuple[Task, ...]:
-    return tuple(map(_as_task, _BUNDLED))
+def _bundled_tasks() -> tuple[Task, ...]:
+    return tuple(map(_make_task, _BUNDLED))
 
 
 def bundled_functions() -> dict[str, Callable[..., Any]]:
-    """What solves each of the bundled tasks, by its id."""
+    """Return the solution of each bundled task, by its id."""
     return {bundled.function.__name__: bundled.function for bundled in _BUNDLED}
 
 
-def _as_task(bundled: _Bundled) -> Task:
+def _make_task(bundled: _Bundled) -> Task:
     function, split, arguments = bundled
     name = function.__name__
     signature = str(inspect.signature(function)).replace("'", "")
@@ -163,7 +164,7 @@ def _as_task(bundled: _Bundled) -> Task:
     return Task(id=name, prompt=prompt, split=split, tests=tests)
 
 
-@_task("train", ("",), ("a",), ("aaabb",), ("abca",), ("  x",))
+@_bundle("train", ("",), ("a",), ("aaabb",), ("abca",), ("  x",))
 def run_lengths(text: str) -> list:  # type: ignore[type-arg]
     """Give the runs of equal characters in the text, in order, as (character, length) tuples."""
     runs: list[tuple[str, int]] = []
@@ -175,13 +176,13 @@ def run_lengths(text: str) -> list:  # type: ignore[type-arg]
     return runs
 
 
-@_task("train", ([],), ([3],), ([1, 2, 3, 4],), ([5, -5, 5],), ([-1, -2],))
+@_bundle("train", ([],), ([3],), ([1, 2, 3, 4],), ([5, -5, 5],), ([-1, -2],))
 def running_maximum(numbers: list) -> list:  # type: ignore[type-arg]
     """For each position, give the largest number up to and with it."""
     return [max(numbers[: end + 1]) for end in range(len(numbers))]
 
 
-@_task("train", ("",), ("()",), ("([{}])",), ("(]",), ("((",), ("a(b)c]",), ("())(",))
+@_bundle("train", ("",), ("()",), ("([{}])",), ("(]",), ("((",), ("a(b)c]",), ("())(",))
 def is_balanced(text: str) -> bool:
     """Say whether the brackets (), [] and {} in the text are balanced; the rest does not count."""
     stack, pairs = [], {")": "(", "]": "[", "}": "{"}
@@ -193,7 +194,7 @@ def is_balanced(text: str) -> bool:
     return not stack
 
 
-@_task("train", (0,), (9,), (10,), (493193,), (2**61,))
+@_bundle("train", (0,), (9,), (10,), (493193,), (2**61,))
 def digital_root(number: int) -> int:
     """Sum the decimal digits of the number, again and again, until one digit is left."""
     while number > 9:
@@ -201,7 +202,7 @@ def digital_root(number: int) -> int:
     return number
 
 
-@_task("train", ("the cat the dog", 1), ("b a b a c", 2), ("", 3), ("x y z", 2), ("A a", 2))
+@_bundle("train", ("the cat the dog", 1), ("b a b a c", 2), ("", 3), ("x y z", 2), ("A a", 2))
 def most_frequent(text: str, count: int) -> list:  # type: ignore[type-arg]
     """Give the `count` most frequent words (parts between blanks, case counts), the most frequent
     first; of equally frequent ones the alphabetically first.
@@ -210,13 +211,13 @@ def most_frequent(text: str, count: int) -> list:  # type: ignore[type-arg]
     return sorted(counted, key=lambda word: (-counted[word], word))[:count]
 
 
-@_task("train", ([[1]],), ([[1, 2], [3, 4]],), ([[1, 2, 3]],), ([[1], [2]],), ([],))
+@_bundle("train", ([[1]],), ([[1, 2], [3, 4]],), ([[1, 2, 3]],), ([[1], [2]],), ([],))
 def rotated(grid: list) -> list:  # type: ignore[type-arg]
     """Turn the grid (a list of rows) by a quarter, clockwise."""
     return [list(row) for row in zip(*grid[::-1], strict=True)]
 
 
-@_task("train", ([(1, 3), (2, 5)],), ([(1, 2), (3, 4)],), ([],), ([(5, 9), (1, 2), (2, 3)],))
+@_bundle("train", ([(1, 3), (2, 5)],), ([(1, 2), (3, 4)],), ([],), ([(5, 9), (1, 2), (2, 3)],))
 def merged(intervals: list) -> list:  # type: ignore[type-arg]
     """Merge the (start, end) intervals that overlap or touch; give tuples in ascending order."""
     found: list[tuple[int, int]] = []
@@ -228,7 +229,7 @@ def merged(intervals: list) -> list:  # type: ignore[type-arg]
     return found
 
 
-@_task("train", (1,), (4,), (9,), (14,), (1999,), (3888,))
+@_bundle("train", (1,), (4,), (9,), (14,), (1999,), (3888,))
 def roman(number: int) -> str:
     """Write the number, 1 to 3999, in Roman numerals."""
     text = ""
@@ -242,7 +243,7 @@ def roman(number: int) -> str:
     return text
 
 
-@_task("test", ({"a": 1},), ({"a": {"b": 1, "c": {"d": 2}}},), ({},), ({"a": {}, "b": [1]},))
+@_bundle("test", ({"a": 1},), ({"a": {"b": 1, "c": {"d": 2}}},), ({},), ({"a": {}, "b": [1]},))
 def flattened(nested: dict) -> dict:  # type: ignore[type-arg]
     """Flatten the dictionary: keys of inner ones are joined to the outer key by a dot. An inner
     dictionary that is empty stays as it is.
@@ -256,7 +257,7 @@ def flattened(nested: dict) -> dict:  # type: ignore[type-arg]
     return flat
 
 
-@_task("test", ("kitten", "sitting"), ("", "abc"), ("same", "same"), ("ab", "ba"), ("abc", ""))
+@_bundle("test", ("kitten", "sitting"), ("", "abc"), ("same", "same"), ("ab", "ba"), ("abc", ""))
 def edit_distance(one: str, other: str) -> int:
     """Count the insertions, deletions and replacements of single characters that at least are
     needed to make the other text of the one.
@@ -269,7 +270,7 @@ def edit_distance(one: str, other: str) -> int:
     return row[-1]
 
 
-@_task("test", ([1, 2, 3], 0), ([1, 2, 3], 1), ([1, 2, 3], -1), ([1, 2, 3], 7), ([], 3))
+@_bundle("test", ([1, 2, 3], 0), ([1, 2, 3], 1), ([1, 2, 3], -1), ([1, 2, 3], 7), ([], 3))
 def shifted(items: list, by: int) -> list:  # type: ignore[type-arg]
     """Move every item `by` places to the right; what falls out comes in again on the left."""
     if not items:
@@ -278,7 +279,7 @@ def shifted(items: list, by: int) -> list:  # type: ignore[type-arg]
     return items[-by:] + items[:-by] if by else list(items)
 
 
-@_task("test", (["S#E"],), (["S.E"],), (["S..", "##.", "E.."],), (["S#", "#E"],), (["SE"],))
+@_bundle("test", (["S#E"],), (["S.E"],), (["S..", "##.", "E.."],), (["S#", "#E"],), (["SE"],))
 def steps_to_the_exit(maze: list) -> int:  # type: ignore[type-arg]
     """Count the steps (up, down, left, right) of the shortest way from S to E in the maze, a list
     of equally long strings in which # is a wall. Give -1 where there is no way.

@@ -1,4 +1,4 @@
-"""Rewards of code where there is no task: whether it looks safe, and whether it is short."""
+"""Rewards of code without a task: it should look safe, be short, and be Python."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ DANGEROUS = (
 
 
 class CodeSafetyTransform(Transform[Observation]):
-    """Rewards `penalty` for code with a dangerous pattern, named in ``metadata``, and else 0."""
+    """A reward of `penalty` for code with a dangerous pattern, else 0.
+
+    ``metadata["safety_violation"]`` names the pattern.
+    """
 
     def __init__(self, penalty: float = -1.0) -> None:
         self.penalty = penalty
@@ -39,7 +42,7 @@ class CodeSafetyTransform(Transform[Observation]):
 
 
 class CodeQualityTransform(Transform[Observation]):
-    """Adds a bonus for short code, and a penalty for code that is no Python."""
+    """A bonus for short code, and a penalty for code that is no Python."""
 
     def __init__(
         self,
@@ -60,7 +63,7 @@ class CodeQualityTransform(Transform[Observation]):
         syntax = 0.0 if _is_python(code) else self.syntax_penalty
         before = observation.reward or 0.0
         parts = observation.metadata.get(REWARD_INFO, {}).get("components", {})
-        is_whole = adds_up(before, parts)  # another transform may have told none
+        is_whole = adds_up(before, parts)  # another transform may not have reported components
         parts = {**parts, "brevity": brevity, "syntax": syntax} if is_whole else {}
         return scored(observation, Score(before + brevity + syntax, parts))
 
@@ -74,5 +77,5 @@ def _is_python(code: str) -> bool:
 
 
 def create_safe_coding_transform() -> CompositeTransform[Observation]:
-    """The rewards of the environment: safety, then quality."""
+    """Make the environment's default transform: safety, then quality."""
     return CompositeTransform([CodeSafetyTransform(), CodeQualityTransform()])

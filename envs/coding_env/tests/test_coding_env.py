@@ -1,4 +1,4 @@
-"""Python in an environment, and answers to tasks, over real servers where it matters."""
+"""Tests of the coding environment, over real servers where it matters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.memory import MIB, kept_below
 
 from coding_env import CodeAction, CodeObservation, CodingEnv
 from coding_env.server import tasks
-from coding_env.server.grading import MAX_SAID, Grade, graded
+from coding_env.server.grading import MAX_REPORT_CHARACTERS, Grade, grade_answer
 from coding_env.server.python_codeact_env import PythonCodeActEnv
 from coding_env.server.transforms import CodeQualityTransform, create_safe_coding_transform
 from openenv import ProcessProvider, Refused, check_environment
@@ -99,7 +99,7 @@ def test_rewards_are_as_they_are_declared(monkeypatch: pytest.MonkeyPatch) -> No
 def test_rewards_reach_both_ends_of_the_range_that_is_declared(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With a task giving up was worth -1.2, and without one the best was told to be 1."""
+    """Giving up used to be worth -1.2 with a task, and the maximum without a task was 1."""
     monkeypatch.setenv("CODING_SANDBOX", "bubblewrap")
     with CodingEnv.local(PythonCodeActEnv).sync() as env:
         looks = map(action, ("open('x'" + "x" * 120, "1"))
@@ -160,7 +160,7 @@ def test_what_runs_the_code_is_told() -> None:
 def test_a_sandbox_that_cannot_be_had_is_no_other(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Neither an unconfined one nor, where a guarantee is asked for, a weaker one."""
+    """Code never runs unconfined, nor in a weaker sandbox than the required one."""
     monkeypatch.setenv("PATH", "/nowhere")
     kinds._tried.cache_clear()
     try:
@@ -168,7 +168,7 @@ def test_a_sandbox_that_cannot_be_had_is_no_other(
             PythonCodeActEnv(require="namespaces")
         if any(offer.is_there for offer in kinds.kinds_of_this_machine()):
             assert PythonCodeActEnv().state.sandbox == "landlock"
-            assert "which is weaker" in caplog.text
+            assert "the weaker sandbox" in caplog.text
         kinds._tried.cache_clear()
         monkeypatch.setattr(Landlock, "why_not", lambda self: "this kernel has none")
         with pytest.raises(SandboxUnavailable, match="CODING_ENGINE=smolagents"):
@@ -392,7 +392,7 @@ def test_no_score_is_not_a_score_of_nothing(
     def fails(*_: Any) -> Grade:
         raise SandboxUnavailable("namespaces", {"bubblewrap": "gone"})
 
-    monkeypatch.setattr("coding_env.server.python_codeact_env.graded", fails)
+    monkeypatch.setattr("coding_env.server.python_codeact_env.grade_answer", fails)
     env.reset(task="roman")
     answer = env.step(CodeAction(code="def roman(n): return 'I'", submit=True))
     assert (answer.reward, answer.done) == (None, True)
@@ -408,14 +408,20 @@ def test_there_is_nothing_to_submit_to_without_a_task(env: PythonCodeActEnv) -> 
 
 
 def test_what_an_answer_gives_is_read_up_to_so_many_characters() -> None:
-    """A call whose value is larger fails its test, and the next one is asked."""
+    """A call whose value is larger fails its test, and the next test runs."""
     cases = [
         tasks.Case(call=f"make({size})", expected="x" * size)
-        for size in (10, MAX_SAID, MAX_SAID - 2, 100 * MAX_SAID, 10)
+        for size in (
+            10,
+            MAX_REPORT_CHARACTERS,
+            MAX_REPORT_CHARACTERS - 2,
+            100 * MAX_REPORT_CHARACTERS,
+            10,
+        )
     ]
     task = tasks.Task(id="a", prompt="-", tests=cases)
     with kept_below(512 * MIB):
-        grade = graded(task, "def make(n): return 'x' * n", "process", None)
+        grade = grade_answer(task, "def make(n): return 'x' * n", "process", None)
     assert (grade.passed, grade.total) == (3, 5)
 
 
@@ -450,7 +456,7 @@ def test_tasks_come_from_a_file_too(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_neighbours_are_answered_while_others_try_to_get_out() -> None:
-    """A server with untrusted code in several sessions, and one that asks it all the time."""
+    """A server runs untrusted code in several sessions, and answers another session in time."""
     worst, codes, is_over = [0.0], [], threading.Event()
     rough = [one for one in ESCAPES if one.kind in ("memory", "disk", "output", "processes")][::6]
     provider = ProcessProvider(

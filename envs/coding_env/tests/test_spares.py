@@ -1,4 +1,4 @@
-"""As many sandboxes are made ahead as there is use and room for, and each is given once."""
+"""Tests of the pool of spare sandboxes: its size, its limits, and that each is used once."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from support.waiting import wait_until
 
 from coding_env import CodeAction
 from coding_env.server import spares as module
-from coding_env.server.engines import pool
+from coding_env.server.engines import find_pool
 from coding_env.server.python_codeact_env import PythonCodeActEnv
-from coding_env.server.spares import LEAST, LEAST_BYTES, MAX_RETIRED, Spares, private_bytes
+from coding_env.server.spares import MAX_RETIRED, MIN_BYTES, MIN_READY, Spares, private_bytes
 from openenv.sandbox import SandboxPolicy
 
 AMPLE = 2**40
 
 
 class Thing:
-    """What is made ahead here."""
+    """An object that these pools make."""
 
     def __init__(self) -> None:
         self.thread = threading.current_thread().name
@@ -38,7 +38,7 @@ class Thing:
 
 
 class Maker:
-    """Makes things, and keeps them all."""
+    """A factory that remembers its objects."""
 
     def __init__(self) -> None:
         self.made: list[Thing] = []
@@ -94,13 +94,13 @@ def test_one_episode_after_the_other_keeps_a_few_ready(
     spares = Spares(make, 64, AMPLE)
     closing.append(spares)
     for _ in range(5):
-        with spares.lent():
-            wait_until(lambda: spares.ready == LEAST)
-    assert spares.wanted == LEAST
+        with spares.borrow():
+            wait_until(lambda: spares.ready == MIN_READY)
+    assert spares.wanted == MIN_READY
 
 
 def test_no_more_stand_ready_than_are_allowed(make: Maker, closing: list[Spares[Thing]]) -> None:
-    few, narrow = Spares(make, 5, AMPLE), Spares(make, 64, 6 * LEAST_BYTES)
+    few, narrow = Spares(make, 5, AMPLE), Spares(make, 64, 6 * MIN_BYTES)
     none = Spares(make, 0, AMPLE)
     for spares, most in ((few, 5), (narrow, 6), (none, 0)):
         closing.append(spares)
@@ -120,8 +120,8 @@ def test_a_machine_that_is_short_of_memory_keeps_few_ready(
     taken = [spares.take() for _ in range(8)]
     wait_until(lambda: spares.ready == 8)
     monkeypatch.setattr(module, "_available_bytes", lambda: 0)
-    wait_until(lambda: spares.ready == LEAST)
-    assert spares.wanted == LEAST
+    wait_until(lambda: spares.ready == MIN_READY)
+    assert spares.wanted == MIN_READY
     for one in taken:
         spares.end(one)
 
@@ -134,7 +134,9 @@ def test_what_is_not_used_any_more_is_ended(
     closing.append(spares)
     for one in [spares.take() for _ in range(10)]:
         spares.end(one)
-    wait_until(lambda: spares.ready == LEAST and sum(not one.is_closed for one in make.made) == 2)
+    wait_until(
+        lambda: spares.ready == MIN_READY and sum(not one.is_closed for one in make.made) == 2
+    )
 
 
 def test_none_is_made_ahead_while_somebody_waits_for_one(
@@ -157,12 +159,12 @@ def test_none_is_made_ahead_while_somebody_waits_for_one(
 def test_what_has_ended_meanwhile_is_not_given(make: Maker, closing: list[Spares[Thing]]) -> None:
     spares = Spares(make, 2, AMPLE)
     closing.append(spares)
-    with spares.lent():
+    with spares.borrow():
         wait_until(lambda: spares.ready == 2)
     bad = list(spares._ready)
     for one in bad:
         one.is_good = False
-    with spares.lent() as given:
+    with spares.borrow() as given:
         assert given not in bad
         wait_until(lambda: all(one.is_closed for one in bad))
     assert spares._used == 0
@@ -179,8 +181,8 @@ def test_what_making_raises_is_raised_to_who_takes(
             spares.take()
     assert spares._used == 0
     make.error = None
-    with spares.lent():
-        wait_until(lambda: spares.ready == LEAST)
+    with spares.borrow():
+        wait_until(lambda: spares.ready == MIN_READY)
 
 
 def test_many_threads_get_one_each_and_all_are_ended_once(
@@ -215,14 +217,14 @@ def test_memory_of_processes_is_read() -> None:
 def test_a_wrong_number_is_refused(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, "many")
     with pytest.raises(ValueError, match=f"{variable} is 'many'; expected an integer from 0"):
-        pool(SandboxPolicy(wall_s=4.25), "process", "landlock")
+        find_pool(SandboxPolicy(wall_s=4.25), "process", "landlock")
 
 
 @pytest.mark.slow
 def test_a_batch_of_resets_finds_fresh_sandboxes_ready() -> None:
     policy = SandboxPolicy(wall_s=7.5)  # a pool that no other test has filled
     envs = [PythonCodeActEnv("sandbox", sandbox="bubblewrap", policy=policy) for _ in range(4)]
-    ready = pool(policy, envs[0]._require, "bubblewrap")
+    ready = find_pool(policy, envs[0]._require, "bubblewrap")
     try:
         for batch in range(3):
             if batch:
@@ -243,7 +245,7 @@ def test_a_batch_of_resets_finds_fresh_sandboxes_ready() -> None:
 def test_of_many_that_are_retired_at_once_their_callers_end_some(
     make: Maker, closing: list[Spares[Thing]]
 ) -> None:
-    """So that there are never more than so many that wait to be ended."""
+    """The number of objects that wait for their end is limited."""
     spares = Spares(make, 64, AMPLE)
     closing.append(spares)
     taken = [spares.take() for _ in range(MAX_RETIRED + 10)]
@@ -256,5 +258,5 @@ def test_of_many_that_are_retired_at_once_their_callers_end_some(
     make.go_on.set()
     wait_until(lambda: all(one.is_closed for one in taken))
     assert any(ended), "at once, by who retired it"
-    with spares.lent() as next_one:
+    with spares.borrow() as next_one:
         assert not next_one.is_closed

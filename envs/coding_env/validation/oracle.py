@@ -1,4 +1,4 @@
-"""Answers to the bundled tasks, for `openenv validate`. It goes into no image."""
+"""Answers to the bundled tasks, for `openenv validate`. Not part of images."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ CANARIES = [
 
 
 def oracle(view: Any) -> dict[str, Any]:
-    """Submit the function that the tests were made by."""
+    """Submit the function from which the tests are made."""
     source = inspect.getsource(FUNCTIONS[view.reset["task"]])
     function = source[source.index("def ") :]
     return {"code": f"from collections import Counter\n{function}", "submit": True}
 
 
 def do_nothing(view: Any) -> dict[str, Any]:
-    """Submit nothing."""
+    """Submit an empty answer."""
     return {"code": "", "submit": True}
 
 
@@ -31,7 +31,7 @@ LEARNING = {"tasks": ["digital_root", "roman"], "iterations": 6, "groups": 2, "e
 
 
 def candidates(view: Any) -> list[dict[str, Any]]:
-    """The answers to some tasks, of which one is right, and some that are none."""
+    """Return the answers to some tasks, of which one is right, and some wrong answers."""
     answers = [_answer(name) for name in ("digital_root", "roman", "is_balanced", "run_lengths")]
     answers += ["", "def digital_root(number): return number", "def roman(number): return 'I'"]
     return [{"code": code, "submit": True} for code in answers]
