@@ -1,1 +1,1 @@
-"""The server side of the echo environment."""
+"""The server side of echo_env."""

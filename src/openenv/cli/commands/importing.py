@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from openenv.cli._console import CommandError, say, unknown_name
 from openenv.cli._openenv import origin_for
@@ -24,28 +24,35 @@ from openenv.cli._vendor import (
 )
 from openenv.cli.commands.init import check_name, check_target, write_environment
 
-TITLES = {
-    "ors": "the Open Reward Standard",
-    "verifiers": "verifiers",
-    "gymnasium": "Gymnasium",
-    "pettingzoo": "PettingZoo",
-    "dm_env": "dm_env",
-    "mcp": "MCP",
-}
-NEEDS = {
-    "ors": ["openreward"],
-    "verifiers": ["verifiers>=0.4"],
-    "gymnasium": ["gymnasium", "numpy"],
-    "pettingzoo": ["pettingzoo", "gymnasium", "numpy"],
-    "dm_env": ["dm-env", "gymnasium", "numpy"],
-    "mcp": ["fastmcp"],
-}
-SPACES = ("gymnasium", "pettingzoo", "dm_env")
-LAYERS = {
-    **dict.fromkeys(SPACES, ("common", "imported", "imported-spaces")),
-    "mcp": ("common", "tools", "imported", "imported-tools", "imported-mcp"),
-    "ors": ("common", "tools", "imported", "imported-tools", "imported-adapted"),
-    "verifiers": ("common", "imported", "imported-messages", "imported-adapted"),
+
+class _Library(NamedTuple):
+    title: str
+    needs: Sequence[str]  # requirements
+    layers: Sequence[str]  # of the template, after `common`
+    models: str  # what actions and observations are
+
+
+OF_SPACES = ("imported", "imported-spaces"), "of its own spaces; `/schema` shows them"
+OF_TOOLS = "calls of its tools"
+LIBRARIES = {
+    "ors": _Library(
+        "the Open Reward Standard",
+        ["openreward"],
+        ("tools", "imported", "imported-tools", "imported-adapted"),
+        OF_TOOLS,
+    ),
+    "verifiers": _Library(
+        "verifiers",
+        ["verifiers>=0.4"],
+        ("imported", "imported-messages", "imported-adapted"),
+        "messages of a chat",
+    ),
+    "gymnasium": _Library("Gymnasium", ["gymnasium", "numpy"], *OF_SPACES),
+    "pettingzoo": _Library("PettingZoo", ["pettingzoo", "gymnasium", "numpy"], *OF_SPACES),
+    "dm_env": _Library("dm_env", ["dm-env", "gymnasium", "numpy"], *OF_SPACES),
+    "mcp": _Library(
+        "MCP", ["fastmcp"], ("tools", "imported", "imported-tools", "imported-mcp"), OF_TOOLS
+    ),
 }
 
 
@@ -103,7 +110,8 @@ def _tree(
         copied = {f"vendor/{path}": file.read_bytes() for path, file in source.files.items()}
     except OSError as error:
         raise CommandError(f"{source.told} cannot be read: {error}") from error
-    return {**render(names, LAYERS[found.kind], fills, probe_plan(actions)), **copied}
+    layers = ("common", *LIBRARIES[found.kind].layers)
+    return {**render(names, layers, fills, probe_plan(actions)), **copied}
 
 
 def _fills(
@@ -113,39 +121,31 @@ def _fills(
     action: Any,
     is_known: bool,
 ) -> dict[str, str]:
-    wanted = {_project(one): one for one in [OPENENV, *NEEDS[found.kind], *source.dependencies]}
+    library = LIBRARIES[found.kind]
+    wanted = {_project(one): one for one in [OPENENV, *library.needs, *source.dependencies]}
     told = found.described.replace("`", "").rstrip(".")
     example = {key: value for key, value in action.items() if key != "type"}
-    here = f'vendored("{found.module}").{found.name}'
-    adapters = {
-        "ors": ("openenv.wrappers", "from_ors", here),
-        "verifiers": ("openenv.wrappers", "from_verifiers", f'vendored("{found.module}").__name__'),
+    arguments = {
+        "ors": f'vendored("{found.module}").{found.name}',
+        "verifiers": f'vendored("{found.module}").__name__',
     }
-    module, adapter, arguments = adapters.get(
-        found.kind, ("openenv.wrappers", f"from_{found.kind}", "")
-    )
     return {
-        "SUMMARY": f"{found.name} of {TITLES[found.kind]}",
-        "ABOUT": f"{told}." if told else f"An environment of {TITLES[found.kind]}.",
+        "SUMMARY": f"{found.name} of {library.title}",
+        "ABOUT": f"{told}." if told else f"An environment of {library.title}.",
         "FOUND": found.name,
         "MODULE": found.module,
-        "KIND_TITLE": TITLES[found.kind],
+        "KIND_TITLE": library.title,
         "KIND": found.kind,
         "SOURCE": Path(source.told).name or Path(source.told).resolve().name,
         "PLACE": found.place,
         "LICENCES": ", ".join(f"`{one}`" for one in source.licences) or "it has none",
-        "MODELS": "of its own spaces; `/schema` tells them"
-        if found.kind in SPACES
-        else "messages of a chat"
-        if found.kind == "verifiers"
-        else "calls of its tools",
+        "MODELS": library.models,
         "DEPENDS": ", ".join(f"`{one}`" for one in wanted.values()),
         "DEPENDENCIES": ", ".join(json.dumps(one) for one in wanted.values()),
-        "GUESS": "" if is_known else ", and may have to be mended",
+        "GUESS": "" if is_known else ", and may need corrections",
         "STEP": format_step_call(f"{names.class_prefix}Action", example),
-        "ADAPTER_MODULE": module,
-        "ADAPTER": adapter,
-        "ARGUMENTS": arguments,
+        "ADAPTER": f"from_{found.kind}",
+        "ARGUMENTS": arguments.get(found.kind, ""),
         "ROOT": source.root,
         "ACTION_FIELD": next(iter(example)),
         "TOOLS": ", ".join(sorted(one.name for one in found.tools)),
@@ -174,9 +174,8 @@ def _probe(found: FoundEnvironment) -> tuple[list[dict[str, Any]], bool]:
             {"type": "call_tool", "tool_name": one.name, "arguments": _arguments(found, one)}
             for one in found.tools
         ]
-        return calls or [{"type": "call_tool", "tool_name": "unknown", "arguments": {}}], bool(
-            calls
-        )
+        unknown = {"type": "call_tool", "tool_name": "unknown", "arguments": {}}
+        return calls or [unknown], bool(calls)
     element = _element(found.node)
     action = 0 if element is None else element
     agents = _agents(found.node) if found.kind == "pettingzoo" else []
