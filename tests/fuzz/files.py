@@ -12,8 +12,7 @@ from openenv.auto.catalog.cards import load_catalog
 from openenv.errors import InvalidSnapshot, NotSupported, OpenEnvError
 from openenv.evals.results import load_evaluation
 from openenv.hub.front_matter import FrontMatter
-from openenv.manifest.checking import check_text
-from openenv.manifest.migrating import migrate_manifest
+from openenv.manifest.checking import check_text, migrate_manifest
 from openenv.manifest.reading import read_document
 from openenv.protocol.snapshots import JOURNAL, read_journal, unwrap, wrap
 from openenv.rollouts.files import read_rollouts

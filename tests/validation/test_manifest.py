@@ -16,10 +16,10 @@ from openenv.validation import (
     UnsupportedPackageError,
     detect_signature,
 )
-from openenv.validation.digest import source_digest
 from openenv.validation.manifest import AnyManifest, is_portable
 from openenv.validation.parsers import default_parsers
 from openenv.validation.schemas import FILES, read_schema, render_schema
+from openenv.validation.targets import source_digest
 
 SERVED, HARBOR, POSTTRAIN = SignatureKind
 

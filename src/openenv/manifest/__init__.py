@@ -18,10 +18,10 @@ from openenv.errors import OpenEnvError
 if TYPE_CHECKING:
     from openenv.manifest.checking import ManifestCheck as ManifestCheck
     from openenv.manifest.checking import check_manifest as check_manifest
-    from openenv.manifest.migrating import migrate_manifest as migrate_manifest
+    from openenv.manifest.checking import migrate_manifest as migrate_manifest
     from openenv.manifest.model import Manifest as Manifest
     from openenv.manifest.model import manifest_schema as manifest_schema
-    from openenv.manifest.problems import ManifestProblem as ManifestProblem
+    from openenv.manifest.reading import ManifestProblem as ManifestProblem
 else:
     __getattr__, __dir__, __all__ = lazy(__name__)
     __all__ += [

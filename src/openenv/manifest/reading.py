@@ -7,20 +7,62 @@ refuses YAML that expands without bound.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
+from openenv._internal.quoting import closest
 from openenv._internal.yaml import UnreadableYAML, pairs_of, read_yaml
 from openenv.manifest import MANIFEST, SPEC_VERSION, ManifestError
-from openenv.manifest.problems import ManifestProblem
 
-__all__ = ["ManifestDocument", "read_document", "read_text"]
+__all__ = ["ManifestDocument", "ManifestProblem", "describe_error", "read_document", "read_text"]
 
 MAX_BYTES = 128 * 1024
 MERGE = "<<"
 NUMBERS = {"tag:yaml.org,2002:float", "tag:yaml.org,2002:int", "tag:yaml.org,2002:timestamp"}
+SHOWN = 100
+_OURS = {"signature", "manifest_schema_version"}
+
+
+@dataclass(frozen=True)
+class ManifestProblem:
+    """A problem in a manifest, and the place.
+
+    Attributes:
+        path: The field, such as ``validation.reward.range``; empty for the whole file.
+        message: One sentence that begins with the field.
+        line: Line in the file, from 1.
+        column: Column in the line, in characters, from 1.
+        width: Number of characters to mark.
+        source: The source line.
+    """
+
+    path: str
+    message: str
+    line: int
+    column: int
+    width: int = 1
+    source: str = ""
+
+    def __str__(self) -> str:
+        return f"{MANIFEST}:{self.line}:{self.column}: {self.message}"
+
+    def excerpt(self) -> list[str]:
+        """Return the source line and a line of carets under the marked characters."""
+        line = "".join(char if char.isprintable() else " " for char in self.source)
+        first = max(0, self.column - 1 - SHOWN // 2) if len(line) > SHOWN else 0
+        shown = line[first : first + SHOWN]
+        start = min(self.column - 1 - first, len(shown))
+        number = f"{self.line} | "
+        carets = "^" * max(1, min(self.width, len(shown) - start))
+        return [number + shown, f"{' ' * (len(number) - 2)}| {' ' * start}{carets}"]
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the problem as JSON data."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -174,3 +216,45 @@ def _problem(
     return ManifestProblem(
         path, message, line + 1, column + 1, width or len(source) - column, source
     )
+
+
+def describe_error(error: Any, model: type[BaseModel], whole: str = MANIFEST) -> str:
+    """Describe an error of pydantic in one sentence: the field, the given value, the expectation.
+
+    `whole` stands for the field if the error concerns the whole document.
+    """
+    path = ".".join(str(part) for part in error["loc"])
+    kind, given = error["type"], error.get("input")
+    beside = _model_at(error["loc"][:-1], model)
+    fields = beside.model_fields if beside else {}
+    if kind == "missing":
+        return f"{path}: is missing"
+    if kind == "extra_forbidden":
+        known = [name for name in fields if name not in _OURS]
+        close = closest(str(error["loc"][-1]), known)
+        hint = f"; did you mean {close}?" if close else f"; there are {', '.join(known)}"
+        return f"{path}: is not a field{hint if known else ''}"
+    if kind == "value_error":
+        return f"{path or whole}: {error['ctx']['error']}"
+    field = fields.get(str(error["loc"][-1])) if error["loc"] else None
+    if kind == "string_pattern_mismatch" and field is not None and field.description:
+        wanted = _lowered(field.description.rstrip("."))
+        return f"{path}: {given!r:.100} does not fit; expected: {wanted}"
+    return f"{path}: {_lowered(error['msg'])}, not {given!r:.100}"
+
+
+def _lowered(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def _model_at(path: tuple[Any, ...], model: type[BaseModel]) -> type[BaseModel] | None:
+    for part in path:
+        field = model.model_fields.get(str(part))
+        annotation = None if field is None else field.annotation
+        for one in (annotation, *getattr(annotation, "__args__", ())):
+            if isinstance(one, type) and issubclass(one, BaseModel):
+                model = one
+                break
+        else:
+            return None
+    return model

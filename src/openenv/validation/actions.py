@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-__all__ = ["Action", "ActionForm", "ActionSpace"]
-
 Action = dict[str, Any]
 
 LEGAL_PREFIXES = ("legal_", "valid_", "available_")
@@ -75,7 +73,6 @@ class _SchemaReader:
         return self._merge_all_of(found) if _as_list(found.get("allOf")) else found
 
     def _merge_all_of(self, schema: Schema) -> Schema:
-        """Merge a schema and the parts of ``allOf``."""
         whole = {name: value for name, value in schema.items() if name != "allOf"}
         for part in map(_as_mapping, _as_list(schema.get("allOf"))):
             reference = _as_mapping(self.definitions.get(str(part.get("$ref")).rpartition("/")[2]))
@@ -102,7 +99,6 @@ class _SchemaReader:
         return [{"discriminator": told, **one} if told else one for one in listed[:MAX_FORMS]]
 
     def non_null_member(self, schema: Any) -> Schema:
-        """Return the first member of a union that is not null."""
         found = self.members(schema)
         return next((one for one in found if one.get("type") != "null"), found[0])
 
@@ -122,7 +118,6 @@ class _SchemaReader:
         return []
 
     def minimal_value(self, schema: Any, depth: int = 0) -> Any:
-        """Return the simplest value."""
         found = self.resolve(schema)
         if values := self.list_values(found):
             return values[0]
@@ -170,7 +165,6 @@ class _SchemaReader:
         return first + (distinct or [least])[:missing]
 
     def draw_value(self, schema: Any, generator: random.Random, depth: int = 0) -> Any:
-        """Return a random value."""
         found = generator.choice(self.members(schema))
         if values := self.list_values(found):
             return generator.choice(values)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-__all__ = ["CHECKS", "CheckInfo", "Property", "describe_check"]
-
 
 class Property(str, Enum):
     """The six properties of RFC 008 that make an environment fit to train in."""

@@ -30,8 +30,6 @@ from openenv.validation.providers import (
     ValidationProvider,
 )
 
-__all__ = ["RunOptions", "Startup", "ValidationRun"]
-
 LOG_FILE, MAX_LOG_BYTES = "server.log", 2**20
 
 

@@ -15,19 +15,6 @@ from typing import Any
 
 from openenv.reward import REWARD_INFO, RewardSpec
 
-__all__ = [
-    "Exchange",
-    "FetchedPage",
-    "InvalidJSON",
-    "Moment",
-    "Transcript",
-    "episode_reward",
-    "first_difference",
-    "number_of",
-    "strict_json",
-    "string_leaves",
-]
-
 
 class InvalidJSON(ValueError):
     """A text is not JSON by RFC 8259, which excludes NaN, infinities and duplicate keys."""
@@ -267,7 +254,6 @@ def first_difference(one: Transcript, other: Transcript) -> str | None:
 
 
 def _describe_difference(one: Any, other: Any, path: str = "") -> str:
-    """Describe the first place in which two values differ."""
     if isinstance(one, dict) and isinstance(other, dict):
         for name in one | other:
             if one.get(name, _MISSING) != other.get(name, _MISSING):

@@ -24,22 +24,6 @@ from openenv.validation.providers import RunningSubject
 from openenv.validation.report import CheckResult, Judgment, skip
 from openenv.validation.types import Level, ProviderCapability
 
-__all__ = [
-    "DETERMINISM",
-    "ENTRY_POINT_GROUP",
-    "STARTUP",
-    "Evidence",
-    "FunctionGrader",
-    "Grader",
-    "GraderError",
-    "GraderRegistry",
-    "RuntimeEvidence",
-    "Subject",
-    "WireExchange",
-    "make_grader",
-    "sort_graders",
-]
-
 ENTRY_POINT_GROUP = "openenv.validation.graders"
 STARTUP, DETERMINISM = "runtime.startup", "runtime.episode_determinism"
 

@@ -36,14 +36,13 @@ from openenv._internal.reports.pages import plain
 from openenv._internal.targets import TargetKind, parse_target
 from openenv._internal.version import version
 from openenv.validation.checks import Property
-from openenv.validation.digest import source_digest
 from openenv.validation.graders import ENTRY_POINT_GROUP
 from openenv.validation.pages import format_score, render_template
 from openenv.validation.policy import SeverityPolicy, load_policy, read_policy
 from openenv.validation.report import AnyReport, ReportError, read_report
 from openenv.validation.runner import default_policy
 from openenv.validation.scores import score_results
-from openenv.validation.targets import PackageNotFound, find_package, list_packages
+from openenv.validation.targets import PackageNotFound, find_package, list_packages, source_digest
 from openenv.validation.types import Level
 
 TIMEOUT_S = 1800.0
@@ -255,7 +254,6 @@ class _LeaderboardRun:
         self._pool.shutdown()
 
     def validate_all(self, targets: Sequence[str]) -> Iterator[LeaderboardEntry]:
-        """Yield the entry of each target when done."""
         for future in as_completed([self._pool.submit(self._entry, one) for one in targets]):
             yield future.result()
 

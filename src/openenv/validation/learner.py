@@ -179,7 +179,6 @@ def _add(found: dict[int, float], path: str, value: Any) -> None:
 
 @functools.lru_cache(maxsize=2**16)
 def _named(path: str, value: object) -> int:
-    """Return the feature of a value at a path."""
     return _hash(path.encode(), str(value).encode())
 
 
@@ -197,7 +196,6 @@ class _HashedSoftmax:
     def compute_features(
         self, observation: Mapping[str, Any], actions: Sequence[Action]
     ) -> _ActionFeatures:
-        """Compute the features of the possible actions."""
         seen = features(observation)
         hashes = np.fromiter(seen, dtype=np.uint64)
         values = np.fromiter(seen.values(), dtype=float)
@@ -269,72 +267,9 @@ class _EpisodeJob:
 
 @dataclass
 class _LearnerEpisode:
-    """A played episode."""
-
     moves: list[tuple[_ActionFeatures, int]]
     rewards: list[float]
     worth: float | None
-
-
-class _LearnerSessions:
-    """Sessions of a server, and the policy that plays."""
-
-    def __init__(
-        self,
-        clients: list[GenericEnvClient],
-        policy: _HashedSoftmax,
-        candidates: Candidates,
-        settings: LearningSettings,
-    ) -> None:
-        self._clients = clients
-        self.policy = policy
-        self._candidates = candidates
-        self._settings = settings
-        self._spec: RewardSpec | None = None
-        self.episodes = self.steps = self.unscored = 0
-
-    async def play(self, jobs: Sequence[_EpisodeJob]) -> list[_LearnerEpisode]:
-        """Play episodes, as many at once as there are sessions."""
-        waiting = list(enumerate(jobs))[::-1]
-        played: dict[int, _LearnerEpisode] = {}
-
-        async def work(client: GenericEnvClient) -> None:
-            while waiting:
-                place, job = waiting.pop()
-                played[place] = await self._episode(client, job)
-
-        await asyncio.gather(*(work(client) for client in self._clients))
-        return [played[place] for place in range(len(jobs))]
-
-    async def _episode(self, client: GenericEnvClient, job: _EpisodeJob) -> _LearnerEpisode:
-        result = await client.reset(**job.reset)
-        told = (result.reward_info or {}).get("spec")
-        if self._spec is None:
-            self._spec = RewardSpec.from_data(told) if isinstance(told, dict) else RewardSpec()
-        chance = np.random.default_rng(job.seed)
-        moves: list[tuple[_ActionFeatures, int]] = []
-        rewards: list[float | None] = []
-        unscored: list[str | None] = []
-        while not result.done and len(moves) < self._settings.max_steps:
-            actions = self._candidates(ProbeView(result.observation, len(moves), {}, job.reset))
-            if not actions:
-                break
-            situation = self.policy.compute_features(result.observation, actions)
-            chosen = job.choose(situation, chance)
-            result = await client.step(actions[chosen])
-            moves.append((situation, chosen))
-            rewards.append(None if result.reward is None else float(result.reward))
-            unscored.append(result.unscored)
-        value = self._spec.total(rewards, unscored)
-        self.episodes += 1
-        self.steps += len(moves)
-        self.unscored += value is None
-        return _LearnerEpisode(moves, [reward or 0.0 for reward in rewards], value)
-
-    @property
-    def is_per_step(self) -> bool:
-        """True if step rewards add up, so that earlier rewards are not credited to an action."""
-        return self._spec is None or self._spec.kind == "per_step"
 
 
 async def learn(
@@ -347,13 +282,8 @@ async def learn(
 ) -> LearningReport:
     """Train small learners in a server's environment, each from scratch.
 
-    Args:
-        url: The server's address.
-        candidates: Returns the possible actions.
-        settings: The settings.
-        seed: The seed of all random draws: equal seeds give equal results in an environment that
-            honors its seeds.
-        tell: Called after each update with the number done and the total.
+    Equal seeds give equal results in an environment that honors its seeds. After each update `tell`
+    is called with the number done and the total.
 
     Raises:
         OpenEnvError: The server cannot be reached, or an episode failed.
@@ -367,8 +297,7 @@ async def learn(
     async with _sessions(url, chosen.groups * chosen.samples) as clients:
         learners = []
         for number in range(chosen.seeds):
-            table = _LearnerSessions(clients, _HashedSoftmax(), candidates, chosen)
-            learners.append(_Learner(table, chosen, number, seed))
+            learners.append(_Learner(clients, candidates, chosen, number, seed))
             share = chosen.seconds * (number + 1) / chosen.seeds
             await learners[-1].run(began + share, tell)
     return _report(learners, chosen, time.monotonic() - began)
@@ -394,12 +323,20 @@ async def _sessions(url: str, wanted: int) -> AsyncIterator[list[GenericEnvClien
 
 
 class _Learner:
-    """A policy in training."""
+    """A policy in training, and the sessions in which it plays."""
 
     def __init__(
-        self, table: _LearnerSessions, settings: LearningSettings, number: int, seed: int
+        self,
+        clients: Sequence[GenericEnvClient],
+        candidates: Candidates,
+        settings: LearningSettings,
+        number: int,
+        seed: int,
     ) -> None:
-        self.table, self._settings = table, settings
+        self._clients, self._candidates, self._settings = clients, candidates, settings
+        self._policy = _HashedSoftmax()
+        self._spec: RewardSpec | None = None
+        self.episodes = self.steps = self.unscored = 0
         self._done, self._total = number * settings.iterations, settings.seeds * settings.iterations
         # Each learner has its own sequence of seeds, for training and for evaluation.
         self._seeds = random.Random(f"{seed} {number}")  # nosec B311  # no secret
@@ -420,7 +357,7 @@ class _Learner:
         return resets
 
     async def run(self, until: float, tell: Callable[[int, int], object]) -> None:
-        policy, settings = self.table.policy, self._settings
+        policy, settings = self._policy, self._settings
         measured = self._resets(settings.evaluation)
         self.before = await self._mean_reward(measured, policy.draw_uniformly)
         for iteration in range(settings.iterations):
@@ -435,17 +372,15 @@ class _Learner:
         return _EpisodeJob(reset, choose, self._seeds.randrange(2**63))
 
     async def _mean_reward(self, resets: Sequence[dict[str, Any]], choose: _Choose) -> float:
-        return _mean_worth(
-            await self.table.play([self._make_job(reset, choose) for reset in resets])
-        )
+        return _mean_worth(await self._play([self._make_job(reset, choose) for reset in resets]))
 
     async def _update(self, iteration: int) -> None:
-        settings, policy = self._settings, self.table.policy
+        settings, policy = self._settings, self._policy
         resets = self._resets(settings.groups)
         jobs = [
             self._make_job(reset, policy.draw) for reset in resets for _ in range(settings.samples)
         ]
-        played = await self.table.play(jobs)
+        played = await self._play(jobs)
         self.curve.append(_mean_worth(played))
         moves: list[_Move] = []
         for start in range(0, len(played), settings.samples):
@@ -460,6 +395,49 @@ class _Learner:
         if moves:
             entropy = settings.entropy * (1.0 - iteration / settings.iterations)
             await asyncio.to_thread(policy.learn, moves, settings.rate, entropy)
+
+    async def _play(self, jobs: Sequence[_EpisodeJob]) -> list[_LearnerEpisode]:
+        """Play episodes, as many at once as there are sessions."""
+        waiting = list(enumerate(jobs))[::-1]
+        played: dict[int, _LearnerEpisode] = {}
+
+        async def work(client: GenericEnvClient) -> None:
+            while waiting:
+                place, job = waiting.pop()
+                played[place] = await self._episode(client, job)
+
+        await asyncio.gather(*(work(client) for client in self._clients))
+        return [played[place] for place in range(len(jobs))]
+
+    async def _episode(self, client: GenericEnvClient, job: _EpisodeJob) -> _LearnerEpisode:
+        result = await client.reset(**job.reset)
+        told = (result.reward_info or {}).get("spec")
+        if self._spec is None:
+            self._spec = RewardSpec.from_data(told) if isinstance(told, dict) else RewardSpec()
+        chance = np.random.default_rng(job.seed)
+        moves: list[tuple[_ActionFeatures, int]] = []
+        rewards: list[float | None] = []
+        unscored: list[str | None] = []
+        while not result.done and len(moves) < self._settings.max_steps:
+            actions = self._candidates(ProbeView(result.observation, len(moves), {}, job.reset))
+            if not actions:
+                break
+            situation = self._policy.compute_features(result.observation, actions)
+            chosen = job.choose(situation, chance)
+            result = await client.step(actions[chosen])
+            moves.append((situation, chosen))
+            rewards.append(None if result.reward is None else float(result.reward))
+            unscored.append(result.unscored)
+        value = self._spec.total(rewards, unscored)
+        self.episodes += 1
+        self.steps += len(moves)
+        self.unscored += value is None
+        return _LearnerEpisode(moves, [reward or 0.0 for reward in rewards], value)
+
+    @property
+    def _is_per_step(self) -> bool:
+        """True if step rewards add up, so that earlier rewards are not credited to an action."""
+        return self._spec is None or self._spec.kind == "per_step"
 
     def _assign_credit(self, group: Sequence[_LearnerEpisode]) -> list[_Move]:
         """Return the moves of a group with advantages: how far a return is above the mean."""
@@ -477,7 +455,7 @@ class _Learner:
 
     def _returns(self, played: _LearnerEpisode) -> list[float]:
         """Return what followed each move: the later rewards if rewards add up, else the total."""
-        if not self.table.is_per_step:
+        if not self._is_per_step:
             return [played.worth or 0.0] * len(played.moves)
         following, returns = 0.0, []
         for reward in reversed(played.rewards):
@@ -501,7 +479,6 @@ def _report(
     updates = range(1, len(rows) + 1)
     groups = [has for learner in learners for has in learner.groups]
     first = [has for learner in learners for has in learner.first_groups]
-    tables = [learner.table for learner in learners]
     return LearningReport(
         Curve(tuple(settings.groups * settings.samples * i for i in updates), means, lows, highs),
         before=tuple(learner.before for learner in learners),
@@ -513,9 +490,9 @@ def _report(
         groups_with_signal=sum(groups),
         first_groups=len(first),
         first_groups_with_signal=sum(first),
-        unscored=sum(table.unscored for table in tables),
-        episodes=sum(table.episodes for table in tables),
-        steps=sum(table.steps for table in tables),
+        unscored=sum(learner.unscored for learner in learners),
+        episodes=sum(learner.episodes for learner in learners),
+        steps=sum(learner.steps for learner in learners),
         seconds=seconds,
         stopped=next((learner.stopped for learner in learners if learner.stopped), None),
     )

@@ -47,9 +47,6 @@ def learning_checks() -> Sequence[Grader]:
     ]
 
 
-# ------------------------------------------------------------------ practice
-
-
 @dataclass(frozen=True)
 class ReferenceRewards:
     """Rewards to compare a learner's with."""
@@ -113,9 +110,6 @@ def _references(run: ValidationRun) -> ReferenceRewards:
         min((value for value in shown if value is not None), default=None),
         max((value for value in idle if value is not None), default=None),
     )
-
-
-# ------------------------------------------------------------------ judgment
 
 
 def judge_group_signal(manifest: AnyManifest, report: LearningReport) -> Judgment:

@@ -16,9 +16,7 @@ from typing import Any
 
 from openenv.validation.evidence import Transcript
 from openenv.validation.probes import Policy
-from openenv.validation.wire import Budget, RawSession, play_episode
-
-__all__ = ["LoadReport", "MemoryReport", "measure_latency", "measure_memory"]
+from openenv.validation.wire import Budget, RawSession, play_alone, play_episode
 
 SESSIONS_UNDER_LOAD = 8
 STEPS_ALONE, STEPS_UNDER_LOAD = 60, 200
@@ -126,9 +124,6 @@ async def _play_until(
     return played
 
 
-# ------------------------------------------------------------------ memory
-
-
 @dataclass(frozen=True)
 class MemoryReport:
     """The memory of a server after more and more episodes."""
@@ -189,8 +184,7 @@ async def measure_memory(
         for played in range(count):
             if time.monotonic() >= until:
                 return played, None
-            async with RawSession(url, budget) as session:
-                episode = await play_episode(session, reset, new_policy(), reads_state=False)
+            episode = await play_alone(url, budget, reset, new_policy(), reads_state=False)
             if episode.stopped is not None:
                 return played, episode.stopped
         return count, None
@@ -218,7 +212,6 @@ def resident_bytes(pid: int) -> int:
 
 
 def _resident_by_process(pid: int) -> dict[int, int]:
-    """Return the memory of a process and each descendant."""
     page = os.sysconf("SC_PAGE_SIZE")
     sizes = ((one, _read_proc_fields(one, "statm")) for one in _process_tree(pid))
     return {one: int(fields[1]) * page for one, fields in sizes if fields}
@@ -233,7 +226,6 @@ def cpu_seconds(pid: int) -> float:
 
 
 def _process_tree(pid: int) -> Iterator[int]:
-    """Yield a process and all descendants."""
     waiting = [pid]
     while waiting:
         one = waiting.pop()

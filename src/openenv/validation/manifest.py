@@ -27,7 +27,7 @@ from openenv.manifest.declarations import (
     VerifierBinding,
     is_portable,
 )
-from openenv.manifest.problems import ManifestProblem
+from openenv.manifest.reading import ManifestProblem
 from openenv.validation.types import SignatureKind
 
 __all__ = [

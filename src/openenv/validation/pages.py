@@ -17,8 +17,6 @@ from openenv.validation.report import AnyReport, CheckResult
 from openenv.validation.scores import Scores
 from openenv.validation.types import CheckStatus, Level, Severity, Verdict
 
-__all__ = ["Page", "draw_badge", "render_template", "html_page", "markdown_page"]
-
 LEVELS = {
     Level.STATIC: "static",
     Level.RUNTIME: "runtime",
@@ -73,9 +71,6 @@ class Page:
         return next(found, Severity.WARN.value)
 
 
-# ------------------------------------------------------------------ HTML
-
-
 def html_page(page: Page) -> str:
     """Render the report as HTML.
 
@@ -113,9 +108,6 @@ def summarize_result(result: CheckResult) -> str:
         if isinstance(value, int | float | str)
     ]
     return ", ".join(simple[:MEASURED])
-
-
-# ------------------------------------------------------------------ Markdown
 
 
 def markdown_page(page: Page) -> str:
@@ -161,8 +153,6 @@ def _details(results: Iterable[CheckResult]) -> Iterator[str]:
             else:
                 yield from ("", *(f"      {line}" for line in lines), "")
 
-
-# ------------------------------------------------------------------ the badge
 
 CHARACTER_WIDTH, PADDING = 6.6, 7
 _BADGE = """\

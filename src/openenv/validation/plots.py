@@ -12,7 +12,6 @@ from openenv.validation.report import CheckResult
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["learning_plots"]
 
 CURVE = "learning.curve"
 SIZE_INCHES = (6.4, 3.0)
@@ -59,7 +58,6 @@ def _curve(curve: Mapping[str, Any]) -> Plot:
 
 
 def _band(axes: Axes, curve: Mapping[str, Any]) -> None:
-    """Draw the confidence band of several learners."""
     episodes, low, high = (curve.get(name) for name in ("episodes", "low", "high"))
     if not (isinstance(episodes, Sequence) and isinstance(low, Sequence) and low):
         return

@@ -16,18 +16,6 @@ from openenv.errors import OpenEnvError
 from openenv.validation.report import CheckResult
 from openenv.validation.types import CheckStatus, Lane, Level, Severity, Verdict
 
-__all__ = [
-    "DeclarationBounds",
-    "PolicyEntry",
-    "SeverityPolicyError",
-    "SeverityPolicy",
-    "apply_policy",
-    "load_policy",
-    "policy_versions",
-    "read_policy",
-    "add_entries",
-]
-
 
 class SeverityPolicyError(OpenEnvError, ValueError):
     """A policy does not exist, or does not cover a check."""

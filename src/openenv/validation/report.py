@@ -19,24 +19,6 @@ from openenv.errors import OpenEnvError
 from openenv.validation.manifest import AnyManifest, NormalizedManifest
 from openenv.validation.types import CheckStatus, Lane, Level, SignatureKind, Verdict
 
-__all__ = [
-    "QUOTED_FAULTS",
-    "AnyReport",
-    "CheckResult",
-    "Judgment",
-    "ReportError",
-    "ValidationReport",
-    "ValidationReportV2",
-    "accept",
-    "conclude",
-    "conclude_problems",
-    "read_report",
-    "reject",
-    "skip",
-    "write_report",
-]
-
-
 QUOTED_FAULTS = 5
 
 

@@ -25,7 +25,6 @@ from openenv._internal.redaction import redact
 from openenv._internal.version import version
 from openenv.errors import OpenEnvError
 from openenv.validation.context import RunOptions, Startup, ValidationRun
-from openenv.validation.digest import source_digest
 from openenv.validation.graders import (
     STARTUP,
     Evidence,
@@ -66,17 +65,8 @@ from openenv.validation.static import collect as collect_static
 from openenv.validation.static import graders as static_graders
 from openenv.validation.static.builds import BuildSettings, ImageBuilds
 from openenv.validation.static.declarations import ManifestEvidence
+from openenv.validation.targets import source_digest
 from openenv.validation.types import CheckStatus, Lane, Level, Severity, SignatureKind
-
-__all__ = [
-    "Progress",
-    "Validation",
-    "artifacts_directory",
-    "default_grader_registry",
-    "default_policy",
-    "run_validation",
-    "validate",
-]
 
 # By level: the module, its collecting function, and the function that returns its graders.
 LEVELS = {
@@ -283,8 +273,6 @@ def _write_evidence(directory: Path, evidence: Evidence, **more: Any) -> None:
 
 @dataclass
 class _ValidationSession:
-    """The state of a run."""
-
     root: Path
     policy: SeverityPolicy
     registry: GraderRegistry

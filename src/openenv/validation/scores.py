@@ -16,8 +16,6 @@ from openenv.validation.policy import SeverityPolicy
 from openenv.validation.report import CheckResult
 from openenv.validation.types import CheckStatus, Severity
 
-__all__ = ["PropertyScore", "Scores", "score_results"]
-
 WEIGHTS = {Severity.FAIL: 3, Severity.WARN: 1, Severity.ADVISORY: 1}
 
 

@@ -13,8 +13,6 @@ from openenv._internal.addresses import over_http
 from openenv.validation.evidence import FetchedPage
 from openenv.validation.wire import fetch_page
 
-__all__ = ["Criterion", "ServerReport", "detect_mode", "inspect_server"]
-
 SIMULATION: tuple[str, ...] = ("/reset", "/step", "/state")
 UNKNOWN = "unknown"
 PROFILE = "openenv-http"

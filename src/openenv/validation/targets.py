@@ -1,16 +1,17 @@
-"""Resolution of targets: a directory, a package's name, or a server's address."""
+"""Packages: where a target's is, and the digest of its sources."""
 
 from __future__ import annotations
 
 import difflib
+import hashlib
 import importlib.util
+import os
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from openenv.errors import OpenEnvError
 from openenv.validation.types import SignatureKind
-
-__all__ = ["PackageNotFound", "find_package", "list_packages"]
 
 FOLDER = "envs"
 
@@ -63,3 +64,39 @@ def list_packages(directory: Path) -> list[Path]:
     if _is_package(directory):
         return [directory]
     return sorted(entry for entry in directory.iterdir() if entry.is_dir() and _is_package(entry))
+
+
+LEFT_OUT = frozenset({".git", ".venv", ".worktrees", "__pycache__", "outputs"})
+"""Directories that are no sources, wherever they lie."""
+
+CHUNK_BYTES = 2**20
+
+
+def source_digest(package_root: Path) -> str:
+    """Return the SHA-256 of the names and contents of a package's files.
+
+    The public package's digest leaves out symbolic links; this one includes their targets' paths.
+    """
+    digest = hashlib.sha256()
+    for name, path in sorted(_files(package_root, "")):
+        digest.update(name.encode("utf-8", "surrogateescape") + b"\0")
+        if path.is_symlink():
+            digest.update(b"link:" + os.fsencode(os.readlink(path)))
+        else:
+            with path.open("rb") as file:
+                while chunk := file.read(CHUNK_BYTES):
+                    digest.update(chunk)
+        digest.update(b"\0")
+    return digest.hexdigest()
+
+
+def _files(directory: Path, prefix: str) -> Iterator[tuple[str, Path]]:
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.name in LEFT_OUT:
+                continue
+            path = Path(entry.path)
+            if entry.is_dir(follow_symlinks=False):
+                yield from _files(path, f"{prefix}{entry.name}/")
+            elif entry.is_symlink() or entry.is_file():
+                yield f"{prefix}{entry.name}", path

@@ -31,8 +31,6 @@ from openenv.errors import OpenEnvError
 from openenv.validation.evidence import Exchange, FetchedPage, Transcript
 from openenv.validation.probes import Policy, ProbeView
 
-__all__ = ["Budget", "BudgetSpent", "RawSession", "fetch_page", "play_episode", "play_together"]
-
 # RFC 008: "Collection shares a 300-second deadline and retains at most 32 MiB".
 DEADLINE_S, MAX_KEPT_BYTES = 300.0, 32 * 2**20
 ANSWER_S = 60.0
@@ -164,14 +162,8 @@ async def play_episode(
 ) -> Transcript:
     """Play an episode, to the end or until the policy returns None; return its exchanges.
 
-    A step that is answered with an error does not end the episode: the policy is asked again.
-
-    Args:
-        session: The session.
-        reset: The arguments of reset.
-        policy: Chooses the actions.
-        reads_state: Read the state after the reset and after every step.
-        max_steps: Maximum number of actions.
+    A step that is answered with an error does not end the episode: the policy is asked again. The
+    state is read after the reset and after every step, if `reads_state`.
 
     Raises:
         BudgetSpent: The time or space is used up.
@@ -181,6 +173,23 @@ async def play_episode(
     while not player.is_over:
         await player.move()
     return session.since(before)
+
+
+async def play_alone(
+    url: str,
+    budget: Budget,
+    reset: Mapping[str, Any],
+    policy: Policy,
+    *,
+    reads_state: bool = True,
+) -> Transcript:
+    """Play an episode in a session of its own.
+
+    Raises:
+        BudgetSpent: The time or space is used up.
+    """
+    async with RawSession(url, budget) as session:
+        return await play_episode(session, reset, policy, reads_state=reads_state)
 
 
 async def play_together(
@@ -205,8 +214,6 @@ async def play_together(
 
 @dataclass
 class _EpisodePlayer:
-    """An episode in progress."""
-
     session: RawSession
     reset: Mapping[str, Any]
     policy: Policy
@@ -235,9 +242,6 @@ class _EpisodePlayer:
             self.is_over = exchange.data.get("done") is True
             if self.reads_state:
                 self.state = (await self.session.ask("state")).data
-
-
-# ------------------------------------------------------------------ HTTP
 
 
 def fetch_page(url: str, path: str, body: Any = None, *, timeout_s: float = HTTP_S) -> FetchedPage:

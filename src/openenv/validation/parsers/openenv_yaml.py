@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from openenv.manifest import MANIFEST, check_manifest
 from openenv.manifest import ManifestError as UnreadableManifest
-from openenv.manifest.problems import describe_error
+from openenv.manifest.reading import describe_error
 from openenv.validation.manifest import (
     AnyManifest,
     DeclarationError,

@@ -23,16 +23,6 @@ from openenv.validation.types import ProviderCapability
 if TYPE_CHECKING:
     from openenv.validation.static.builds import BuildSettings
 
-__all__ = [
-    "ExecResult",
-    "LaunchSpec",
-    "RunningSubject",
-    "SubjectError",
-    "UnmetRequirement",
-    "ValidationProvider",
-    "choose_provider",
-]
-
 
 class SubjectError(OpenEnvError, RuntimeError):
     """A package cannot be built or started, and is at fault.
@@ -172,13 +162,8 @@ def choose_provider(
 ) -> ValidationProvider:
     """Choose a provider; the report names the choice, and what it could not enforce.
 
-    ``auto`` is a container if an engine can build and run one, else a process.
-
-    Args:
-        name: The provider's name.
-        skip_build: Do not build an image, so that ``auto`` chooses a process.
-        settings: Settings to build images on this machine.
-        tell: Receives the reason why there is no container, and build steps.
+    ``auto`` is a container if an engine can build and run one, else a process, as without a build.
+    `tell` receives the reason why there is no container, and build steps.
     """
     from openenv.validation.providers.process import ProcessValidationProvider
 

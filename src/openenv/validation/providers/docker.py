@@ -19,8 +19,6 @@ from openenv.validation.static.builds import BuildSettings, is_machine_fault
 from openenv.validation.static.package import read_package
 from openenv.validation.types import ProviderCapability
 
-__all__ = ["DockerSubject", "DockerValidationProvider", "find_engine_fault"]
-
 MIB = 2**20
 # The part of a package's disk limit that is reserved for Python's shared memory.
 SHARED_MB = 16

@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from openenv.providers.process import HostServer, ProcessLimits, ProcessProvider
-from openenv.validation.digest import source_digest
 from openenv.validation.manifest import ExecutionDeclaration
 from openenv.validation.providers import LaunchSpec, UnmetRequirement
 from openenv.validation.providers.served import ServedSubject
+from openenv.validation.targets import source_digest
 from openenv.validation.types import ProviderCapability
-
-__all__ = ["ProcessSubject", "ProcessValidationProvider"]
 
 MIB = 2**20
 

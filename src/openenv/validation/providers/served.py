@@ -14,8 +14,6 @@ from openenv.errors import ProviderError, ProviderExited, ProviderTimeout
 from openenv.providers.servers import Server
 from openenv.validation.providers import ExecResult, LaunchSpec, SubjectError
 
-__all__ = ["ServedSubject"]
-
 
 class ServedSubject(ABC):
     """A served package."""

@@ -38,7 +38,7 @@ from openenv.validation.probes import (
     script_policy,
 )
 from openenv.validation.providers import RunningSubject, SubjectError, UnmetRequirement
-from openenv.validation.runtime.confinement import probe_confinement
+from openenv.validation.runtime.confinement import Exposure, find_exposure, probe_confinement
 from openenv.validation.runtime.evidence import (
     ConcurrentSessions,
     Confinement,
@@ -50,18 +50,16 @@ from openenv.validation.runtime.evidence import (
     TaskSurvey,
     ToolSurvey,
 )
-from openenv.validation.runtime.exposure import Exposure, find_exposure
 from openenv.validation.types import ProviderCapability
 from openenv.validation.wire import (
     Budget,
     BudgetSpent,
     RawSession,
     fetch_page,
+    play_alone,
     play_episode,
     play_together,
 )
-
-__all__ = ["collect_runtime"]
 
 DRAWN_STEPS = 12
 OTHER_SEEDS = 4
@@ -210,17 +208,14 @@ class RuntimeCollector:
         return replace(replays, anew=anew, anew_second=anew_second)
 
     async def _play_resets(self, plan: ProbePlan) -> SeedTrials:
-        policy = script_policy(plan.actions or ())
-        seeded = {}
-        for seed in range(plan.seed + 1, plan.seed + 1 + OTHER_SEEDS):
-            seeded[seed] = await self._play_reset({**plan.reset, "seed": seed}, policy)
-        without = {name: value for name, value in plan.reset.items() if name != "seed"}
-        unseeded = [await self._play_reset(without, policy) for _ in range(UNSEEDED)]
-        return SeedTrials(seeded, tuple(unseeded))
+        async def play(reset: Mapping[str, Any]) -> Transcript:
+            policy = script_policy(plan.actions or ())
+            return await play_alone(self.url, self.budget, reset, policy, reads_state=False)
 
-    async def _play_reset(self, reset: Mapping[str, Any], policy: Policy) -> Transcript:
-        async with RawSession(self.url, self.budget) as session:
-            return await play_episode(session, reset, policy, reads_state=False)
+        seeds = range(plan.seed + 1, plan.seed + 1 + OTHER_SEEDS)
+        seeded = {seed: await play({**plan.reset, "seed": seed}) for seed in seeds}
+        without = {name: value for name, value in plan.reset.items() if name != "seed"}
+        return SeedTrials(seeded, tuple([await play(without) for _ in range(UNSEEDED)]))
 
     async def _play_concurrently(self, surface: ServerSurface) -> ConcurrentSessions:
         plan = surface.plan
@@ -228,10 +223,10 @@ class RuntimeCollector:
         resets += [{**plan.reset, "seed": plan.seed + i} for i in range(1, SIDE_BY_SIDE)]
         policies = [script_policy(plan.actions or ())]
         policies += [_make_other_policy(surface, i) for i in range(1, SIDE_BY_SIDE)]
-        alone = []
-        for reset, policy in zip(resets, policies, strict=True):
-            async with RawSession(self.url, self.budget) as session:
-                alone.append(await play_episode(session, reset, policy))
+        alone = [
+            await play_alone(self.url, self.budget, reset, policy)
+            for reset, policy in zip(resets, policies, strict=True)
+        ]
         async with contextlib.AsyncExitStack() as stack:
             sessions = [
                 await stack.enter_async_context(RawSession(self.url, self.budget)) for _ in resets
@@ -341,7 +336,6 @@ def _read_recording(
 
 
 def _fetch_recordings(subject: RunningSubject, directory: Path) -> None:
-    """Copy the first recording out of a subject."""
     files = f"find {RECORDINGS_INSIDE} -name '*.jsonl' | sort | head -1"
     script = f'for file in $({files}); do cat "$file"; done'
     done = subject.exec(["sh", "-c", script], RECORDED_WITHIN_S)

@@ -8,8 +8,8 @@ from typing import Any
 from openenv.validation.load_tests import LoadReport, MemoryReport
 from openenv.validation.manifest import AnyManifest
 from openenv.validation.report import QUOTED_FAULTS, Judgment, accept, conclude, reject, skip
+from openenv.validation.runtime.confinement import Exposure
 from openenv.validation.runtime.evidence import Confinement
-from openenv.validation.runtime.exposure import Exposure
 
 MIB = 2**20
 UNSEEN = "it was not looked at from inside"
@@ -121,9 +121,6 @@ def judge_resource_bounds(manifest: AnyManifest, confinement: Confinement) -> Ju
     return conclude(wrong, cure, **measured)
 
 
-# ------------------------------------------------------------------ secrets
-
-
 def judge_oracle_containment(manifest: AnyManifest, exposure: Exposure) -> Judgment:
     """Check that privileged files and solutions are out of an agent's reach."""
     wrong = [
@@ -143,9 +140,6 @@ def judge_oracle_containment(manifest: AnyManifest, exposure: Exposure) -> Judgm
     if not exposure.files:
         return accept("the package has no privileged files")
     return accept(f"withheld: {', '.join(exposure.files)}")
-
-
-# ------------------------------------------------------------------ load
 
 
 def judge_latency(manifest: AnyManifest, load: LoadReport) -> Judgment:

@@ -33,9 +33,6 @@ def judge_startup(manifest: AnyManifest, startup: Startup) -> Judgment:
     return accept(f"it answered after {startup.seconds:.2f} s", seconds=round(startup.seconds, 3))
 
 
-# ------------------------------------------------------------------ observations
-
-
 def judge_observation_schema(
     manifest: AnyManifest, surface: ServerSurface, replays: Replays
 ) -> Judgment:
@@ -98,9 +95,6 @@ def _place(error: Any) -> str:
     return f"{path}: " if path else ""
 
 
-# ------------------------------------------------------------------ state
-
-
 def judge_state_contract(
     manifest: AnyManifest, surface: ServerSurface, replays: Replays
 ) -> Judgment:
@@ -148,9 +142,6 @@ def _state_faults(baseline: Transcript, wanted: str) -> Iterator[str]:
         before = count
 
 
-# ------------------------------------------------------------------ the subject's own record
-
-
 def judge_trajectory_record(manifest: AnyManifest, recorded: SubjectRecording) -> Judgment:
     """Check that the subject's own recording of a session matches what was seen."""
     if recorded.events is None:
@@ -181,9 +172,6 @@ def judge_trajectory_record(manifest: AnyManifest, recorded: SubjectRecording) -
     if wrong:
         return reject(*wrong[:QUOTED_FAULTS], remediation="record what is answered, unchanged")
     return accept(events=len(kept))
-
-
-# ------------------------------------------------------------------ tools
 
 
 def judge_tool_declaration_accuracy(manifest: AnyManifest, survey: ToolSurvey) -> Judgment:
@@ -222,9 +210,6 @@ def judge_tool_declaration_accuracy(manifest: AnyManifest, survey: ToolSurvey) -
             listed=sorted(names),
         )
     return accept(tools=sorted(names))
-
-
-# ------------------------------------------------------------------ tasks
 
 
 def judge_task_declaration_accuracy(manifest: AnyManifest, survey: TaskSurvey) -> Judgment:

@@ -90,12 +90,10 @@ def judge_seed_control(manifest: AnyManifest, replays: Replays, resets: SeedTria
 
 
 def _first_lost(transcripts: Iterable[Transcript]) -> str | None:
-    """Return why an episode broke off, or None."""
     return next((one.stopped for one in transcripts if one.stopped is not None), None)
 
 
 def _kinds(transcripts: list[Transcript]) -> int:
-    """Count the different episodes."""
     different: list[Transcript] = []
     for one in transcripts:
         if all(first_difference(one, other) is not None for other in different):

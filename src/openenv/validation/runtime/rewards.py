@@ -52,8 +52,6 @@ def _reward_faults(
         yield f"the reward is {reward}, which is not in the declared range {low:g} to {high:g}"
 
 
-# ------------------------------------------------------------------ what rewards mean
-
 DECLARE = (
     'declare what rewards mean: REWARD = RewardSpec("terminal", range=(0.0, 1.0), '
     'components=("correct",)) on the environment\'s class (openenv.reward)'

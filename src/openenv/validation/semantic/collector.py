@@ -41,9 +41,7 @@ from openenv.validation.semantic.evidence import (
     SolutionLeak,
 )
 from openenv.validation.types import ProviderCapability
-from openenv.validation.wire import Budget, RawSession, fetch_page, play_episode
-
-__all__ = ["collect_semantic"]
+from openenv.validation.wire import Budget, RawSession, fetch_page, play_alone, play_episode
 
 IDLE_STEPS = 10
 HACK_STEPS = 8
@@ -180,11 +178,7 @@ class SemanticCollector:
         )
 
     def _play_sync(self, reset: Mapping[str, Any], policy: Policy) -> Transcript:
-        return run_async(self._play(self.url, reset, policy))
-
-    async def _play(self, url: str, reset: Mapping[str, Any], policy: Policy) -> Transcript:
-        async with RawSession(url, self.budget) as session:
-            return await play_episode(session, reset, policy)
+        return run_async(play_alone(self.url, self.budget, reset, policy))
 
     async def _play_measured(
         self, reset: Mapping[str, Any], policy: Policy
@@ -193,10 +187,10 @@ class SemanticCollector:
         pid = self.run.running.inspect().get("pid")
         if not isinstance(pid, int):
             began = time.perf_counter()
-            played = await self._play(self.url, reset, policy)
+            played = await play_alone(self.url, self.budget, reset, policy)
             return played, ResourceUsage(time.perf_counter() - began)
         peak, spent, began = resident_bytes(pid), cpu_seconds(pid), time.perf_counter()
-        playing = asyncio.ensure_future(self._play(self.url, reset, policy))
+        playing = asyncio.ensure_future(play_alone(self.url, self.budget, reset, policy))
         while not playing.done():
             await asyncio.wait([playing], timeout=SAMPLED_EVERY_S)
             peak = max(peak, resident_bytes(pid))
@@ -289,7 +283,7 @@ class SemanticCollector:
         record = {"reset": first.sent if first else {}, "actions": transcript.actions}
         read = json.loads(json.dumps(record))
         policy = script_policy(read["actions"])
-        return run_async(self._play(subject.base_url, read["reset"], policy))
+        return run_async(play_alone(subject.base_url, self.budget, read["reset"], policy))
 
     def _show_elsewhere(self, shown: Sequence[ShownSolution]) -> list[ShownSolution]:
         """Show each solution to a server with other variables and without a network."""

@@ -126,9 +126,6 @@ def judge_no_solution_leakage(manifest: AnyManifest, solutions: ShownSolutions) 
     return accept(episodes=len(solutions.shown))
 
 
-# ------------------------------------------------------------------ the verifier
-
-
 def judge_verifier_determinism(manifest: AnyManifest, solutions: ShownSolutions) -> Judgment:
     """Check that the same solution earns the same each time, step by step."""
     wrong, replays = [], 0
@@ -224,9 +221,6 @@ def judge_resource_envelope(manifest: AnyManifest, solutions: ShownSolutions) ->
     if not peak:
         return skip("what the server holds in memory cannot be read of this provider", **measured)
     return accept(**measured)
-
-
-# ------------------------------------------------------------------ ours
 
 
 def judge_monotonicity(manifest: AnyManifest, solutions: ShownSolutions) -> Judgment:

@@ -9,30 +9,37 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from openenv.validation.graders import Evidence, Grader
+from openenv.validation.graders import Evidence, FunctionGrader, Grader, Subject
 from openenv.validation.manifest import AnyManifest
+from openenv.validation.report import Judgment
 from openenv.validation.static import declarations, images, layout, pinning
 from openenv.validation.static.builds import BuildSettings, ImageBuilds, build_twice
 from openenv.validation.static.package import read_package
+from openenv.validation.types import Level
 
 __all__ = ["collect", "graders"]
 
 
 def graders() -> Sequence[Grader]:
     """Return the graders of this level, in the order of RFC 008."""
-    manifest, resources, timeout, tasks = declarations.CHECKS
-    build, hygiene, sbom, labels = images.CHECKS
+
+    def check(name: str, judge: Callable[[Subject], Judgment]) -> Grader:
+        return FunctionGrader(f"static.{name}", Level.STATIC, judge, reads_manifest=False)
+
+    def check_declared(name: str, judge: Callable[[Subject], Judgment]) -> Grader:
+        return FunctionGrader(f"static.{name}", Level.STATIC, judge, ("static.manifest",))
+
     return [
-        manifest,
-        build,
-        hygiene,
-        *layout.CHECKS,
-        sbom,
-        labels,
-        resources,
-        timeout,
-        *pinning.CHECKS,
-        tasks,
+        check("manifest", declarations.judge_manifest),
+        check("reproducible_build", images.judge_reproducible_build),
+        check("image_hygiene", images.judge_image_hygiene),
+        check("layout", layout.judge_layout),
+        check("sbom", images.judge_sbom),
+        check("oci_labels", images.judge_oci_labels),
+        check_declared("resource_declaration", declarations.judge_resources),
+        check_declared("timeout_ceiling", declarations.judge_timeout),
+        check("dependency_pinning", pinning.judge_dependency_pinning),
+        check_declared("task_distribution_pinning", declarations.judge_task_distribution),
     ]
 
 

@@ -26,8 +26,6 @@ from openenv.images.build import read_bill_of_materials
 from openenv.images.engines import ENGINES, EngineImage
 from openenv.providers.owners import is_orphan, own_name
 
-__all__ = ["BuildSettings", "ImageBuilds", "build_twice", "is_machine_fault"]
-
 logger = logging.getLogger(__name__)
 
 REPOSITORY = "localhost/openenv-validate-"
@@ -115,9 +113,6 @@ def build_twice(
             return ImageBuilds(skipped=f"image_build: {error}", hint=error.hint)
         return ImageBuilds(failure=str(error), hint=error.hint)
     return ImageBuilds(built=(first, second), images=images, bill=bill, why_no_bill=why_no_bill)
-
-
-# ------------------------------------------------------------------ the names of what is built
 
 
 def _tags(package: str) -> list[str]:

@@ -11,15 +11,12 @@ from typing import Any
 from openenv.manifest import MANIFEST, ManifestProblem, check_manifest
 from openenv.manifest import ManifestError as UnreadableManifest
 from openenv.manifest.reading import read_document
-from openenv.validation.graders import FunctionGrader, Subject
+from openenv.validation.graders import Subject
 from openenv.validation.manifest import AnyManifest, DeclarationError, get_execution
 from openenv.validation.policy import DeclarationBounds
 from openenv.validation.probes import PlanError, read_plan
 from openenv.validation.report import Judgment, accept, conclude, conclude_problems, reject
 from openenv.validation.static.package import Package
-from openenv.validation.types import Level
-
-__all__ = ["CHECKS", "ManifestEvidence"]
 
 # Maxima of one machine; a larger number was probably meant in another unit.
 MOST_CPU, MOST_MEMORY_MB, MOST_DISK_MB = 512.0, 4 * 1024**2, 64 * 1024**2
@@ -41,10 +38,8 @@ class ManifestEvidence:
     policy_version: str
 
 
-# ------------------------------------------------------------------ static.manifest
-
-
-def _manifest(subject: Subject) -> Judgment:
+def judge_manifest(subject: Subject) -> Judgment:
+    """Check that the declarations are complete and within the policy's bounds."""
     declared = subject.evidence.need(ManifestEvidence)
     if declared.error is not None or declared.manifest is None:
         error = declared.error or DeclarationError(["it cannot be read"])
@@ -97,7 +92,6 @@ def _locate_fields(root: Path, words: Mapping[str, str]) -> list[dict[str, Any]]
 
 
 def _warnings(root: Path) -> Sequence[ManifestProblem]:
-    """Return warnings on the manifest."""
     path = root / MANIFEST
     try:
         return check_manifest(path).warnings if path.is_file() else ()
@@ -123,10 +117,8 @@ def _out_of_bounds(
         yield "validation.reward.variance_tolerance", variance, f"at most {most:g}"
 
 
-# ------------------------------------------------------------------ resources
-
-
-def _resources(subject: Subject) -> Judgment:
+def judge_resources(subject: Subject) -> Judgment:
+    """Check that the declared resources are plausible."""
     declared = subject.manifest.resources
     gpus = f", {declared.gpus} GPUs" if declared.gpus else ""
     return conclude_problems(
@@ -170,7 +162,8 @@ def _implausible(subject: Subject) -> Iterator[tuple[str, str]]:
         )
 
 
-def _timeout(subject: Subject) -> Judgment:
+def judge_timeout(subject: Subject) -> Judgment:
+    """Check that an episode may not take longer than the policy allows."""
     declared = subject.evidence.need(ManifestEvidence)
     told = subject.manifest.resources.episode_timeout_s
     most = declared.bounds.max_episode_timeout_s
@@ -184,10 +177,8 @@ def _timeout(subject: Subject) -> Judgment:
     )
 
 
-# ------------------------------------------------------------------ tasks
-
-
-def _task_distribution(subject: Subject) -> Judgment:
+def judge_task_distribution(subject: Subject) -> Judgment:
+    """Check that the tasks, and the data sets that are loaded, are pinned."""
     manifest = subject.manifest
     pin = manifest.task_distribution
     loaded = list(_unpinned_loads(subject.evidence.need(Package)))
@@ -249,13 +240,3 @@ def _unpinned_loads(package: Package) -> Iterator[tuple[str, int, str]]:
                 given = {keyword.arg for keyword in node.keywords}
                 if name in LOADERS and not given & REVISIONS and None not in given:
                     yield file, node.lineno, name
-
-
-CHECKS = (
-    FunctionGrader("static.manifest", Level.STATIC, _manifest, reads_manifest=False),
-    FunctionGrader("static.resource_declaration", Level.STATIC, _resources, ("static.manifest",)),
-    FunctionGrader("static.timeout_ceiling", Level.STATIC, _timeout, ("static.manifest",)),
-    FunctionGrader(
-        "static.task_distribution_pinning", Level.STATIC, _task_distribution, ("static.manifest",)
-    ),
-)

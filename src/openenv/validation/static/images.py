@@ -8,13 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from openenv._internal.dockerfile import DockerfileInstruction
-from openenv.validation.graders import FunctionGrader, Subject
+from openenv.validation.graders import Subject
 from openenv.validation.report import Judgment, accept, conclude_problems, reject, skip
 from openenv.validation.static.builds import ImageBuilds
 from openenv.validation.static.package import Package
-from openenv.validation.types import Level
-
-__all__ = ["CHECKS"]
 
 SHOWN = 8
 PREFIX = "org.opencontainers.image."
@@ -26,7 +23,8 @@ Problem = tuple[str, str]
 # ------------------------------------------------------------------ static.reproducible_build
 
 
-def _reproducible_build(subject: Subject) -> Judgment:
+def judge_reproducible_build(subject: Subject) -> Judgment:
+    """Check that two builds of the same sources give the same image."""
     builds = subject.evidence.need(ImageBuilds)
     if builds.skipped is not None:
         return skip(builds.skipped, remediation=builds.hint)
@@ -63,10 +61,8 @@ def _reproducible_build(subject: Subject) -> Judgment:
     )
 
 
-# ------------------------------------------------------------------ static.sbom
-
-
-def _sbom(subject: Subject) -> Judgment:
+def judge_sbom(subject: Subject) -> Judgment:
+    """Check that each component of the image is known, with its version."""
     builds = subject.evidence.need(ImageBuilds)
     if builds.skipped is not None:
         return skip(builds.skipped, remediation=builds.hint)
@@ -92,10 +88,8 @@ def _sbom(subject: Subject) -> Judgment:
     return accept(f"{len(components)} components, each with its version", **measured)
 
 
-# ------------------------------------------------------------------ static.oci_labels
-
-
-def _oci_labels(subject: Subject) -> Judgment:
+def judge_oci_labels(subject: Subject) -> Judgment:
+    """Check that the image has a title, a description and a version."""
     package = subject.evidence.need(Package)
     labels = {**_written_labels(package), **({} if package.plan is None else package.plan.labels)}
     own = {name.removeprefix(PREFIX): value for name, value in labels.items() if value}
@@ -130,8 +124,6 @@ def _written_labels(package: Package) -> dict[str, str]:
     }
 
 
-# ------------------------------------------------------------------ static.image_hygiene
-
 TOOLS = re.compile(
     r"(?<![\w-])(build-essential|build-base|gcc|g\+\+|clang|cmake|make|rustc|cargo|golang)(?![\w.-])"
 )
@@ -142,7 +134,8 @@ _PIPED = re.compile(r"\b(curl|wget)\b[^|;&]*\|\s*(sudo\s+)?(ba|z|da)?sh\b")
 _ROOT = ("", "0", "root")
 
 
-def _image_hygiene(subject: Subject) -> Judgment:
+def judge_image_hygiene(subject: Subject) -> Judgment:
+    """Check that the image runs without root, and holds no leftovers and secrets."""
     package = subject.evidence.need(Package)
     if package.dockerfile is None:
         return reject(
@@ -242,13 +235,3 @@ def _download_problems(package: Package) -> Iterator[Problem]:
                 f"line {instruction.line}: what is downloaded is run without being looked at",
                 "download it to a file, compare its SHA-256, and run it then",
             )
-
-
-CHECKS = (
-    FunctionGrader(
-        "static.reproducible_build", Level.STATIC, _reproducible_build, reads_manifest=False
-    ),
-    FunctionGrader("static.image_hygiene", Level.STATIC, _image_hygiene, reads_manifest=False),
-    FunctionGrader("static.sbom", Level.STATIC, _sbom, reads_manifest=False),
-    FunctionGrader("static.oci_labels", Level.STATIC, _oci_labels, reads_manifest=False),
-)

@@ -7,14 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from openenv.images.running import declared_source
-from openenv.validation.graders import FunctionGrader, Subject
+from openenv.validation.graders import Subject
 from openenv.validation.manifest import AnyManifest, NormalizedManifestV2
 from openenv.validation.report import Judgment, conclude_problems
 from openenv.validation.static.declarations import ManifestEvidence
 from openenv.validation.static.package import Package
-from openenv.validation.types import Level
-
-__all__ = ["CHECKS"]
 
 LARGEST_BYTES = 50 * 2**20
 HEAD_BYTES = 512
@@ -35,7 +32,8 @@ MAGIC = (
 FORMATS = {".npz", ".xlsx", ".docx", ".pptx", ".odt", ".ods", ".epub", ".svgz", ".pt", ".nii"}
 
 
-def _layout(subject: Subject) -> Judgment:
+def judge_layout(subject: Subject) -> Judgment:
+    """Check that the files are all there, and that none is an archive, a secret or huge."""
     package = subject.evidence.need(Package)
     declared = subject.evidence.need(ManifestEvidence).manifest
     problems = [(why, f"mend {why.partition(' ')[0]}") for why in package.unreadable]
@@ -109,6 +107,3 @@ def _named_files(manifest: AnyManifest) -> Iterator[tuple[str, str]]:
         for name in ("dockerfile", "probe_path", "context"):
             if name in given:
                 yield f"validation.execution.{name}", getattr(manifest.execution, name)
-
-
-CHECKS = (FunctionGrader("static.layout", Level.STATIC, _layout, reads_manifest=False),)

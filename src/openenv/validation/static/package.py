@@ -17,8 +17,6 @@ from openenv.images.plan import BuildPlan, read_plan
 from openenv.manifest import MANIFEST
 from openenv.validation.manifest import AnyManifest, NormalizedManifestV2
 
-__all__ = ["Package", "PackageError", "read_package"]
-
 PLACES = ("server/Dockerfile", "Dockerfile", "environment/Dockerfile")
 # The Dockerfile that `openenv build` uses for an environment without a Dockerfile.
 DEFAULT = resources.files("openenv") / "cli" / "template" / "common" / "server" / "Dockerfile.tmpl"

@@ -8,12 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from openenv.validation.graders import FunctionGrader, Subject
+from openenv.validation.graders import Subject
 from openenv.validation.report import Judgment, conclude_problems, reject
 from openenv.validation.static.package import Package, PackageError, read_toml
-from openenv.validation.types import Level
-
-__all__ = ["CHECKS", "Lock", "read_lock"]
 
 LOCKS = (
     "uv.lock",
@@ -56,7 +53,8 @@ def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _dependency_pinning(subject: Subject) -> Judgment:
+def judge_dependency_pinning(subject: Subject) -> Judgment:
+    """Check that a lock with hashes fixes what is installed."""
     package = subject.evidence.need(Package)
     wanted = _list_dependencies(package)
     try:
@@ -174,9 +172,6 @@ def _read_requirements(path: Path) -> Lock | None:
     return Lock(path.name, versions, tuple(without)) if versions else None
 
 
-# ------------------------------------------------------------------ what the Dockerfile installs
-
-
 def _unpinned_installs(package: Package) -> Iterator[str]:
     """Yield packages that the Dockerfile installs by pip without a version."""
     if package.dockerfile is None or package.dockerfile.is_locked:
@@ -197,10 +192,3 @@ def _floating(words: list[str]) -> Iterator[str]:
             takes_next = True
         elif _NAME.match(word) and "==" not in word and "@" not in word and "/" not in word:
             yield word
-
-
-CHECKS = (
-    FunctionGrader(
-        "static.dependency_pinning", Level.STATIC, _dependency_pinning, reads_manifest=False
-    ),
-)
