@@ -28,23 +28,6 @@ if TYPE_CHECKING:
 else:
     _calls = lazy_module("openenv.client._calls")
 
-__all__ = [
-    "Receipt",
-    "background_loop",
-    "current_receipt",
-    "expect",
-    "given_back",
-    "guards_itself",
-    "hold",
-    "interrupted",
-    "interruptible",
-    "is_interruptible",
-    "leaving",
-    "run",
-    "running_loop",
-    "submit",
-]
-
 T = TypeVar("T")
 P = ParamSpec("P")
 

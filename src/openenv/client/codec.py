@@ -46,18 +46,6 @@ if TYPE_CHECKING:
 # Every caller may pass this one to every environment; the client acts on it itself.
 COURTESY_ARGUMENTS = frozenset({"timeout_s"})
 
-__all__ = [
-    "action_payload",
-    "complete",
-    "models",
-    "names_kinds",
-    "parse_result",
-    "parse_state",
-    "reward_spec",
-    "shows_arrays",
-    "told_what_was_not_sent",
-]
-
 
 class Models(NamedTuple):
     """The models of a client class. None, or an empty tuple, if the class declares none."""

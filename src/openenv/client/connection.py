@@ -70,19 +70,6 @@ if TYPE_CHECKING:
 else:
     v0 = lazy_module("openenv.protocol.v0.connection")  # which few servers speak
 
-__all__ = [
-    "BEGINNINGS",
-    "READINGS",
-    "CallWaiter",
-    "SessionConnection",
-    "ConnectionEndpoint",
-    "RemoteSession",
-    "SentRequest",
-    "Version0",
-    "name_request",
-    "open_connection",
-]
-
 Outcome = Reply | OpenEnvError
 
 CONNECTION_LOST = "the connection to the server was lost"

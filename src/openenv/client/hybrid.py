@@ -20,17 +20,6 @@ from openenv.types import StepResult
 if TYPE_CHECKING:
     from openenv.client._calls import PendingCall
 
-__all__ = [
-    "Pending",
-    "PendingClient",
-    "PendingState",
-    "PendingStep",
-    "PendingValue",
-    "Runnable",
-    "launch",
-    "resolve",
-]
-
 T = TypeVar("T")
 ObsT = TypeVar("ObsT")
 StateT = TypeVar("StateT")

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from openenv.client.transports.base import Transport
     from openenv.client.transports.websocket import WebSocketOptions
 
-__all__ = ["ClientInternals", "internals"]
-
 
 def internals(client: EnvClient[Any, Any, Any]) -> ClientInternals:
     """Return the internal interface of a client."""

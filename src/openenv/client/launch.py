@@ -14,15 +14,13 @@ from typing import Any, cast
 
 from typing_extensions import TypeIs
 
+from openenv._internal.net.keys import key_headers
 from openenv.client.transports.base import Transport
-from openenv.client.transports.websocket import key_headers
 from openenv.errors import ConnectError, ProviderExited, ServerError
 from openenv.manifest import ManifestError, image_name, package_name, read_manifest
 from openenv.protocol.messages import NON_FINITE_HEADER
 from openenv.providers.base import ContainerProvider, Provider
 from openenv.settings import api_key
-
-__all__ = ["Launch", "choosing_launch", "image_launch", "local_transport", "server_launch"]
 
 
 class Launch:

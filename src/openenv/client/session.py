@@ -53,8 +53,6 @@ from openenv.errors import (
 from openenv.protocol.messages import ErrorReply, Reply, Request
 from openenv.protocol.v1.messages import Queued
 
-__all__ = ["ClientSession"]
-
 CLOSED = "the client was closed"
 # The server keeps the time of a step. It has so much longer to say that the time is over.
 DEADLINE_SLACK_S = 0.25

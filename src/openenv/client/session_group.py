@@ -36,8 +36,6 @@ from openenv.errors import (
 from openenv.protocol.messages import ErrorReply, ObservationReply, Request
 from openenv.protocol.v1.messages import Queued
 
-__all__ = ["Answers", "EndpointProvider", "ServerEndpoint", "SessionGroup"]
-
 OPENED_AT_ONCE = 64
 
 

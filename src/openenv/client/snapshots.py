@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     Client = EnvClient[Any, Any, Any]
     ClientT = TypeVar("ClientT", bound=Client)
 
-__all__ = ["fork", "journaled", "restore", "take"]
-
 
 async def take(client: Client, *, replay: bool) -> bytes:
     """Store the running episode; see `EnvClient.snapshot`."""

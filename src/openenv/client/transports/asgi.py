@@ -16,8 +16,6 @@ from openenv.errors import ConnectError
 from openenv.protocol.http import IN_PROCESS_EXTENSION
 from openenv.protocol.v1.codec import is_binary
 
-__all__ = ["ASGIApp", "ASGITransport", "request"]
-
 JSON = "application/json"
 HOST, PATH = "asgi", "/ws"
 

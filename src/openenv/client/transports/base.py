@@ -9,15 +9,6 @@ from openenv._internal.lazy import asyncio, json
 from openenv._internal.timing import within
 from openenv.errors import REFUSALS, ConnectError
 
-__all__ = [
-    "FrameQueue",
-    "InProcessTransport",
-    "Receiver",
-    "Transport",
-    "TransportClosed",
-    "refused",
-]
-
 KEY_HINT = "give the client api_key=... (of a provider, its api_key), or set OPENENV_API_KEY"
 
 

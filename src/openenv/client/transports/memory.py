@@ -12,8 +12,6 @@ from openenv.execution.connections.v1.connection import ServedConnectionV1
 from openenv.execution.manager import SessionManager
 from openenv.protocol.v1.codec import codec_named, is_binary
 
-__all__ = ["MemoryTransport"]
-
 
 class MemoryTransport(InProcessTransport):
     """A connection to a `SessionManager` in this process.

@@ -32,8 +32,6 @@ else:
     ssl = lazy_module("ssl")
     _tls = lazy_module("openenv._internal.net.tls")
 
-__all__ = ["WebSocketOptions", "WebSocketTransport", "key_headers", "websocket_url"]
-
 _SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 _SECRET_HEADERS = ("authorization", "x-api-key", "cookie")
 
