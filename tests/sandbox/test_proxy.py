@@ -17,6 +17,7 @@ from support.certificates import certificates
 from support.waiting import wait_until
 
 from openenv.sandbox import Interpreter, Sandbox, SandboxPolicy, SandboxUnavailable
+from openenv.sandbox.inside.forward import relay
 from openenv.sandbox.proxy import MAX_HEAD, Proxy, is_public
 
 Make = Callable[..., Sandbox]
@@ -268,6 +269,29 @@ def test_connections_have_a_bound(port: int, monkeypatch: pytest.MonkeyPatch) ->
         wait_until(is_let_in, 10)
         held[1].sendall(get("127.0.0.1", port))
         assert held[1].recv(2**16).startswith(b"HTTP/1.1 200 "), "nor did the others notice"
+
+
+def test_a_side_that_does_not_read_does_not_stop_what_it_sends() -> None:
+    one, near = socket.socketpair()
+    other, far = socket.socketpair()
+    with one, near, other, far:
+        thread = threading.Thread(target=relay, args=(one, other), daemon=True)
+        thread.start()
+        near.settimeout(0.5)
+        sent = 0
+        with contextlib.suppress(TimeoutError):
+            while True:
+                sent += near.send(b"x" * 2**16)
+        far.sendall(b"back")
+        near.settimeout(20)
+        assert near.recv(4) == b"back"
+        near.shutdown(socket.SHUT_WR)
+        far.shutdown(socket.SHUT_WR)
+        far.settimeout(20)
+        assert sum(map(len, iter(lambda: far.recv(2**16), b""))) == sent
+        assert near.recv(1) == b""
+        thread.join(20)
+        assert not thread.is_alive()
 
 
 def connect(host: str, port: int) -> bytes:

@@ -16,20 +16,7 @@ import subprocess
 from functools import cache, partial
 from pathlib import Path
 
-from openenv.sandbox import seccomp
-from openenv.sandbox.kinds import (
-    INSIDE,
-    LINKED,
-    PARENTS,
-    PYTHON,
-    Place,
-    file_of,
-    group_for,
-    own_uid,
-    seen_of_this_machine,
-    settings_of,
-    spawn,
-)
+from openenv.sandbox import kinds, seccomp
 from openenv.sandbox.policy import MIB, Guarantee, SandboxPolicy
 from openenv.sandbox.proxy import PROXY_SOCKET, Proxy
 
@@ -58,8 +45,8 @@ class Bubblewrap:
             return "there is no bwrap; apt-get install bubblewrap"
         return seccomp.why_not()
 
-    def start(self, policy: SandboxPolicy) -> Place:
-        uid = own_uid()
+    def start(self, policy: SandboxPolicy) -> kinds.Place:
+        uid = kinds.own_uid()
         shown = UID if uid is None else uid
         files = {
             "/etc/passwd": PASSWD.format(uid=shown),
@@ -67,20 +54,17 @@ class Bubblewrap:
             "/etc/hosts": HOSTS,
             "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
         }
-        texts = {path: file_of(text.encode()) for path, text in files.items()}
-        program = file_of(seccomp.program(internet=True))
+        texts = {path: kinds.file_of(text.encode()) for path, text in files.items()}
+        program = kinds.file_of(seccomp.program(internet=True))
         proxy = Proxy(policy.network) if policy.network else None
         command = _command(policy, uid, texts, program, proxy.path if proxy else None)
         own_bytes = 2 * policy.disk_bytes + SHARED_BYTES + OWN_BYTES
-        make_group = partial(group_for, self, policy, own_bytes, policy.processes + PARENTS)
-        try:
-            process, group = spawn(command, [program, *texts.values()], make_group)
-        except BaseException:
-            if proxy is not None:
-                proxy.close()
-            raise
+        processes = policy.processes + kinds.PARENTS
+        make_group = partial(kinds.group_for, self, policy, own_bytes, processes)
         release = [] if proxy is None else [proxy.close]
-        return Place(process, HOME, GUEST, PYTHON, mounts=IN_MEMORY, group=group, release=release)
+        keep = [program, *texts.values()]
+        process, group = kinds.spawn(command, keep, make_group, release=release)
+        return kinds.Place(process, HOME, GUEST, kinds.PYTHON, (), IN_MEMORY, group, release)
 
 
 def _command(
@@ -96,12 +80,12 @@ def _command(
     options += ["--die-with-parent", "--as-pid-1", "--new-session", "--clearenv"]
     if _allows(has_own_user, *HOST_NAME):
         options += HOST_NAME
-    seen = seen_of_this_machine(policy)
+    seen = kinds.seen_of_this_machine(policy)
     for folder in _folders_of([*seen, *texts, GUEST, HOME]):
         options += ["--perms", "0755", "--dir", folder]  # by default only root can enter
     for path in seen:
         options += ["--ro-bind", path, path]
-    for path in filter(os.path.islink, LINKED):
+    for path in filter(os.path.islink, kinds.LINKED):
         options += ["--symlink", os.readlink(path), path]
     for path, fd in texts.items():
         options += ["--perms", "0444", "--ro-bind-data", str(fd), path]
@@ -111,13 +95,13 @@ def _command(
     sizes = {"/dev/shm": SHARED_BYTES, "/tmp": policy.disk_bytes, HOME: policy.disk_bytes}
     for path, size in sizes.items():
         options += ["--size", str(size), "--perms", "1777", "--tmpfs", path]
-    options += ["--ro-bind", str(INSIDE), GUEST]
+    options += ["--ro-bind", str(kinds.INSIDE), GUEST]
     if proxy is not None:
         options += ["--bind", str(proxy), PROXY_SOCKET]
     for path in ("/dev", "/"):
         options += ["--remount-ro", path]
     options += ["--chdir", HOME, "--seccomp", str(program)]
-    guest = [PYTHON, "-I", "-S", f"{GUEST}/guest.py", settings_of(policy, uid)]
+    guest = [kinds.PYTHON, "-I", "-S", f"{GUEST}/guest.py", kinds.settings_of(policy, uid)]
     return ["bwrap", *options, "--", *guest]
 
 
@@ -141,6 +125,6 @@ def _allows(has_own_user: bool, *options: str) -> bool:
 
 
 def _folders_of(paths: list[str]) -> list[str]:
-    """Return the directories that contain the paths, outer ones first."""
+    """Return the directories that contain the paths, outer directories first."""
     folders = {str(parent) for path in paths for parent in Path(path).parents}
     return sorted(folders - {"/"})

@@ -36,7 +36,7 @@ class NoGroup(Exception):
 
 @dataclass(frozen=True)
 class Group:
-    """The control group of one sandbox.
+    """The control group of a sandbox.
 
     Attributes:
         path: The directory of the group.
@@ -59,7 +59,7 @@ class Group:
         return kernel + found.get("sock", 0) - found.get("slab_reclaimable", 0)
 
     def why_ended(self, policy: SandboxPolicy) -> str | None:
-        """Return why the kernel ended the sandbox, or None if it did not."""
+        """Return why the kernel ended the sandbox, or None for any other end."""
         events = _read(self.path / "memory.events")
         if re.search(r"^oom(?:_kill|_group_kill)? [1-9]", events, re.MULTILINE):
             allowed = policy.memory_bytes >> 20
@@ -67,7 +67,7 @@ class Group:
         return None
 
     def close(self) -> None:
-        """Kill all processes of the group and remove it."""
+        """Kill all processes of the group and remove the group."""
         deadline = time.monotonic() + REMOVE_S
         while self.path.exists():
             with contextlib.suppress(OSError):
@@ -81,7 +81,7 @@ class Group:
 
 
 def why_no_group() -> str | None:
-    """Return why sandboxes have no control group here, or None if they have."""
+    """Return why sandboxes have no control group here, or None if they do."""
     found = _home()
     return found if isinstance(found, str) else None
 
@@ -90,7 +90,7 @@ _numbers = itertools.count(1)
 
 
 def make_group(memory_bytes: int, processes: int | None) -> Group | None:
-    """Make a group for one sandbox; return None if no group was delegated to this process.
+    """Make a group for a sandbox; return None if no group was delegated to this process.
 
     Args:
         memory_bytes: The most memory, with files in memory and the kernel's memory.
@@ -161,7 +161,7 @@ def _delegated() -> Path:
 
 
 def _mount() -> tuple[Path, str] | None:
-    """Return where cgroup v2 is mounted and the group that is its root there, or None."""
+    """Return where cgroup v2 is mounted and the root group there, or None."""
     for line in _read(Path("/proc/self/mountinfo")).splitlines():
         place, _, kind = line.partition(" - ")
         if kind.startswith("cgroup2 "):

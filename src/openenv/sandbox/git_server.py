@@ -7,6 +7,7 @@ the rights of this process: run those of an agent in a container or an `openenv.
 from __future__ import annotations
 
 import base64
+import itertools
 import os
 import re
 import shlex
@@ -15,7 +16,6 @@ import subprocess  # nosec B404  # git, without a shell
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from openenv._internal.json import read_json
@@ -49,7 +49,7 @@ class RepoInfo:
 
 
 class GitServerClient:
-    """Clones and resets the repositories of one user of a Gitea server.
+    """Clones and resets the repositories of a user of a Gitea server.
 
         client = GitServerClient("http://gitea:3000", "gitea", "secret")
         if client.wait_for_ready():
@@ -92,7 +92,7 @@ class GitServerClient:
     # ------------------------------------------------------------------ the server
 
     def wait_for_ready(self, timeout: float = 30) -> bool:
-        """Wait at most `timeout` seconds for the server; return whether it answers."""
+        """Wait at most `timeout` seconds for the server; return whether there was an answer."""
         deadline = time.monotonic() + timeout
         while True:
             left = deadline - time.monotonic()
@@ -114,8 +114,22 @@ class GitServerClient:
         self._refuse_unless_ready()
         names = ("name", "full_name", "clone_url", "description")
         found: list[dict[str, str]] = []
-        page = 1
-        while repositories := self._page_of_repositories(page):
+        for page in itertools.count(1):
+            try:
+                status, body = ask(
+                    f"{self.gitea_url}/api/v1/user/repos?limit={PAGE}&page={page}",
+                    {"Authorization": self._login},
+                    timeout_s=REQUEST_TIMEOUT_S,
+                )
+            except OSError as error:
+                raise RuntimeError(f"{self.gitea_url} does not answer: {error}") from error
+            if status != 200:
+                raise RuntimeError(
+                    f"{self.gitea_url} does not list the repositories of {self.username}: "
+                    f"HTTP {status} {body[:200].decode(errors='replace')}"
+                )
+            if not (repositories := read_json(body)):
+                break
             listed = [{name: str(one.get(name) or "") for name in names} for one in repositories]
             fresh = [one for one in listed if one not in found]
             if not fresh:
@@ -124,26 +138,7 @@ class GitServerClient:
                     f"{self.username}; the list may be incomplete"
                 )
             found += fresh
-            page += 1
         return found
-
-    def _page_of_repositories(self, page: int) -> list[dict[str, Any]]:
-        path = f"/api/v1/user/repos?limit={PAGE}&page={page}"
-        try:
-            status, body = ask(
-                f"{self.gitea_url}{path}",
-                {"Authorization": self._login},
-                timeout_s=REQUEST_TIMEOUT_S,
-            )
-        except OSError as error:
-            raise RuntimeError(f"{self.gitea_url} does not answer: {error}") from error
-        if status != 200:
-            raise RuntimeError(
-                f"{self.gitea_url} does not list the repositories of {self.username}: "
-                f"HTTP {status} {body[:200].decode(errors='replace')}"
-            )
-        repositories: list[dict[str, Any]] = read_json(body)
-        return repositories
 
     @property
     def _login(self) -> str:

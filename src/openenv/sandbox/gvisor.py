@@ -14,27 +14,13 @@ import secrets
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from openenv.errors import SandboxUnavailable
-from openenv.sandbox import seccomp
+from openenv.sandbox import kinds, seccomp
 from openenv.sandbox.bubblewrap import GROUP, GUEST, HOME, HOSTS, PASSWD, SHARED_BYTES
-from openenv.sandbox.kinds import (
-    INSIDE,
-    LINKED,
-    NICE,
-    PYTHON,
-    Place,
-    group_for,
-    own_uid,
-    remove_tree,
-    seen_of_this_machine,
-    settings_of,
-    spawn,
-)
 from openenv.sandbox.policy import MIB, Guarantee, SandboxPolicy
 
 __all__ = ["GVisor"]
@@ -60,10 +46,10 @@ class GVisor:
             return f"it is for {' and '.join(ARCHITECTURES)}, and this is {platform.machine()}"
         return None
 
-    def start(self, policy: SandboxPolicy) -> Place:
+    def start(self, policy: SandboxPolicy) -> kinds.Place:
         if policy.network:
             raise SandboxUnavailable(str(self.guarantee), {self.name: "it has no network"})
-        uid = own_uid()
+        uid = kinds.own_uid()
         assert uid is not None
         folder = Path(tempfile.mkdtemp(prefix="openenv-gvisor-"))
         folder.chmod(0o711)
@@ -73,45 +59,34 @@ class GVisor:
         runsc += ["--ignore-cgroups", "--network", "none", "--oci-seccomp"]
         # The nice value that the first process sets counts inside only.
         own_bytes = 2 * policy.disk_bytes + SHARED_BYTES + OWN_BYTES
-        command = ["nice", "-n", str(NICE), *runsc, "run", "--bundle", str(folder), name]
-        try:
-            make_group = partial(group_for, self, policy, own_bytes, None)
-            process, group = spawn(command, make_group=make_group)
-        except BaseException:
-            remove_tree(folder)
-            raise
-        release: list[Callable[[], None]] = [
-            partial(_delete, [*runsc, "delete", "--force", name]),
-            partial(remove_tree, folder),
-        ]
-        return Place(process, HOME, GUEST, PYTHON, group=group, release=release)
+        command = ["nice", "-n", str(kinds.NICE), *runsc, "run", "--bundle", str(folder), name]
+        make_group = partial(kinds.group_for, self, policy, own_bytes, None)
 
+        def release() -> None:
+            delete = [*runsc, "delete", "--force", name]
+            with contextlib.suppress(subprocess.TimeoutExpired, OSError):
+                subprocess.run(delete, capture_output=True, timeout=10)  # nosec B603  # no shell
+            remove_tree()
 
-def _delete(command: list[str]) -> None:
-    with contextlib.suppress(subprocess.TimeoutExpired, OSError):
-        subprocess.run(command, capture_output=True, timeout=10, check=False)  # nosec B603  # no shell
+        remove_tree = partial(kinds.remove_tree, folder)
+        process, group = kinds.spawn(command, make_group=make_group, release=[remove_tree])
+        return kinds.Place(process, HOME, GUEST, kinds.PYTHON, group=group, release=[release])
 
 
 def _write_bundle(folder: Path, policy: SandboxPolicy, uid: int) -> None:
     """Write a bundle of the OCI runtime specification."""
     root = folder / "root"
-    for path in ("dev", "etc", "home", "proc", "run", "tmp"):
+    for path in ("dev", "etc", HOME.lstrip("/"), "proc", "run", "tmp"):
         (root / path).mkdir(parents=True)
-    (root / HOME.lstrip("/")).mkdir()
-    files = {
-        "passwd": PASSWD.format(uid=uid),
-        "group": GROUP.format(uid=uid),
-        "hosts": HOSTS,
-    }
-    for name, text in files.items():
-        (root / "etc" / name).write_text(text)
-    for path in filter(os.path.islink, LINKED):
+    for name, text in {"passwd": PASSWD, "group": GROUP, "hosts": HOSTS}.items():
+        (root / "etc" / name).write_text(text.format(uid=uid))
+    for path in filter(os.path.islink, kinds.LINKED):
         (root / path.lstrip("/")).symlink_to(os.readlink(path))
     (folder / "config.json").write_text(json.dumps(_config(policy, uid)))
 
 
 def _config(policy: SandboxPolicy, uid: int) -> dict[str, Any]:
-    seen = {path: path for path in seen_of_this_machine(policy)} | {str(INSIDE): GUEST}
+    seen = {path: path for path in kinds.seen_of_this_machine(policy)} | {str(kinds.INSIDE): GUEST}
     mounts = [
         {"destination": at, "type": "bind", "source": path, "options": ["rbind", "ro"]}
         for path, at in seen.items()
@@ -119,15 +94,9 @@ def _config(policy: SandboxPolicy, uid: int) -> dict[str, Any]:
     mounts += [{"destination": "/proc", "type": "proc", "source": "proc"}]
     mounts += [{"destination": "/dev", "type": "tmpfs", "source": "tmpfs"}]
     sizes = {"/tmp": policy.disk_bytes, HOME: policy.disk_bytes, "/dev/shm": SHARED_BYTES}
-    mounts += [
-        {
-            "destination": at,
-            "type": "tmpfs",
-            "source": "tmpfs",
-            "options": ["nosuid", "nodev", "mode=1777", f"size={size}"],
-        }
-        for at, size in sizes.items()
-    ]
+    for at, size in sizes.items():
+        options = ["nosuid", "nodev", "mode=1777", f"size={size}"]
+        mounts += [{"destination": at, "type": "tmpfs", "source": "tmpfs", "options": options}]
     privileges = ["CAP_SETUID", "CAP_SETGID"]  # until the first process has changed its user
     sets = ("bounding", "effective", "inheritable", "permitted")
     return {
@@ -135,7 +104,7 @@ def _config(policy: SandboxPolicy, uid: int) -> dict[str, Any]:
         "process": {
             "terminal": False,
             "user": {"uid": 0, "gid": 0},
-            "args": [PYTHON, "-I", "-S", f"{GUEST}/guest.py", settings_of(policy, uid)],
+            "args": [kinds.PYTHON, "-I", "-S", f"{GUEST}/guest.py", kinds.settings_of(policy, uid)],
             "env": ["PATH=/usr/bin:/bin"],
             "cwd": HOME,
             "capabilities": dict.fromkeys(sets, privileges),
@@ -159,7 +128,14 @@ def _filter() -> dict[str, Any]:
         {**refused, "names": list(seccomp.REFUSED)},
         {**refused, "names": list(seccomp.UNKNOWN), "errnoRet": errno.ENOSYS},
         {**refused, "names": list(seccomp.NOT_SUPPORTED), "errnoRet": errno.EOPNOTSUPP},
-        *({**refused, "names": ["clone"], "args": [_argument(bit)]} for bit in bits),
+        *(
+            {
+                **refused,
+                "names": ["clone"],
+                "args": [{"index": 0, "value": n, "valueTwo": n, "op": "SCMP_CMP_MASKED_EQ"}],
+            }
+            for n in bits
+        ),
         {
             **refused,
             "names": ["socket", "socketpair"],
@@ -171,7 +147,3 @@ def _filter() -> dict[str, Any]:
         "architectures": [ARCHITECTURES[platform.machine()]],
         "syscalls": rules,
     }
-
-
-def _argument(bit: int) -> dict[str, Any]:
-    return {"index": 0, "value": bit, "valueTwo": bit, "op": "SCMP_CMP_MASKED_EQ"}

@@ -1,4 +1,4 @@
-"""A Python interpreter in a sandbox that keeps its names between runs."""
+"""A Python interpreter in a sandbox that keeps names between runs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Execution(Completed):
 
 
 class Interpreter:
-    """A CPython in a sandbox that keeps names, imports and files until it ends.
+    """A CPython in a sandbox that keeps names, imports and files until the end.
 
         with Sandbox() as sandbox, Interpreter(sandbox) as python:
             python.run("x = 6")
@@ -70,7 +70,7 @@ class Interpreter:
         self._begin()
 
     def _begin(self) -> None:
-        """Start the interpreter and wait until it is ready."""
+        """Start the interpreter and wait until ready."""
         place = self.sandbox._place
         self._decoder, self._is_garbled, self._is_busy = Decoder(), False, False
         argv = [place.python, "-s", f"{place.guest}/interpreter.py"]
@@ -146,7 +146,7 @@ class Interpreter:
         )
 
     def _settle(self, job: Running, was_interrupted: bool) -> bool:
-        """Receive all output, or end an interpreter that does not stop; return whether it ended."""
+        """Receive all output, or end a running interpreter; return True after an end."""
         if job.code is None and not (was_interrupted and self._is_busy):
             if job.has_more:
                 job.settle()
@@ -160,7 +160,7 @@ class Interpreter:
         return True
 
     def _wait_for_the_end(self, job: Running, deadline: float) -> int | None:
-        """Serve the code's calls until its end; return the exit code, or None if there is none."""
+        """Serve the code's calls until the end; return the exit code, or None without a code."""
         self._is_busy = True
         while (frame := self._next(deadline)) is not None:
             header, body = frame
@@ -187,7 +187,7 @@ class Interpreter:
             return encode(answer, words.encode()[: MAX_BODY // 2])
 
     def _next(self, deadline: float) -> tuple[dict[str, Any], bytes] | None:
-        """Return the interpreter's next frame; None if there is none in time, or it has ended."""
+        """Return the interpreter's next frame; None after the time limit or the end."""
         job = self._job
         assert job is not None
         while True:

@@ -1,4 +1,4 @@
-"""The kinds of sandboxes, which of them this machine has, and what all of them need to start."""
+"""The kinds of sandboxes, which kinds this machine has, and what all kinds need to start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -68,7 +68,7 @@ class Place:
     watched: Sequence[str] = ()
     mounts: Sequence[str] = ()
     group: Group | None = None
-    release: list[Callable[[], None]] = field(default_factory=list)
+    release: Sequence[Callable[[], None]] = ()
     ends_on: signal.Signals = signal.SIGKILL
 
 
@@ -79,7 +79,7 @@ class Kind(Protocol):
     guarantee: Guarantee
 
     def why_not(self) -> str | None:
-        """Return what is missing on this machine and how to get it, or None."""
+        """Return what is missing on this machine, with a remedy, or None."""
         ...
 
     def start(self, policy: SandboxPolicy) -> Place:
@@ -94,7 +94,7 @@ class Kind(Protocol):
 
 @dataclass(frozen=True)
 class Offer:
-    """A kind of sandbox, and the reason why this machine does not have it, or None."""
+    """A kind of sandbox, and the reason why this machine lacks the kind, or None."""
 
     kind: str
     guarantee: Guarantee
@@ -116,7 +116,7 @@ def kinds() -> dict[str, Kind]:
 
 
 def kinds_of_this_machine() -> list[Offer]:
-    """Return for each kind, the strongest first, whether this machine has it.
+    """Return for each kind, the strongest first, whether this machine has the kind.
 
     Each kind is tried once in a process by running a command in a sandbox.
     """
@@ -149,7 +149,7 @@ def _tried(name: str) -> str | None:
 def strongest(
     require: Guarantee | str, kind: str | None = None, policy: SandboxPolicy | None = None
 ) -> Kind:
-    """Return the strongest kind that this machine has, or the named one.
+    """Return the strongest kind that this machine has, or the named kind.
 
     Args:
         require: The weakest guarantee to accept.
@@ -184,7 +184,7 @@ def strongest(
 
 
 def settings_of(policy: SandboxPolicy, uid: int | None) -> str:
-    """Return the settings of a sandbox's first process, for its command line."""
+    """Return the settings of a sandbox's first process, for the command line."""
     limits = {
         "RLIMIT_DATA": policy.memory_bytes,
         "RLIMIT_FSIZE": policy.file_bytes,
@@ -197,7 +197,7 @@ def settings_of(policy: SandboxPolicy, uid: int | None) -> str:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a directory with its contents, however deep."""
+    """Remove a directory with all contents, however deep."""
     try:
         shutil.rmtree(folder, ignore_errors=True)
     except RecursionError:
@@ -207,7 +207,7 @@ def remove_tree(folder: Path) -> None:
 
 
 def own_uid() -> int | None:
-    """Return a user id for one sandbox; None if this process cannot change its user.
+    """Return a user id for a sandbox; None if this process cannot change the user.
 
     The kernel limits processes by user, and users cannot signal one another.
     """
@@ -265,6 +265,7 @@ def spawn(
     keep: Sequence[int] = (),
     make_group: Callable[[], Group | None] = lambda: None,
     cwd: Path | None = None,
+    release: Sequence[Callable[[], None]] = (),
 ) -> tuple[subprocess.Popen[bytes], Group | None]:
     """Start a process with pipes and without this process's environment variables.
 
@@ -273,6 +274,7 @@ def spawn(
         keep: Open files for the process; they are closed here.
         make_group: Makes the control group of the process.
         cwd: The working directory; by default that of this process.
+        release: Called if the process does not start.
     """
     group = None
     try:
@@ -292,8 +294,8 @@ def spawn(
             )
         )
     except BaseException:
-        if group is not None:
-            group.close()
+        for undo in (*([] if group is None else [group.close]), *release):
+            undo()
         raise
     finally:
         for fd in keep:

@@ -19,21 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from openenv.errors import SandboxUnavailable
-from openenv.sandbox import seccomp
-from openenv.sandbox.kinds import (
-    INSIDE,
-    LINKED,
-    PARENTS,
-    PYTHON,
-    Place,
-    file_of,
-    group_for,
-    own_uid,
-    remove_tree,
-    seen_of_this_machine,
-    settings_of,
-    spawn,
-)
+from openenv.sandbox import kinds, seccomp
 from openenv.sandbox.policy import MIB, Guarantee, SandboxPolicy
 
 __all__ = ["Landlock"]
@@ -65,59 +51,56 @@ class Landlock:
             )
         if _python() is None:
             return (
-                f"{PYTHON} is open to this user only, and there is no other Python "
+                f"{kinds.PYTHON} is open to this user only, and there is no other Python "
                 "for the sandbox's; apt-get install python3"
             )
         return seccomp.why_not()
 
-    def start(self, policy: SandboxPolicy) -> Place:
+    def start(self, policy: SandboxPolicy) -> kinds.Place:
         if policy.network:
             raise SandboxUnavailable(str(self.guarantee), {self.name: "it has no network"})
-        uid, python = own_uid(), _python()
+        uid, python = kinds.own_uid(), _python()
         assert python is not None
         folder = Path(tempfile.mkdtemp(prefix="openenv-sandbox-"))
         home, guest = folder / "home", folder / "guest"
-        shutil.copytree(INSIDE, guest, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(kinds.INSIDE, guest, ignore=shutil.ignore_patterns("__pycache__"))
         home.mkdir(mode=0o700)
         for path in (folder, guest):
             path.chmod(0o755)
         if uid is not None:
             os.chown(home, uid, uid)
-        program = file_of(seccomp.program(internet=False, owns_files=uid is None))
-        seen = [*seen_of_this_machine(policy), str(guest), *filter(os.path.islink, LINKED)]
+        program = kinds.file_of(seccomp.program(internet=False, owns_files=uid is None))
+        seen = [
+            *kinds.seen_of_this_machine(policy),
+            str(guest),
+            *filter(os.path.islink, kinds.LINKED),
+        ]
         how = {
             "readable": seen,
             "writable": [str(home)],
             "devices": [*DEVICES, *(TERMINALS if uid is not None else ())],
             "program": program,
             "uid": uid,
-            "command": [python, "-I", "-S", f"{guest}/guest.py", settings_of(policy, uid)],
+            "command": [python, "-I", "-S", f"{guest}/guest.py", kinds.settings_of(policy, uid)],
         }
-        keeper = INSIDE / "keeper.py"
-        command = [PYTHON, "-I", "-S", str(keeper), json.dumps(how)]
-        make_group = partial(group_for, self, policy, OWN_BYTES, policy.processes + PARENTS)
-        try:
-            process, group = spawn(command, [program], make_group, cwd=home)
-        except BaseException:
-            remove_tree(folder)
-            raise
-        return Place(
-            process,
-            str(home),
-            str(guest),
-            python,
-            watched=[str(home)],
-            group=group,
-            release=[partial(remove_tree, folder)],
-            ends_on=signal.SIGTERM,  # a keeper that is killed cannot end its children
+        keeper = kinds.INSIDE / "keeper.py"
+        command = [kinds.PYTHON, "-I", "-S", str(keeper), json.dumps(how)]
+        processes = policy.processes + kinds.PARENTS
+        make_group = partial(kinds.group_for, self, policy, OWN_BYTES, processes)
+        release = [partial(kinds.remove_tree, folder)]
+        process, group = kinds.spawn(command, [program], make_group, home, release)
+        ends_on = signal.SIGTERM  # a keeper that is killed cannot end its children
+        at_home = str(home)
+        return kinds.Place(
+            process, at_home, str(guest), python, [at_home], (), group, release, ends_on
         )
 
 
 def _python() -> str | None:
-    """Return this process's interpreter, or the machine's if the sandbox's user cannot read it."""
-    candidates = [PYTHON, "/usr/bin/python3", "/usr/local/bin/python3"]
+    """Return this process's interpreter, or the machine's if closed to the sandbox's user."""
+    candidates = [kinds.PYTHON, "/usr/bin/python3", "/usr/local/bin/python3"]
     if os.geteuid() != 0:
-        return PYTHON
+        return kinds.PYTHON
     return next((path for path in candidates if _is_open_to_all(os.path.realpath(path))), None)
 
 

@@ -15,7 +15,7 @@ LEAST_OPEN_FILES = 32  # the first process needs some, and more for each command
 
 
 class Guarantee(enum.IntEnum):
-    """The strength of a sandbox's isolation; a higher one includes the lower ones.
+    """The strength of a sandbox's isolation; a higher value includes the lower values.
 
     PROCESS: The code runs as another user or in a Landlock domain, and sees only permitted files.
         It shares the machine's process ids, and its network if it has one.

@@ -85,28 +85,25 @@ class Pool(Generic[T]):
 
     def _fill(self) -> None:
         """Make the missing items; after a failure, the next `take` makes an item and raises."""
-        try:
-            while self._is_short():
-                one = self._make()
-                with self._lock:
-                    if not self._is_closed:
-                        self._ready.append(one)
-                        continue
-                one.__exit__(None, None, None)
-        except Exception:
+        while True:
             with self._lock:
-                self._filler = None
-
-    def _is_short(self) -> bool:
-        """Return whether an item is missing; if none is, let a later `take` start a new filler."""
-        with self._lock:
-            short = not self._is_closed and len(self._ready) < self.size
-            if not short:
-                self._filler = None
-            return short
+                if self._is_closed or len(self._ready) >= self.size:
+                    self._filler = None  # a later `take` starts another
+                    return
+            try:
+                one = self._make()
+            except Exception:
+                with self._lock:
+                    self._filler = None
+                return
+            with self._lock:
+                if not self._is_closed:
+                    self._ready.append(one)
+                    continue
+            one.__exit__(None, None, None)
 
     def close(self) -> None:
-        """Close the ready items; taken ones stay open."""
+        """Close the ready items; taken items stay open."""
         with self._lock:
             self._is_closed = True
             ready, self._ready = list(self._ready), deque()

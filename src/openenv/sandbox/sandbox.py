@@ -1,4 +1,4 @@
-"""Sandboxes and the commands that run in them, as the holder outside sees them.
+"""Sandboxes and commands in sandboxes, as seen by the holder outside.
 
 Nothing that comes out of a sandbox is trusted: lengths are bounded before anything is read, every
 wait has a limit, and the holder measures time and ends the sandbox from outside.
@@ -27,7 +27,7 @@ from typing_extensions import Self
 
 from openenv.errors import SandboxEnded, SandboxFileError
 from openenv.sandbox.inside.frames import MAX_BODY, Decoder, FrameError, encode
-from openenv.sandbox.kinds import PARENTS, Kind, Place, strongest
+from openenv.sandbox.kinds import Kind, Place, strongest
 from openenv.sandbox.policy import Guarantee, SandboxPolicy
 from openenv.sandbox.watch import Watched, keep_watch, tree_of, unwatch
 
@@ -123,16 +123,12 @@ class Sandbox:
         os.set_blocking(self._to, False)
         os.set_blocking(self._from, False)
         over = weakref.WeakMethod(self._over)  # the monitor must not keep the sandbox alive
-        self._watched = Watched(
-            process.pid,
-            policy.memory_bytes,
-            policy.processes + PARENTS,
-            self._place.watched,
-            policy.disk_bytes,
-            self._place.mounts,
-            self._place.group,
-            lambda why: end(why) if (end := over()) is not None else None,
-        )
+
+        def end(why: str) -> None:
+            if (call := over()) is not None:
+                call(why)
+
+        self._watched = Watched(self._place, policy, end)
         self._finalizer = weakref.finalize(self, _end, self._place, self._watched, os.getpid())
         keep_watch(self._watched)
         try:
@@ -157,7 +153,7 @@ class Sandbox:
 
     @property
     def home(self) -> str:
-        """The working directory of commands, as they see it."""
+        """The working directory of commands, as seen inside."""
         return self._place.home
 
     @property
@@ -180,7 +176,7 @@ class Sandbox:
         wall_s: float | None = None,
         on_output: OnOutput | None = None,
     ) -> Completed:
-        """Run a command and wait for its end.
+        """Run a command and wait for the end.
 
         Args:
             command: A line for ``/bin/sh``, or a program and its arguments.
@@ -237,7 +233,7 @@ class Sandbox:
         on_output: OnOutput | None = None,
         has_channel: bool = False,
     ) -> Running:
-        """Start a command and return a handle for talking to it.
+        """Start a command and return a handle for input and output.
 
         Args:
             command: A line for ``/bin/sh``, or a program and its arguments.
@@ -281,7 +277,7 @@ class Sandbox:
         return job
 
     def write(self, path: str, data: bytes | str, mode: int = 0o644) -> None:
-        """Write a file and make its directories; a relative path is relative to `home`.
+        """Write a file and make the directories; a relative path is relative to `home`.
 
         Raises:
             SandboxFileError: The file cannot be written there.
@@ -416,27 +412,26 @@ class Sandbox:
             why = str(header.get("why"))[:500].rpartition(": /")[0] or str(header.get("why"))[:500]
             raise SandboxFileError(number if isinstance(number, int) else 0, why, what)
 
-    def _pump(self, deadline: float | None) -> bool:
-        """Take in and dispatch what arrives; return False if nothing arrived in time."""
-        with self._lock:
-            frame = self._decoded()
-            if frame is None:
-                if not self._wait_until(deadline):
-                    return False
-                self._take_in()
-                frame = self._decoded()
-        while frame is not None:
-            self._dispatch(*frame)
-            frame = self._decoded()
-        return True
-
-    def _next(self, deadline: float) -> Frame:
+    def _receive(self, deadline: float | None) -> Frame | None:
+        """Return the next frame, or None if none arrived in time."""
         with self._lock:
             while (frame := self._decoded()) is None:
                 if not self._wait_until(deadline):
-                    self._fail("it does not answer")
+                    return None
                 self._take_in()
         return frame
+
+    def _next(self, deadline: float) -> Frame:
+        return self._receive(deadline) or self._fail("it does not answer")
+
+    def _pump(self, deadline: float | None) -> bool:
+        """Dispatch all frames that have arrived; return False if none arrived in time."""
+        frame = self._receive(deadline)
+        is_late = frame is None
+        while frame is not None:
+            self._dispatch(*frame)
+            frame = self._decoded()
+        return not is_late
 
     def _decoded(self) -> Frame | None:
         try:
@@ -497,12 +492,13 @@ class Sandbox:
         raise SandboxEnded(self._why)
 
     def _over(self, why: str) -> None:
-        """End the sandbox from the monitor's thread; a waiting holder sees its files close."""
+        """End the sandbox from the monitor's thread; a waiting holder sees the files close."""
         if self._why is None:
             self._why = why
         _stop(self._place)
 
 
+@dataclass(eq=False, repr=False)
 class Running:
     """A command that runs in a sandbox.
 
@@ -513,17 +509,16 @@ class Running:
             the channel.
     """
 
-    def __init__(
-        self, sandbox: Sandbox, id: int, on_output: OnOutput | None, is_stream: bool
-    ) -> None:
-        self.code: int | None = None
-        self.left_out: dict[str, int] = {}
-        self.has_more = False
-        self._sandbox = sandbox
-        self._id = id
-        self._on_output = on_output
-        self._is_stream = is_stream
-        self._heard: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
+    _sandbox: Sandbox
+    _id: int
+    _on_output: OnOutput | None
+    _is_stream: bool
+    code: int | None = None
+    left_out: dict[str, int] = field(default_factory=dict)
+    has_more: bool = False
+
+    def __post_init__(self) -> None:
+        self._heard = {"stdout": bytearray(), "stderr": bytearray()}
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._said: deque[bytes] = deque()
         self._said_bytes = 0
@@ -682,7 +677,7 @@ def _kill_all(pids: Sequence[int]) -> None:
 
 
 def _stop(place: Place) -> None:
-    """End the outermost process, and with it the sandbox."""
+    """End the outermost process, and thereby the sandbox."""
     if place.ends_on == signal.SIGKILL:
         # One by one: as root, bubblewrap has no right to end the processes of another user.
         _kill_all(tree_of(place.process.pid))

@@ -76,43 +76,41 @@ def program(*, internet: bool, owns_files: bool = False) -> bytes:
     import pyseccomp as seccomp
 
     found: Any = seccomp.SyscallFilter(seccomp.ALLOW)
-    refusal = seccomp.ERRNO(errno.EPERM)
-    for name in REFUSED:
-        _add(found, refusal, name)
+
+    def refuse(name: str, *arguments: Any, by: int = errno.EPERM) -> None:
+        if seccomp.resolve_syscall(seccomp.system_arch(), name) != -1:  # else unknown here
+            found.add_rule(seccomp.ERRNO(by), name, *arguments)
+
+    def refuse_families(name: str, allowed: tuple[int, ...]) -> None:
+        refuse(name, seccomp.Arg(0, seccomp.GT, max(allowed)))
+        for family in set(range(max(allowed))).difference(allowed):
+            refuse(name, seccomp.Arg(0, seccomp.EQ, family))
+
+    for name in (*REFUSED, *(OF_OWNERS if owns_files else ())):
+        refuse(name)
     for name in UNKNOWN:
-        _add(found, seccomp.ERRNO(errno.ENOSYS), name)
+        refuse(name, by=errno.ENOSYS)
+    for name in NOT_SUPPORTED:
+        refuse(name, by=errno.EOPNOTSUPP)
     # A masked comparison tells "none of these bits", so each bit has a rule of its own.
     for bit in (1 << n for n in range(32) if NEW_NAMESPACES >> n & 1):
-        _add(found, refusal, "clone", seccomp.Arg(0, seccomp.MASKED_EQ, bit, bit))
+        refuse("clone", seccomp.Arg(0, seccomp.MASKED_EQ, bit, bit))
     for request in (TIOCSTI, TIOCLINUX):
-        _add(found, refusal, "ioctl", seccomp.Arg(1, seccomp.MASKED_EQ, 0xFFFFFFFF, request))
-    for name in NOT_SUPPORTED:
-        _add(found, seccomp.ERRNO(errno.EOPNOTSUPP), name)
-    for name in OF_OWNERS if owns_files else ():
-        _add(found, refusal, name)
+        refuse("ioctl", seccomp.Arg(1, seccomp.MASKED_EQ, 0xFFFFFFFF, request))
     if internet:
         for name in ("socket", "socketpair"):
-            _refuse_families(found, refusal, name, INTERNET)
+            refuse_families(name, INTERNET)
     else:
-        _add(found, refusal, "socket")
-        _refuse_families(found, refusal, "socketpair", LOCAL)
+        refuse("socket")
+        refuse_families("socketpair", LOCAL)
         for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):  # which can send to any name
-            _add(found, refusal, "socketpair", seccomp.Arg(1, seccomp.MASKED_EQ, 0xF, kind))
+            refuse("socketpair", seccomp.Arg(1, seccomp.MASKED_EQ, 0xF, kind))
         for name in ("sendmsg", "sendmmsg"):  # open files on their way count nowhere
-            _add(found, refusal, name)
+            refuse(name)
     with tempfile.TemporaryFile() as file:
         found.export_bpf(file)
         file.seek(0)
         return _refusal_of_newer_calls() + file.read()
-
-
-def _refuse_families(found: Any, refusal: Any, name: str, allowed: tuple[int, ...]) -> None:
-    import pyseccomp as seccomp
-
-    _add(found, refusal, name, seccomp.Arg(0, seccomp.GT, max(allowed)))
-    for family in range(max(allowed)):
-        if family not in allowed:
-            _add(found, refusal, name, seccomp.Arg(0, seccomp.EQ, family))
 
 
 def _refusal_of_newer_calls() -> bytes:
@@ -125,11 +123,3 @@ def _refusal_of_newer_calls() -> bytes:
         (give, 0, 0, 0x00050000 | errno.ENOSYS),  # SECCOMP_RET_ERRNO
     )
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
-
-
-def _add(found: Any, action: Any, name: str, *arguments: Any) -> None:
-    import pyseccomp as seccomp
-
-    if seccomp.resolve_syscall(seccomp.system_arch(), name) == -1:  # not of this libseccomp
-        return
-    found.add_rule(action, name, *arguments)

@@ -21,7 +21,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from openenv.sandbox.cgroups import Group
+from openenv.sandbox.kinds import PARENTS, Place
+from openenv.sandbox.policy import SandboxPolicy
 
 __all__ = ["Watched", "keep_watch", "memory_of", "tree_of", "unwatch"]
 
@@ -45,27 +46,16 @@ class Watched:
     """A monitored sandbox.
 
     Attributes:
-        pid: The outermost process.
-        memory_bytes: The most memory.
-        processes: The most processes.
-        directories: The directories whose contents count towards `disk_bytes`.
-        disk_bytes: The most bytes on disk.
-        mounts: File systems in memory, as the sandbox sees them. The kernel limits their bytes;
-            their files are counted here.
-        group: The control group, if any, which tells the kernel's memory for the sandbox.
+        place: The started sandbox.
+        policy: The limits.
         over: Called once with the reason if a limit is exceeded.
         calls: How many calls of the holder wait for the sandbox.
         idle_until: Time of the next measurement while no call waits (`time.monotonic`).
-        insider: A process that sees `mounts`; 0 if unknown.
+        insider: A process that sees the sandbox's file systems in memory; 0 if unknown.
     """
 
-    pid: int
-    memory_bytes: int
-    processes: int
-    directories: Sequence[str]
-    disk_bytes: int
-    mounts: Sequence[str]
-    group: Group | None
+    place: Place
+    policy: SandboxPolicy
     over: Callable[[str], None]
     calls: int = 0
     idle_until: float = 0.0
@@ -168,30 +158,31 @@ def tree_of(pid: int, children: dict[int, list[int]] | None = None) -> list[int]
 
 def _look_at(one: Watched, children: dict[int, list[int]]) -> tuple[str | None, int]:
     """Return the exceeded limit, or None, and the bytes of memory that are left."""
-    tree = tree_of(one.pid, children)
-    if len(tree) > one.processes:
-        return f"it had {len(tree)} processes, and may have {one.processes}", 0
+    tree, policy = tree_of(one.place.process.pid, children), one.policy
+    most, directories = policy.processes + PARENTS, one.place.watched
+    if len(tree) > most:
+        return f"it had {len(tree)} processes, and may have {most}", 0
     of_kernel = _of_kernel(one, tree)
     memory = of_kernel + sum(map(_resident, tree))
-    if memory > one.memory_bytes:
+    if memory > policy.memory_bytes:
         memory = of_kernel + memory_of(tree)
-    if memory > one.memory_bytes:
-        return f"it took {memory >> 20} MiB of memory, and may take {one.memory_bytes >> 20}", 0
-    if one.directories:
+    if memory > policy.memory_bytes:
+        return f"it took {memory >> 20} MiB of memory, and may take {policy.memory_bytes >> 20}", 0
+    if directories:
         try:
-            disk = _size(one.directories) + _unlinked(tree, one.directories)
+            disk = _size(directories) + _unlinked(tree, directories)
         except _TooDeep:
             return f"its directories are nested more than {MAX_DEPTH} deep", 0
-        if disk > one.disk_bytes:
-            return f"it took {disk >> 20} MiB of disk, and may take {one.disk_bytes >> 20}", 0
-    return None, one.memory_bytes - memory
+        if disk > policy.disk_bytes:
+            return f"it took {disk >> 20} MiB of disk, and may take {policy.disk_bytes >> 20}", 0
+    return None, policy.memory_bytes - memory
 
 
 # ------------------------------------------------------------------ memory
 
 
 def _resident(pid: int) -> int:
-    """Return a process's resident memory in bytes, a quick upper bound of its own memory."""
+    """Return a process's resident memory in bytes, a quick upper bound."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
             return int(file.read().split()[1]) * PAGE
@@ -215,9 +206,9 @@ def _of_kernel(one: Watched, tree: Sequence[int]) -> int:
 
     It has page tables, the buffers of sockets, and the inodes of files in memory.
     """
-    if one.group is not None:
+    if one.place.group is not None:
         with contextlib.suppress(OSError, ValueError):  # the sandbox has ended
-            return one.group.kernel_bytes()
+            return one.place.group.kernel_bytes()
     total = _files_in(one, tree) * FILE_BYTES
     for pid in tree:
         with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as file:
@@ -238,14 +229,15 @@ _PAGE_TABLES = re.compile(rb"^VmPTE:\s*(\d+) kB", re.MULTILINE)
 
 def _files_in(one: Watched, tree: Sequence[int]) -> int:
     """Return the number of files in the file systems in memory."""
-    if not one.mounts:
+    mounts = one.place.mounts
+    if not mounts:
         return 0
     if one.insider not in tree:
-        one.insider = next((pid for pid in tree if _is_inside(pid, one.mounts)), 0)
+        one.insider = next((pid for pid in tree if _is_inside(pid, mounts)), 0)
         if not one.insider:
             return 0
     count = 0
-    for path in one.mounts:
+    for path in mounts:
         with contextlib.suppress(OSError):
             about = os.statvfs(f"/proc/{one.insider}/root{path}")
             count += about.f_files - about.f_ffree
@@ -278,7 +270,7 @@ def _size(directories: Sequence[str]) -> int:
 
 
 def _taken(name: str, parent: int | None, depth: int, seen: set[tuple[int, int]]) -> int:
-    """Return the disk space of a directory, opened by its parent since a path could be too long.
+    """Return the disk space of a directory, opened from the parent since a path may be too long.
 
     Raises:
         OSError: The directory cannot be read.

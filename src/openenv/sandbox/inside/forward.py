@@ -49,7 +49,7 @@ def relay(one: socket.socket, other: socket.socket, idle_s: float | None = None)
 
 
 class ForwardedConnection(socketserver.BaseRequestHandler):
-    """A connection to the loopback, joined to one to the proxy."""
+    """A connection to the loopback, joined to a connection to the proxy."""
 
     def handle(self) -> None:
         """Relay bytes until both sides have ended."""

@@ -1,4 +1,4 @@
-"""Frames between a sandbox and its holder: a JSON header and bytes.
+"""Frames between a sandbox and the holder: a JSON header and bytes.
 
 A frame is the lengths of the header and of the bytes (4 bytes each, big-endian), the header, and
 the bytes. The holder trusts nothing in frames: lengths are bounded before anything is read.
@@ -38,7 +38,7 @@ class Decoder:
         self._bytes += data
 
     def next(self) -> tuple[dict[str, Any], bytes] | None:
-        """Return the next frame, or None if it is incomplete.
+        """Return the next frame, or None if incomplete.
 
         Raises:
             FrameError: The bytes are no frame. Nothing after them can be read either.

@@ -98,7 +98,7 @@ class Allowance:
 
 
 class Job:
-    """A command: its process and the open files that lead to it."""
+    """A command: the process, and the open files that lead there."""
 
     def __init__(self, id: int, pid: int, limit: int | None) -> None:
         self.id = id
@@ -142,18 +142,17 @@ class Sink:
             return
         except OSError:  # nobody reads it any more
             self.waiting.clear()
-        self._guest.unwatch(self.fd, selectors.EVENT_WRITE)
+        self._guest.unwatch(self.fd)
         if self._ends:
             self._guest.close(self.fd)
 
 
 class Guest:
-    """The jobs of a sandbox, in one thread with one selector."""
+    """The jobs of a sandbox, in a thread with a selector."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
         self.selector = selectors.DefaultSelector()
-        self.watched: dict[int, dict[int, Callable[[], None]]] = {}
         self.jobs: dict[int, Job] = {}
         self.decoder = Decoder()
         self.control, answers = os.dup(0), os.dup(1)
@@ -176,28 +175,18 @@ class Guest:
     # ------------------------------------------------------------------ the selector
 
     def watch(self, fd: int, event: int, call: Callable[[], None]) -> None:
-        """Call `call` when `fd` is ready for `event`."""
-        calls = self.watched.setdefault(fd, {})
-        was = sum(calls)
-        calls[event] = call
-        if sum(calls) != was:
-            (self.selector.modify if was else self.selector.register)(fd, sum(calls))
+        """Call `call` when `fd` is ready for `event`; each file is only read, or only written."""
+        if fd not in self.selector.get_map():
+            self.selector.register(fd, event, call)
 
-    def unwatch(self, fd: int, event: int) -> None:
-        """Stop watching `fd` for `event`."""
-        calls = self.watched.get(fd, {})
-        if calls.pop(event, None) is None:
-            return
-        if calls:
-            self.selector.modify(fd, sum(calls))
-        else:
+    def unwatch(self, fd: int) -> None:
+        """Stop watching `fd`."""
+        if fd in self.selector.get_map():
             self.selector.unregister(fd)
-            del self.watched[fd]
 
     def close(self, fd: int) -> None:
         """Close a file that may be watched."""
-        if self.watched.pop(fd, None) is not None:
-            self.selector.unregister(fd)
+        self.unwatch(fd)
         with contextlib.suppress(OSError):
             os.close(fd)
 
@@ -205,10 +194,9 @@ class Guest:
         """Carry out requests until the input ends."""
         self.tell({"is": "ready", "pid": os.getpid(), "uid": os.getuid()})
         while True:
-            for key, events in self.selector.select():
-                for event, call in list(self.watched.get(key.fd, {}).items()):
-                    if events & event and event in self.watched.get(key.fd, {}):
-                        call()
+            for key, _ in self.selector.select():
+                if self.selector.get_map().get(key.fd) is key:  # not closed by a call before
+                    key.data()
 
     def tell(self, header: dict[str, Any], body: bytes = b"") -> None:
         """Send a frame; if too much is unsent, read no output until the holder has read."""
@@ -230,7 +218,7 @@ class Guest:
     # ------------------------------------------------------------------ requests
 
     def obey(self) -> None:
-        """Read requests of the holder and carry them out."""
+        """Read and carry out requests of the holder."""
         try:
             data = os.read(self.control, 2**20)
         except BlockingIOError:
@@ -252,7 +240,6 @@ class Guest:
         self.tell({"is": "failed", "id": id, "why": why, "errno": number})
 
     def do_start(self, body: bytes, id: int, **how: Any) -> None:
-        """Start a command."""
         try:
             job = self._start(id, **how)
         except (OSError, ValueError) as error:
@@ -323,7 +310,6 @@ class Guest:
         self.watch(fd, selectors.EVENT_READ, lambda: self.pass_on(job, fd, stream))
 
     def do_input(self, body: bytes, id: int) -> None:
-        """Write to a job's standard input; no bytes close it."""
         job = self.jobs.get(id)
         if job is None or job.input is None:
             return
@@ -336,7 +322,6 @@ class Guest:
             job.input.write(b"\x04")
 
     def do_say(self, body: bytes, id: int, begins: bool) -> None:
-        """Write to a job's channel, and restart the limit of its output if `begins`."""
         job = self.jobs.get(id)
         if job is not None and job.channel is not None:
             if begins:
@@ -346,20 +331,17 @@ class Guest:
             job.channel.write(body)
 
     def do_resize(self, body: bytes, id: int, terminal: list[int]) -> None:
-        """Change the size of a job's terminal."""
         job = self.jobs.get(id)
         if job is not None and job.terminal is not None:
             _resize(job.terminal, terminal)
 
     def do_signal(self, body: bytes, id: int, signal: int) -> None:
-        """Send a signal to the process group of a job."""
         job = self.jobs.get(id)
         if job is not None and job.code is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(job.pid, signal)
 
     def do_kill(self, body: bytes, id: int | None = None) -> None:
-        """Kill the processes of a job, or everything."""
         job = self.jobs.get(id) if id is not None else None
         everything = job is None or not self._kill_tree(job)
         if everything:
@@ -373,14 +355,14 @@ class Guest:
         os._exit(0)
 
     def kill_everything(self) -> None:
-        """Kill every process of the sandbox except this one."""
+        """Kill every other process of the sandbox."""
         if os.getuid() == 0 and os.getpid() != 1:
             raise RuntimeError("this process runs in no sandbox; it must not kill all processes")
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)
 
     def _kill_tree(self, job: Job) -> bool:
-        """Kill the descendants of a job, orphans included; return False if they are unknown."""
+        """Kill the descendants of a job, orphans included; return False if unknown."""
         for attempt in range(50):
             tree = _tree_of(job, [other for other in self.jobs.values() if other is not job])
             if tree is None:
@@ -396,7 +378,6 @@ class Guest:
         return False
 
     def do_settle(self, body: bytes, id: int) -> None:
-        """Send the rest of a job's output so far."""
         job = self.jobs.get(id)
         left_out = self._settle(job) if job is not None else {}
         self.tell({"is": "settled", "id": id, "left_out": left_out})
@@ -404,7 +385,6 @@ class Guest:
     def do_write(
         self, body: bytes, path: str, mode: int, append: bool, is_last: bool, id: int
     ) -> None:
-        """Write a file, or append to it."""
         try:
             how = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC)
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
@@ -419,7 +399,6 @@ class Guest:
                 self.tell({"is": "written", "id": id})
 
     def do_read(self, body: bytes, path: str, offset: int, length: int, id: int) -> None:
-        """Read a part of a file."""
         try:
             fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
             with open(fd, "rb") as file:
@@ -593,7 +572,7 @@ def _began(pid: int) -> int:
 
 
 def _tree_of(job: Job, others: list[Job]) -> list[int] | None:
-    """Return the descendants of a job, with orphans that started after it; None if unknown."""
+    """Return the descendants of a job, with orphans that started later; None if unknown."""
     processes = _processes()
     if processes is None:
         return None

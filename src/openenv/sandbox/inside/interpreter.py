@@ -1,4 +1,4 @@
-"""A Python interpreter that keeps its names between pieces of code.
+"""A Python interpreter that keeps names between pieces of code.
 
 Runs alone in a sandbox (``python -I interpreter.py``) and exchanges frames on its files 3 and 4:
 
@@ -41,7 +41,7 @@ class ToolError(RuntimeError):
 
 
 class CodeRunner:
-    """Runs pieces of code in one module, and calls the holder's functions for them."""
+    """Runs pieces of code in a module, and calls the holder's functions for the code."""
 
     def __init__(self) -> None:
         self.decoder = Decoder()

@@ -37,14 +37,14 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def check(result: int, what: str) -> int:
-    """Return the result of a call of the C library, or raise OSError if it failed."""
+    """Return the result of a call of the C library, or raise OSError."""
     if result < 0:
         raise OSError(ctypes.get_errno(), what)
     return result
 
 
 def enter_domain(how: dict[str, Any]) -> None:
-    """Give up all files except the named ones, the network, and signals to other processes."""
+    """Give up all unnamed files, the network, and signals to other processes."""
     attributes = struct.pack("=QQQ", ALL_OF_FILES, ALL_OF_NETWORKS, ALL_SCOPES)
     ruleset = check(libc.syscall(CREATE_RULESET, attributes, len(attributes), 0), "ruleset")
     for paths, access in (
@@ -136,7 +136,7 @@ def end(number: int, frame: object) -> None:
 
 
 def main() -> None:
-    """Start the sandbox, and wait until it or the holder ends."""
+    """Start the sandbox, and wait until the sandbox or the holder ends."""
     how = json.loads(sys.argv[1])
     check(libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "subreaper")
     os.set_inheritable(how["program"], True)
