@@ -1,4 +1,4 @@
-"""A gateway: one address in front of many servers; see ``openenv gateway``.
+"""A gateway: a single address in front of many servers; see ``openenv gateway``.
 
 Read `gateway.py` first (requests), then `backends.py` (the choice of a server) and `splice.py`
 (bytes).

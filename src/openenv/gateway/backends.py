@@ -1,4 +1,4 @@
-"""The servers behind a gateway: their health, their load, and which one gets the next session.
+"""The servers behind a gateway: health, load, and the choice of a server for a session.
 
 A backend's route is computed from its address alone, so that any gateway with the same backends
 understands the routes of any other.
@@ -93,7 +93,7 @@ class Backend:
 
     @property
     def load(self) -> float:
-        """The share of its sessions that is taken, as far as known."""
+        """The share of sessions that is taken, as far as known."""
         taken = self.connections if self.taken is None else self.taken + self.placed
         return taken / (self.slots or USUAL_SLOTS)
 

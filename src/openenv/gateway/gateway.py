@@ -1,4 +1,4 @@
-"""One address in front of many servers.
+"""A proxy: a single address in front of many servers.
 
 The gateway reads a WebSocket until its handshake is done. A new one goes to the least loaded
 server, one that names a route to the server with its sessions. From then on the gateway copies
@@ -202,7 +202,7 @@ class Gateway:
                 wire.transport.close()
 
     async def _answer(self, wire: Wire, request: h11.Request) -> bool:
-        """Answer a request; return whether its connection was joined with a server's."""
+        """Answer a request; return whether the connection was joined with a server's."""
         asked = _ProxiedRequest(wire, request)
         try:
             self._check_page(asked)
@@ -252,7 +252,7 @@ class Gateway:
             raise _RequestRefused(outward(error).http_status, str(error)) from None
 
     def _authenticate(self, asked: _ProxiedRequest) -> None:
-        """Check the key of a request, and note its owner and limits.
+        """Check the key of a request, and note the owner and the limits.
 
         Raises:
             _RequestRefused: The key is missing, unknown, or not permitted.
@@ -522,7 +522,7 @@ class Gateway:
 
 
 class _ProxiedRequest:
-    """A client's request, as far as the gateway interprets it.
+    """A client's request, as far as the gateway interprets requests.
 
     Attributes:
         client: The client's connection.
@@ -704,7 +704,7 @@ async def _all_of(wire: Wire) -> bytes:
 
 
 def _unrouted(body: bytes) -> tuple[bytes, str | None, str]:
-    """Return a JSON-RPC message for the server, its method, and the route in its session's id."""
+    """Return a JSON-RPC message for the server, the method, and the route in the session's id."""
     try:
         message = read_json(body)
         method, params = message.get("method"), message.get("params")

@@ -77,7 +77,7 @@ def run(
     drain_s: float = 30.0,
     on_listening: Callable[[int], object] = lambda port: None,
 ) -> None:
-    """Run a gateway until SIGTERM or SIGINT, then drain it; see `Gateway.drain`.
+    """Run a gateway until SIGTERM or SIGINT, then drain the gateway; see `Gateway.drain`.
 
     Args:
         gateway: The gateway.

@@ -1,4 +1,4 @@
-"""The servers of a pool, each with its leases and health."""
+"""The servers of a pool, each with leases and health."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _numbers = itertools.count()
 
 
 class GivenServer(Server):
-    """A server that was given by its address, and that the pool neither starts nor stops.
+    """A server that was given by address, and that the pool neither starts nor stops.
 
     Args:
         url: The address.
@@ -101,7 +101,7 @@ class Member:
 
 
 async def capacity_of(server: Server, timeout_s: float) -> tuple[int | None, int]:
-    """Return a server's number of sessions (None if not reported) and its protocol version.
+    """Return a server's number of sessions (None if not reported) and the protocol version.
 
     Raises:
         ConnectError: The server does not answer.

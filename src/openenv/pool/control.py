@@ -156,7 +156,7 @@ class Scaler:
     _needed: int = field(default=0, init=False)  # the most servers needed since then
 
     def wanted(self, load: Load, now: float) -> int:
-        """Return how many servers there should be, starting ones included.
+        """Return how many servers there should be, including those that start.
 
         Args:
             load: The state of the pool.

@@ -104,7 +104,7 @@ class PoolStats:
 
 
 class _PoolLease(Launch):
-    """A session on a server of a pool, from a client's first use until its close."""
+    """A session on a server of a pool, from the first use of a client until the close."""
 
     def __init__(self, pool: _PoolController, wait_s: float, lease_s: float | None) -> None:
         self._pool = pool
@@ -128,7 +128,7 @@ class _PoolLease(Launch):
         return None if self.member is None else self.member.server.url
 
     async def start(self) -> bool:
-        """Get a session; a lost one is replaced by another, which `reset` starts over on."""
+        """Get a session; replace a lost session, so that `reset` can start over."""
         if self.is_running:
             return False
         await _on_pool_loop(self._pool.acquire(self), lambda: self._pool.release_all([self]))
@@ -171,7 +171,7 @@ class _PoolLease(Launch):
             self._expiry = asyncio.get_running_loop().call_later(self._lease_s, self._expire)
 
     def end(self) -> Member | None:
-        """Return the session; return its server, or None without one."""
+        """Give the session back, and return the server, or None without a session."""
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
@@ -208,7 +208,7 @@ _kept: set[asyncio.Task[Any]] = set()
 
 
 def _keep(task: asyncio.Task[T]) -> asyncio.Task[T]:
-    """Keep a strong reference to a task that nobody awaits."""
+    """Keep a strong reference to a task without an awaiter."""
     _kept.add(task)
     task.add_done_callback(_kept.discard)
     return task
@@ -217,7 +217,7 @@ def _keep(task: asyncio.Task[T]) -> asyncio.Task[T]:
 async def _all_unless(
     watch: Coroutine[Any, Any, None], works: Iterable[Coroutine[Any, Any, None]]
 ) -> None:
-    """Run all of `works`; cancel them when one of them, or the endless `watch`, fails."""
+    """Run all of `works`; cancel all when any, or the endless `watch`, fails."""
     tasks = [asyncio.ensure_future(work) for work in works]
     watching = asyncio.ensure_future(watch)
     waiting = set(tasks)
@@ -236,7 +236,7 @@ async def _all_unless(
 async def _on_pool_loop(
     work: Coroutine[Any, Any, T], undo: Callable[[], Coroutine[Any, Any, Any]] | None = None
 ) -> T:
-    """Await `work` on the pool's loop, and undo it if the caller is cancelled."""
+    """Await `work` on the pool's loop; call `undo` if the caller is cancelled."""
     doing = background.submit(work)
     try:
         return await doing.awaited()
@@ -490,7 +490,7 @@ class _PoolController:
             self.take_back(lease)
 
     async def watch_for(self, n: int) -> None:
-        """Raise an error once it is known that `n` sessions can never be leased together.
+        """Raise an error once `n` sessions can never be leased together.
 
         Raises:
             ProviderError: The pool has all its servers, and they hold fewer sessions.
@@ -628,13 +628,13 @@ class _PoolController:
         self._join(member)
 
     async def _met(self, server: Server, source: int) -> Member:
-        """Ask a server for its capacity and return it as a member."""
+        """Ask a server for the capacity, and return the server as a member."""
         told, version = await capacity_of(server, self.ready_timeout_s)
         limits = [one for one in (told, self.sessions_per_server) if one is not None]
         return Member(server, min(limits, default=1), source, version)
 
     async def _join_given(self, url: str, number: int) -> None:
-        """Add a server that was given by address, as soon as it answers."""
+        """Add a server that was given by address, after the first answer."""
         server, failures = GivenServer(url, self.api_key), 0
         while True:
             try:
@@ -658,7 +658,7 @@ class _PoolController:
     # ------------------------------------------------------------------ checks
 
     def suspect(self, member: Member) -> None:
-        """Check a server now, since a connection to it broke. From any thread."""
+        """Check a server now, since a connection broke. From any thread."""
 
         def now() -> None:
             member.check_at = 0.0
@@ -668,7 +668,7 @@ class _PoolController:
             background.background_loop().call_soon_threadsafe(now)
 
     async def is_lost(self, member: Member) -> bool:
-        """Check a server that a client could not reach; return whether it is lost."""
+        """Check a server that a client could not reach; return whether the server is lost."""
         for _ in range(FAILED_CHECKS):
             if member.gone is None:
                 await self._check(member)
@@ -701,7 +701,7 @@ class _PoolController:
             self._lose(member, f"it does not answer at {member.server.url}/health")
 
     def _lose(self, member: Member, why: str, *, is_failure: bool = True) -> None:
-        """Give up a server and cut its leases."""
+        """Give up a server and cut the leases."""
         if member not in self.members:
             return
         member.gone = why
@@ -913,7 +913,7 @@ class EnvPool(Generic[C]):
     # ------------------------------------------------------------------ leases
 
     def lease(self, *, lease_s: float | None = None, wait_s: float | None = None) -> C:
-        """Return a client that has a session from its first use until its `close`.
+        """Return a client that has a session from the first use until `close`.
 
         Args:
             lease_s: End the lease after this many seconds; by default the pool's.
