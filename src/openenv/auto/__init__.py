@@ -3,7 +3,7 @@
 Names may mean installed environments, directories, servers, images, or Spaces on the Hugging Face
 Hub. ``catalog`` describes the environments of a repository without running them. Above: the CLI.
 Below: `openenv.client`, `openenv.providers`, `openenv.hub` and `openenv.manifest`. Read
-``auto_env.py`` first, then ``_sources.py`` and ``_discovery.py``.
+``auto_env.py`` first, then ``_discovery.py`` and ``_hub.py``.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from openenv._internal.addresses import over_http
 from openenv._internal.targets import IMAGE_PREFIX, TargetKind, parse_target
 from openenv.auto import _hub
 from openenv.auto._discovery import EnvironmentInfo, get_discovery, info_of_directory
-from openenv.auto._sources import fetch_served_name, image_base_name, is_server_of
 from openenv.errors import ConnectError
 from openenv.hub.names import SpaceReference, parse_space_reference
 
@@ -255,7 +254,7 @@ def _from_server(url: str, plan: _LaunchPlan, skip_install: bool) -> Client:
     plan.base_url, info = url, None
     if not skip_install and plan.is_answered(url):
         headers = plan.options.get("headers") or {}
-        served = fetch_served_name(
+        served = _hub.fetch_served_name(
             url, headers, plan.options.get("api_key"), plan.options.get("ca_file")
         )
         info = None if served is None else _known_as(served)
@@ -266,7 +265,7 @@ def _from_image(image: str, plan: _LaunchPlan, skip_install: bool) -> Client:
     if plan.base_url is not None or plan.image not in (None, image):
         _refuse_other(f"{IMAGE_PREFIX}{image}", plan)
     plan.image = image
-    info = None if skip_install else _known_as(image_base_name(image))
+    info = None if skip_install else _known_as(_hub.image_base_name(image))
     return _client(_class_of(info), plan, info)
 
 
@@ -287,7 +286,7 @@ def _known_as(name: str) -> EnvironmentInfo | None:
     """Return the installed environment that a server's or image's name means, or None."""
     known = get_discovery().discover().values()
     return next(
-        (info for info in known if info.answers_to(name) or is_server_of(name, info.env_key)),
+        (info for info in known if info.answers_to(name) or _hub.is_server_of(name, info.env_key)),
         None,
     )
 
