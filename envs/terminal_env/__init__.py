@@ -1,4 +1,4 @@
-"""A shell at a terminal as an OpenEnv environment; this side of it runs none."""
+"""A shell at a terminal as an OpenEnv environment. The client side runs no shell."""
 
 from .client import TerminalEnv
 from .models import TerminalAction, TerminalObservation, TerminalState, TerminalTask

@@ -8,7 +8,7 @@ __all__ = ["TerminalEnv"]
 
 
 class TerminalEnv(EnvClient[TerminalAction, TerminalObservation, TerminalState]):
-    """Uses a shell in a session of its own.
+    """A client that uses a shell in a session of its own.
 
     `reset` takes `seed`, `episode_id` and `task`:
 

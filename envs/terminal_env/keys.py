@@ -1,10 +1,10 @@
-"""Names of keys, as tmux writes them, and what a terminal sends for them (xterm, `terminfo(5)`)."""
+"""Names of keys, as in tmux, and the bytes that a terminal sends (xterm, `terminfo(5)`)."""
 
 from __future__ import annotations
 
 import difflib
 
-__all__ = ["bytes_of_key"]
+__all__ = ["encode_key"]
 
 _NAMED = {
     "Enter": b"\r",
@@ -29,20 +29,20 @@ _NAMED = {
     "F11": b"\x1b[23~",
     "F12": b"\x1b[24~",
 }
-# A program may ask for the other form of these ("application cursor keys").
+# A program may request the other form of these ("application cursor keys").
 _CURSOR = {"Up": b"A", "Down": b"B", "Right": b"C", "Left": b"D", "Home": b"H", "End": b"F"}
 _CONTROLLED = "@abcdefghijklmnopqrstuvwxyz[\\]^_"
 
 
-def bytes_of_key(name: str, application_cursor: bool = False) -> bytes:
-    """Give what a terminal sends for a key.
+def encode_key(name: str, application_cursor: bool = False) -> bytes:
+    """Return the bytes that a terminal sends for a key.
 
     Args:
         name: ``"Enter"``, ``"Up"``, ``"C-c"`` (Control), ``"M-x"`` (Alt), or one character.
-        application_cursor: The program has asked for the other form of the cursor keys.
+        application_cursor: Whether the program has requested the other form of the cursor keys.
 
     Raises:
-        ValueError: There is no such key; the text names one that is spelt alike.
+        ValueError: The key is unknown; the message names a similar one.
     """
     if name in _NAMED:
         return _NAMED[name]

@@ -1,4 +1,4 @@
-"""What crosses the wire between the terminal environment and its client."""
+"""Actions, observations and state of the terminal environment."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from openenv.types import Action, Observation, Private, State
 
-from .keys import bytes_of_key
+from .keys import encode_key
 
 __all__ = ["Kind", "TerminalAction", "TerminalObservation", "TerminalState", "TerminalTask"]
 
 Kind = Literal["run", "type", "keys", "wait", "resize", "write_file", "read_file", "submit"]
 
-# Of each kind: the fields that it needs, and those that it may have.
+# The required and the optional fields of each kind of action.
 FIELDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "run": (("command",), ("timeout_s", "on_timeout", "raw")),
     "type": (("text",), ("timeout_s", "raw")),
@@ -31,71 +31,75 @@ FIELDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 
 class TerminalAction(Action):
-    """One thing to do at the terminal; `kind` says what, and which other fields it has.
+    """An action at the terminal. `kind` determines which other fields it has.
 
-    - run: have the shell run `command` (lines, here-documents and all), until its prompt is back;
-    - type: type `text`, such as an answer to a program that runs; ``"\\n"`` is the Enter key;
+    - run: run `command` (it may have several lines and here-documents) until the prompt is back;
+    - type: type `text`, such as an answer to a running program; ``"\\n"`` is the Enter key;
     - keys: press `keys`, such as ``["C-c"]`` or ``["Up", "Enter"]``;
-    - wait: look what else comes;
-    - resize: give the terminal `rows` and `columns`;
-    - write_file, read_file: move a file in or out;
-    - submit: say that the task is done; it is scored, and the episode ends.
+    - wait: wait for more output;
+    - resize: set the terminal's `rows` and `columns`;
+    - write_file, read_file: write or read a file;
+    - submit: end the episode and score the task.
     """
 
-    kind: Kind = Field(default="run", description="What to do.")
+    kind: Kind = Field(default="run", description="The kind of action.")
     command: str | None = Field(
-        default=None, max_length=2**20, description="run: what the shell shall run."
+        default=None, max_length=2**20, description="run: the command for the shell."
     )
-    text: str | None = Field(default=None, max_length=2**16, description="type: what to type.")
+    text: str | None = Field(default=None, max_length=2**16, description="type: the text to type.")
     keys: list[str] | None = Field(
-        default=None, min_length=1, max_length=1000, description="keys: as tmux names them."
+        default=None, min_length=1, max_length=1000, description="keys: keys by their tmux names."
     )
     timeout_s: float | None = Field(
         default=None,
         gt=0,
         le=86400,
-        description="run, type, keys, wait: seconds to wait at most. Of run, by default the "
-        "server's TERMINAL_TIMEOUT_S; of the others 2, 2 and 10.",
+        description="run, type, keys, wait: maximum seconds to wait. The default of run is the "
+        "server's TERMINAL_TIMEOUT_S; the defaults of the others are 2, 2 and 10.",
     )
     on_timeout: Literal["interrupt", "leave"] = Field(
         default="interrupt",
-        description="run: what becomes of a command that takes longer. interrupt: Control-C, then "
-        "its processes are killed, and if that does not help, the shell. leave: it goes on.",
+        description="run: what happens to a command that takes longer. interrupt: it gets "
+        "Control-C, then its processes are killed, and if that does not help, the shell. leave: it "
+        "continues.",
     )
     raw: bool = Field(
         default=False,
-        description="run, type, keys, wait: give the output with the escape sequences in it.",
+        description="run, type, keys, wait: return the output with its escape sequences.",
     )
-    rows: int | None = Field(default=None, ge=1, le=500, description="resize: of the terminal.")
+    rows: int | None = Field(
+        default=None, ge=1, le=500, description="resize: rows of the terminal."
+    )
     columns: int | None = Field(
-        default=None, ge=20, le=1000, description="resize: characters in a row."
+        default=None, ge=20, le=1000, description="resize: columns of the terminal."
     )
     path: str | None = Field(
-        default=None, description="write_file, read_file: from the shell's directory, or from ~."
+        default=None,
+        description="write_file, read_file: a path from the shell's directory, or with ~.",
     )
     content: str | None = Field(
-        default=None, max_length=2**24, description="write_file: what to write."
+        default=None, max_length=2**24, description="write_file: the content of the file."
     )
     encoding: Literal["utf-8", "base64"] = Field(
-        default="utf-8", description="write_file, read_file: how the content is written down."
+        default="utf-8", description="write_file, read_file: the encoding of the content."
     )
 
     @field_validator("command", "path")
     @classmethod
-    def _has_no_nul(cls, value: str | None) -> str | None:
+    def _check_nul(cls, value: str | None) -> str | None:
         if value is not None and "\0" in value:
-            raise ValueError("there can be no character NUL in it")
+            raise ValueError("the character NUL is not allowed")
         return value
 
     @field_validator("keys")
     @classmethod
-    def _are_keys(cls, value: list[str] | None) -> list[str] | None:
+    def _check_keys(cls, value: list[str] | None) -> list[str] | None:
         for name in value or ():
-            bytes_of_key(name)
+            encode_key(name)
         return value
 
     @model_validator(mode="after")
-    def _has_the_fields_of_its_kind(self) -> TerminalAction:
+    def _check_fields(self) -> TerminalAction:
         needed, possible = FIELDS[self.kind]
         for name in needed:
             if getattr(self, name) is None:
@@ -103,26 +107,26 @@ class TerminalAction(Action):
         known = {"kind", "metadata", *needed, *possible}
         for name, field in type(self).model_fields.items():
             if name not in known and getattr(self, name) != field.default:
-                raise ValueError(_misplaced(self.kind, name, [*needed, *possible]))
+                raise ValueError(_describe_misplaced(self.kind, name, [*needed, *possible]))
         if self.kind == "write_file" and self.encoding == "base64":
-            _bytes_of_base64(self.content or "")
+            _decode_base64(self.content or "")
         return self
 
     @property
     def data(self) -> bytes:
-        """What write_file writes."""
+        """The bytes that write_file writes."""
         content = self.content or ""
-        return _bytes_of_base64(content) if self.encoding == "base64" else content.encode()
+        return _decode_base64(content) if self.encoding == "base64" else content.encode()
 
 
-def _misplaced(kind: str, name: str, fields: list[str]) -> str:
+def _describe_misplaced(kind: str, name: str, fields: list[str]) -> str:
     owners = [other for other, (a, b) in FIELDS.items() if name in (*a, *b)]
     close = difflib.get_close_matches(name, fields, n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
     return f"kind {kind!r} has no field {name!r}{hint}; it belongs to {', '.join(owners)}"
 
 
-def _bytes_of_base64(text: str) -> bytes:
+def _decode_base64(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:
@@ -130,64 +134,62 @@ def _bytes_of_base64(text: str) -> bytes:
 
 
 class TerminalObservation(Observation):
-    """What came of an action.
+    """The result of an action.
 
-    `metadata` has `ended_by` where a command took too long: ``"C-c"``, ``"SIGINT"``, ``"SIGKILL"``
-    or ``"end of the shell"``; `shell_ended` in words; at the end `limit` (``"time"`` or
-    ``"steps"``), `checks_passed` and `checks_total`.
+    `metadata` has `ended_by` if a command took too long: ``"C-c"``, ``"SIGINT"``, ``"SIGKILL"`` or
+    ``"end of the shell"``. If the shell has ended, `shell_ended` says so in words. At the end of an
+    episode it has `limit` (``"time"`` or ``"steps"``), `checks_passed` and `checks_total`.
     """
 
     output: str = Field(
         default="",
-        description="What the terminal got since the last action, without what the shell itself "
-        "prints as its prompt; of read_file, the file.",
+        description="The terminal's output since the last action, without the shell's prompt; for "
+        "read_file, the content of the file.",
     )
     exit_code: int | None = Field(
         default=None,
-        description="Of the command that has ended in this step; null where none has. Of files: "
-        "0, or 1 with the reason as output.",
+        description="The exit code of the command that ended in this step; null if none ended. For "
+        "read_file and write_file: 0, or 1 with the reason as output.",
     )
     cwd: str = Field(
         default="~", description="The shell's directory at its latest prompt; ~ is home."
     )
     running: bool = Field(
-        default=False, description="The shell is not at its prompt: something runs, or is begun."
+        default=False, description="Whether a command runs, or a line was begun at the prompt."
     )
-    timed_out: bool = Field(default=False, description="The command took longer than it may.")
+    timed_out: bool = Field(default=False, description="Whether the command took too long.")
     left_out: int = Field(
         default=0, description="Bytes that are missing from the middle of the output."
     )
     shell_restarted: bool = Field(
         default=False,
-        description="The shell has ended, and this is another one: in the home directory, without "
-        "the variables, functions and jobs of before. Files are still there.",
+        description="Whether the shell has ended and this is a new one: in the home directory, "
+        "without the earlier variables, functions and jobs. Files are still there.",
     )
-    prompt: str | None = Field(
-        default=None, description="The task; only after reset, where there is one."
-    )
+    prompt: str | None = Field(default=None, description="The task, after a reset with a task.")
 
 
 class TerminalState(State):
-    """Where the episode stands."""
+    """The state of the episode."""
 
     sandbox: str | None = Field(
         default=None, description="The kind of sandbox: gvisor, bubblewrap or landlock."
     )
     guarantee: str | None = Field(
-        default=None, description="What stands between the shell and the machine."
+        default=None, description="The guarantee of the sandbox: process, namespaces or kernel."
     )
     cwd: str = Field(default="~", description="The shell's directory at its latest prompt.")
-    running: bool = Field(default=False, description="The shell is not at its prompt.")
-    rows: int = Field(default=40, description="Of the terminal.")
-    columns: int = Field(default=120, description="Of the terminal.")
-    task_id: str | None = Field(default=None, description="The running task.")
+    running: bool = Field(default=False, description="Whether the shell is not at its prompt.")
+    rows: int = Field(default=40, description="Rows of the terminal.")
+    columns: int = Field(default=120, description="Columns of the terminal.")
+    task_id: str | None = Field(default=None, description="The id of the running task.")
     checks: Annotated[dict[str, bool] | None, Private] = Field(
-        default=None, description="Which of the task's checks hold; null until it was scored."
+        default=None, description="Whether each check of the task passes; null until it is scored."
     )
 
 
 class TerminalTask(BaseModel):
-    """A task, as others may see it: without what it is judged by."""
+    """The public part of a task, without its checks."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -195,4 +197,4 @@ class TerminalTask(BaseModel):
     instruction: str
     wall_s: float = Field(description="Seconds that an episode may take.")
     max_steps: int = Field(description="Steps that an episode may take.")
-    num_checks: int = Field(description="Parts of which the reward is the mean.")
+    num_checks: int = Field(description="The number of checks whose mean is the reward.")

@@ -8,12 +8,12 @@ from functools import partial
 from openenv.server import create_app
 
 from ..models import TerminalAction, TerminalObservation, TerminalState
-from .settings import max_concurrent_envs, settings_of
+from .settings import max_concurrent_envs, read_settings
 from .tasks import TaskSet
 from .terminal_environment import TerminalEnvironment
 
 app = create_app(
-    partial(TerminalEnvironment, settings_of(os.environ), tasks=TaskSet.of_environ(os.environ)),
+    partial(TerminalEnvironment, read_settings(os.environ), tasks=TaskSet.from_environ(os.environ)),
     TerminalAction,
     TerminalObservation,
     env_name="terminal_env",

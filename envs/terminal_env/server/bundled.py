@@ -1,7 +1,7 @@
 """The bundled tasks: everyday work at a shell.
 
-Files are made up by seeds, and what is expected of an answer is computed here, so that it is
-nowhere but in the server.
+Seeds determine the files, and the expected answers are computed here, so that they exist only in
+the server.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAKERS: list[Callable[[], Task]] = []
 
 
 def bundled_tasks() -> list[Task]:
-    """Every bundled task."""
+    """Return every bundled task."""
     return [make() for make in _MAKERS]
 
 
@@ -34,8 +34,8 @@ def _bundled(make: Callable[[], Task]) -> Callable[[], Task]:
     return make
 
 
-def _task(**fields: Any) -> Task:
-    """A task, whose texts may be indented as the program around them is."""
+def _make_task(**fields: Any) -> Task:
+    """Make a task whose texts may be indented like the code around them."""
     for name in ("instruction", "solution"):
         fields[name] = textwrap.dedent(fields[name]).strip() + "\n"
     return Task(**fields)
@@ -45,7 +45,7 @@ def _text(text: str, mode: str = "644") -> File:
     return File(text=textwrap.dedent(text).lstrip("\n"), mode=mode)
 
 
-def _is_unchanged(path: str, file: File) -> FileCheck:
+def _expect_unchanged(path: str, file: File) -> FileCheck:
     return FileCheck(file=path, equals=file.text, must_hold=True)
 
 
@@ -61,7 +61,7 @@ def _find_the_key() -> Task:
     wanted, near = draw.sample(names, 2)
     texts[wanted] += "api_key = k-7f3a91c2\n"
     texts[near] += "# the api_key was moved\n"
-    return _task(
+    return _make_task(
         id="find_the_key",
         instruction="""
             Exactly one file below ~/archive has a line that begins with "api_key =". Write two
@@ -90,7 +90,7 @@ def _largest_files() -> Task:
         f"{draw.choice(folders)}/f{number}.dat": "x" * size for number, size in enumerate(sizes)
     }
     ordered = sorted(files, key=lambda path: -len(files[path]))[:5]
-    return _task(
+    return _make_task(
         id="largest_files",
         split="test",
         instruction="""
@@ -123,7 +123,7 @@ def _remove_the_copies() -> Task:
         first.setdefault(texts[name], name)
     kept = set(first.values())
     gone = sorted(set(texts) - kept)
-    return _task(
+    return _make_task(
         id="remove_the_copies",
         instruction="""
             Some files in ~/pictures have the same content as others. Of each group of equal files
@@ -159,7 +159,7 @@ def _slowest_pages() -> Task:
     means = {page: sum(one) / len(one) for page, one in times.items()}
     slowest = sorted(means, key=lambda page: -means[page])[:3]
     log = File(text="\n".join(lines) + "\n")
-    return _task(
+    return _make_task(
         id="slowest_pages",
         instruction="""
             ~/access.log has a line for each request: address, time, request, status and duration.
@@ -173,7 +173,7 @@ def _slowest_pages() -> Task:
                 file="slowest.txt",
                 equals="\n".join(f"{page} {means[page]:.1f}" for page in slowest),
             ),
-            _is_unchanged("access.log", log),
+            _expect_unchanged("access.log", log),
         ],
         solution=r"""
             awk '$5 == 200 {gsub(/"/, "", $4); sub(/ms/, "", $6); sum[$4] += $6; n[$4]++}
@@ -202,7 +202,7 @@ def _sum_the_orders() -> Task:
     rows.writerow(["customer", "cents"])
     rows.writerows(sorted(totals.items()))
     orders = File(text=written.getvalue())
-    return _task(
+    return _make_task(
         id="sum_the_orders",
         instruction="""
             ~/orders.csv is a CSV file (RFC 4180): fields with commas, quotes or line breaks are
@@ -213,7 +213,7 @@ def _sum_the_orders() -> Task:
         files={"orders.csv": orders},
         checks=[
             FileCheck(file="totals.csv", equals=answer.getvalue()),
-            _is_unchanged("orders.csv", orders),
+            _expect_unchanged("orders.csv", orders),
         ],
         needs=["python3"],
         solution="""
@@ -277,7 +277,7 @@ def _rename_the_function() -> Task:
         "src/lib/__init__.py": "from .config import load_config\n",
     }
     untouched = [path for path in files if path not in wanted]
-    return _task(
+    return _make_task(
         id="rename_the_function",
         instruction="""
             Rename the function load_cfg to load_config in every Python file below ~/src, where it
@@ -287,7 +287,7 @@ def _rename_the_function() -> Task:
         files=texts,
         checks=[
             *(FileCheck(file=path, equals=text) for path, text in wanted.items()),
-            *(_is_unchanged(path, texts[path]) for path in untouched),
+            *(_expect_unchanged(path, texts[path]) for path in untouched),
         ],
         solution=r"""
             cd ~/src
@@ -310,11 +310,19 @@ def _one_day_of_jobs() -> Task:
     }
     runs = []
     for (minutes, hours, day, month, weekday), name in table.items():
-        if _in(day, 15, 31) and _in(month, 5, 12) and _in(weekday, 3, 6):
+        if (
+            _field_matches(day, 15, 31)
+            and _field_matches(month, 5, 12)
+            and _field_matches(weekday, 3, 6)
+        ):
             times = itertools.product(range(24), range(60))
-            runs += [f"{h:02}:{m:02} {name}" for h, m in times if _in(hours, h) and _in(minutes, m)]
+            runs += [
+                f"{h:02}:{m:02} {name}"
+                for h, m in times
+                if _field_matches(hours, h) and _field_matches(minutes, m)
+            ]
     lines = [f"{' '.join(when)} {name}" for when, name in table.items()]
-    return _task(
+    return _make_task(
         id="one_day_of_jobs",
         split="test",
         instruction="""
@@ -354,8 +362,8 @@ def _one_day_of_jobs() -> Task:
     )
 
 
-def _in(field: str, value: int, highest: int = 59) -> bool:
-    """Whether a field of a crontab holds for a value."""
+def _field_matches(field: str, value: int, highest: int = 59) -> bool:
+    """Return whether a field of a crontab matches a value."""
     for part in field.split(","):
         span, _, step = part.partition("/")
         low, _, high = ("0", "", str(highest)) if span == "*" else span.partition("-")
@@ -386,7 +394,7 @@ def _who_may_read() -> Task:
         "project/tools/readme.txt": "640",
         "project/secret/token": "600",
     }
-    return _task(
+    return _make_task(
         id="who_may_read",
         instruction="""
             Set the permissions of ~/project and of all that is in it: directories 750, scripts
@@ -397,7 +405,7 @@ def _who_may_read() -> Task:
         setup=["chmod 755 project project/tools project/secret"],
         checks=[
             *(FileCheck(file=path, mode=mode) for path, mode in wanted.items()),
-            *(_is_unchanged(path, file) for path, file in files.items()),
+            *(_expect_unchanged(path, file) for path, file in files.items()),
         ],
         solution="""
             cd ~/project
@@ -423,7 +431,7 @@ def _broken_links() -> Task:
     ]
     links = {f"views/{name}": f"data/v2/{name}.tbl" for name in names[:3]}
     links["views/deep/west"] = "data/v2/west.tbl"
-    return _task(
+    return _make_task(
         id="broken_links",
         split="test",
         instruction="""
@@ -437,7 +445,7 @@ def _broken_links() -> Task:
             *(FileCheck(file=link, leads_to=goal) for link, goal in links.items()),
             FileCheck(file="views/note", leads_to="data/v1-note.txt", must_hold=True),
             FileCheck(file="data/v1", type="absent", must_hold=True),
-            *(_is_unchanged(path, file) for path, file in files.items()),
+            *(_expect_unchanged(path, file) for path, file in files.items()),
         ],
         solution=r"""
             cd ~
@@ -458,7 +466,7 @@ def _repack_the_settings() -> Task:
     others = {"etc/deep/notes.txt": "no settings\n", "etc/web.conf.bak": "port = 1\n"}
     listed = sorted(path.rpartition("/")[2] for path in settings)
     texts = {path.rpartition("/")[2]: text for path, text in settings.items()}
-    return _task(
+    return _make_task(
         id="repack_the_settings",
         instruction="""
             ~/machine.tar.gz holds the directory etc of a machine. Make ~/settings.tar.gz (gzip)
@@ -512,7 +520,7 @@ def _count_the_lines() -> Task:
     draw = random.Random(7)  # nosec B311  # made-up data
 
     def tree(names: list[str]) -> tuple[dict[str, File], int]:
-        """Files, and how many lines those of them have that count."""
+        """Make files, and count the lines of those that count."""
         counts = {name: draw.randrange(1, 30) for name in names}
         files = {name: File(text="line\n" * count) for name, count in counts.items()}
         counted = [name for name in names if name.endswith(".txt") and "/" in name]
@@ -522,7 +530,7 @@ def _count_the_lines() -> Task:
     odd, in_odd = tree(["in put/a b.txt", "in put/*.txt", "in put/x y/ z.txt", "x.txt"])
     copies = {"count_lines.sh": "count_lines.sh"}
     run = "bash count_lines.sh"
-    return _task(
+    return _make_task(
         id="count_the_lines",
         instruction="""
             ~/count_lines.sh DIRECTORY shall print "total: N", where N is how many lines all files
@@ -591,7 +599,7 @@ def _wrong_median() -> Task:
     }
     hold_already = {"mode([2, 1, 2, 1, 3])", "spread([-2, -7])"}
     program = "import sys\nfrom stats import *\nprint(eval(sys.argv[1]))\n"
-    return _task(
+    return _make_task(
         id="wrong_median",
         instruction="""
             The functions in ~/stats.py do not do what their docstrings say, and they must not
@@ -651,7 +659,7 @@ def _who_listens() -> Task:
     files |= {
         f"{name}.port": File(text=f"{port}\n") for name, port in zip(names, ports, strict=True)
     }
-    return _task(
+    return _make_task(
         id="who_listens",
         split="test",
         instruction=f"""
@@ -678,7 +686,7 @@ def _who_listens() -> Task:
     )
 
 
-# The commit that is to be found. Nothing in it depends on when and where it is made.
+# The commit that the agent must find. It does not depend on the time and place of its making.
 _LOST = "66e38a4d66eeb506f09f0ff3b8928010e1f8b15b"
 
 
@@ -699,9 +707,10 @@ def _lost_commit() -> Task:
         "echo 'More words.' >> README.md && git commit -q -a -m 'Describe the words'",
     ]
 
-    def of_the_copy(command: str, stdout: str, must_hold: bool = False) -> RunCheck:
-        """A check of a repository with the agent's objects and references, and no settings, hooks
-        or attributes of the agent's.
+    def check_copy(command: str, stdout: str, must_hold: bool = False) -> RunCheck:
+        """Check a repository with only the agent's objects and references.
+
+        The agent's settings, hooks and attributes are left out.
         """
         return RunCheck(
             run=f"git -C judged {command}",
@@ -712,7 +721,7 @@ def _lost_commit() -> Task:
             must_hold=must_hold,
         )
 
-    return _task(
+    return _make_task(
         id="lost_commit",
         split="test",
         instruction="""
@@ -722,9 +731,9 @@ def _lost_commit() -> Task:
         """,
         setup=[" && ".join(commits)],
         checks=[
-            of_the_copy("rev-parse refs/heads/rescued", _LOST),
-            of_the_copy("show refs/heads/rescued:parser.py", "parse = str.split"),
-            of_the_copy("log --format=%s refs/heads/main", "Describe the words\nBegin", True),
+            check_copy("rev-parse refs/heads/rescued", _LOST),
+            check_copy("show refs/heads/rescued:parser.py", "parse = str.split"),
+            check_copy("log --format=%s refs/heads/main", "Describe the words\nBegin", True),
             FileCheck(file="repository/README.md", equals="# Words\nMore words.", must_hold=True),
             FileCheck(file="repository/.git/HEAD", equals="ref: refs/heads/main", must_hold=True),
         ],
@@ -750,7 +759,7 @@ def _merge_the_settings() -> Task:
         "tags": ["b", "c"],
     }
     blob = File(base64=base64.b64encode(bytes(range(256))).decode())
-    return _task(
+    return _make_task(
         id="merge_the_settings",
         instruction="""
             Merge ~/settings/local.json over ~/settings/base.json: objects are merged key by key, at

@@ -1,10 +1,9 @@
-"""Judging what an agent has left behind.
+"""Grading of the files that an agent has left.
 
-Nothing of the agent's runs any more when it is judged: every process in its sandbox was ended
-before. Files are read by the sandbox's first process, and compared in this one. What has to be run
-runs in another sandbox, each check in one of its own, with copies of the files that the task names
-and nothing else: no start-up file, no program on the agent's PATH and no process of the agent's
-gets there. What is expected is never in a sandbox.
+Grading starts by ending every process in the agent's sandbox. The sandbox's first process reads
+files, and this process compares them. Each check that has to run something runs in a fresh sandbox,
+with copies of the files that the task names and nothing else: no start-up file, no program on the
+agent's PATH and no process of the agent's gets there. Expected values are never in a sandbox.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from openenv.sandbox import Sandbox
 
 from .tasks import Check, FileCheck, RunCheck, Task
 
-__all__ = ["CLEAN_BASH", "Fresh", "Grade", "graded"]
+__all__ = ["CLEAN_BASH", "Fresh", "Grade", "grade_work"]
 
 Fresh = Callable[[], "contextlib.AbstractContextManager[Sandbox]"]
 
@@ -33,20 +32,20 @@ MAX_COPIED_BYTES = 16 * 2**20
 MAX_COPIED_FILES = 2000
 LOOK_S = 20.0
 
-# What a sandbox has in its environment comes from this process, and not from the agent's shell.
+# The environment of a sandbox comes from this process, not from the agent's shell.
 CLEAN_BASH = ("/bin/bash", "--noprofile", "--norc", "-c")
 
 
 @dataclass(frozen=True)
 class Grade:
-    """How an agent's work did.
+    """The result of grading an agent's work.
 
     Attributes:
-        score: The part that holds of the checks that count, 0 to 1; all of it is forfeited where
-            one that must hold does not. Unscored where that could not be found out.
-        checks: Which checks hold, by their names.
-        passed: How many count as held.
-        total: How many there are that count.
+        score: The share of the counted checks that pass, 0 to 1. It is 0 if a required check fails,
+            and unscored if the work could not be graded.
+        checks: Whether each check passes, by its name.
+        passed: The number of counted checks that pass; 0 if a required check fails.
+        total: The number of counted checks.
     """
 
     score: Score
@@ -55,37 +54,37 @@ class Grade:
     total: int = 0
 
     @property
-    def words(self) -> str:
-        """What the agent is told."""
+    def message(self) -> str:
+        """The text for the agent."""
         if self.score.value is None:
             return "the task could not be scored\n"
         return f"{self.passed} of {self.total} checks hold\n"
 
     @property
-    def notes(self) -> dict[str, Any]:
-        """What goes into the observation's metadata."""
+    def metadata(self) -> dict[str, Any]:
+        """The fields for the observation's metadata."""
         if self.score.value is None:
             return {}
         return {"checks_passed": self.passed, "checks_total": self.total}
 
 
 class CouldNotLook(Exception):
-    """What would be judged could not be seen, through no fault of the agent's."""
+    """The work could not be inspected, through no fault of the agent's."""
 
 
-def graded(task: Task, sandbox: Sandbox, fresh: Fresh) -> Grade:
-    """Judge what was left behind in a sandbox, every process of which is ended.
+def grade_work(task: Task, sandbox: Sandbox, fresh: Fresh) -> Grade:
+    """End every process in the agent's sandbox, and grade its files.
 
     Args:
-        task: What was asked.
-        sandbox: The agent's.
-        fresh: Gives another, which nothing has touched.
+        task: The task.
+        sandbox: The agent's sandbox.
+        fresh: Returns another sandbox, which has not been used.
     """
     try:
         sandbox.kill_all()
         files = [check.file for check in task.checks if isinstance(check, FileCheck)]
         seen = {one.path: one for one in _look(sandbox, files) or ()}
-        held = [(check, _holds(check, seen, sandbox, fresh)) for check in task.checks]
+        held = [(check, _check_holds(check, seen, sandbox, fresh)) for check in task.checks]
     except (SandboxError, CouldNotLook) as error:
         return Grade(Score(unscored=str(error)))
     counted = [holds for check, holds in held if not check.must_hold]
@@ -98,10 +97,10 @@ def graded(task: Task, sandbox: Sandbox, fresh: Fresh) -> Grade:
     return Grade(Score(sum(parts.values()), parts), names, passed, len(counted))
 
 
-def _holds(check: Check, seen: dict[str, Seen], sandbox: Sandbox, fresh: Fresh) -> bool:
+def _check_holds(check: Check, seen: dict[str, Seen], sandbox: Sandbox, fresh: Fresh) -> bool:
     if isinstance(check, FileCheck):
         return _file_holds(check, seen.get(check.file), sandbox)
-    return _run_holds(check, sandbox, fresh)
+    return _run_check_holds(check, sandbox, fresh)
 
 
 # ------------------------------------------------------------------ files
@@ -112,7 +111,7 @@ def _file_holds(check: FileCheck, found: Seen | None, sandbox: Sandbox) -> bool:
         return False
     if check.mode is not None and (found is None or found.mode != int(check.mode, 8)):
         return False
-    if check.leads_to is not None and not _leads(found, check.leads_to, sandbox):
+    if check.leads_to is not None and not _leads_to(found, check.leads_to, sandbox):
         return False
     return _text_holds(check, sandbox)
 
@@ -120,7 +119,7 @@ def _file_holds(check: FileCheck, found: Seen | None, sandbox: Sandbox) -> bool:
 def _text_holds(check: FileCheck, sandbox: Sandbox) -> bool:
     if check.equals is None and check.matches is None and check.lacks is None:
         return True
-    text = _text_of(check.file, sandbox)
+    text = _read_text(check.file, sandbox)
     if text is None:
         return False
     if check.equals is not None and _lines(text) != _lines(check.equals):
@@ -130,8 +129,8 @@ def _text_holds(check: FileCheck, sandbox: Sandbox) -> bool:
     return check.lacks is None or not re.search(check.lacks, text, re.MULTILINE)
 
 
-def _text_of(path: str, sandbox: Sandbox) -> str | None:
-    """A file's text; None where there is no such file, or it is no text, or too long."""
+def _read_text(path: str, sandbox: Sandbox) -> str | None:
+    """Return a file's text, or None if the file is missing, too long or no text."""
     try:
         data = sandbox.read(path, MAX_FILE_BYTES + 1)
         return data.decode() if len(data) <= MAX_FILE_BYTES else None
@@ -143,7 +142,7 @@ def _lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.rstrip().splitlines()]
 
 
-def _leads(found: Seen | None, to: str, sandbox: Sandbox) -> bool:
+def _leads_to(found: Seen | None, to: str, sandbox: Sandbox) -> bool:
     goal = os.path.normpath(os.path.join(sandbox.home, to))
     return found is not None and found.type == "link" and found.real == goal
 
@@ -153,11 +152,11 @@ class Seen:
     """A file in a sandbox.
 
     Attributes:
-        path: As it was asked for, or below that.
+        path: The requested path, or a path below it.
         type: ``"file"``, ``"directory"``, ``"link"`` or ``"other"``.
-        mode: Its permissions.
-        target: Of a link, as it is written down.
-        real: Where it leads to, with no links in it; None where there is nothing.
+        mode: The permissions.
+        target: The target of a link, as the link has it.
+        real: The path with all links resolved; None if nothing is there.
     """
 
     path: str
@@ -167,7 +166,7 @@ class Seen:
     real: str | None
 
 
-# Run in the agent's sandbox by the interpreter of its read-only root, after everything was ended.
+# The interpreter of the sandbox's read-only root runs this after every process has ended.
 LOOK = """
 import json, os, stat, sys
 
@@ -203,9 +202,10 @@ print(json.dumps(found))
 
 
 def _look(sandbox: Sandbox, paths: list[str], below: bool = False) -> list[Seen] | None:
-    """The files at paths, and below; those that are not there are left out.
+    """Inspect the files at some paths, and with `below` all files below them.
 
-    None where they cannot be listed, since there are too many, say.
+    Missing files are left out. With `below`, the result is None if the files cannot be listed,
+    for example because there are too many.
     """
     limit = MAX_COPIED_FILES if below else 0
     program = [sandbox.python, "-I", "-S", "-c", LOOK, sandbox.home, str(limit), *paths]
@@ -218,12 +218,12 @@ def _look(sandbox: Sandbox, paths: list[str], below: bool = False) -> list[Seen]
     return found if not below or len(found) <= MAX_COPIED_FILES else None
 
 
-# ------------------------------------------------------------------ what is run
+# ------------------------------------------------------------------ commands
 
 
-def _run_holds(check: RunCheck, sandbox: Sandbox, fresh: Fresh) -> bool:
-    """Whether a command does as it should. What ends its sandbox does not."""
-    copies = _copies(check, sandbox)
+def _run_check_holds(check: RunCheck, sandbox: Sandbox, fresh: Fresh) -> bool:
+    """Return whether a command passes its check. A command that ends its sandbox does not."""
+    copies = _read_copies(check, sandbox)
     if copies is None:
         return False
     with fresh() as other:
@@ -261,8 +261,8 @@ class _Copy:
             sandbox.run(f"/bin/mkdir -p -- {shlex.quote(folder)} && {shlex.join(link)}")
 
 
-def _copies(check: RunCheck, sandbox: Sandbox) -> list[_Copy] | None:
-    """Copies of the agent's files; None where one is not there, or they are too many or too big."""
+def _read_copies(check: RunCheck, sandbox: Sandbox) -> list[_Copy] | None:
+    """Read the agent's files; None if one is missing, or if they are too many or too large."""
     copies, size = [], 0
     for source, goal in {**check.copies_if_there, **check.copies}.items():
         found = _look(sandbox, [source], below=True)

@@ -1,9 +1,9 @@
-"""The marks by which a shell says, in the stream of its terminal, where it stands.
+"""Marks in a terminal's output by which a shell reports its position.
 
-They are operating system commands (ECMA-48) that no terminal knows, with a number in them that is
-drawn for each shell: what a program prints is not taken for one by accident. A program that reads
-the number out of the shell on purpose can print marks of its own; it can so lie about its own exit
-code and directory, and about being over. Nothing is scored by them.
+Marks are operating system commands (ECMA-48) that no terminal knows. They contain a random number
+that is unique to each shell, so no program prints one by accident. A program that reads the number
+out of the shell on purpose can print marks of its own. So it can lie about its exit code, its
+directory and its end. No score depends on marks.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from dataclasses import dataclass
 __all__ = ["Back", "Began", "Mark", "Marks", "Ready"]
 
 _KIND = "7770"
-_MAX_LENGTH = 2**14  # of a mark: a directory's name may be long
+_MAX_LENGTH = 2**14  # the maximum length of a mark, since a directory's name may be long
 
 
 @dataclass(frozen=True)
 class Began:
-    """The shell has read a command, and begins it."""
+    """The mark that the shell has read a command and starts it."""
 
 
 @dataclass(frozen=True)
 class Back:
-    """The command is over, and the shell is going to print its prompt."""
+    """The mark that the command is over and the shell is going to print its prompt."""
 
     exit_code: int
     pid: int
@@ -35,14 +35,14 @@ class Back:
 
 @dataclass(frozen=True)
 class Ready:
-    """The prompt was printed, and the shell reads."""
+    """The mark that the prompt was printed and the shell reads."""
 
 
 Mark = Began | Back | Ready
 
 
 class Marks:
-    """Draws a number, makes a shell print marks with it, and finds them."""
+    """A random number, the setup of a shell that prints marks with it, and their parser."""
 
     def __init__(self) -> None:
         self._number = secrets.token_hex(16)
@@ -57,42 +57,42 @@ class Marks:
         )
         self._rest = b""
 
-    def _printed(self, what: str) -> str:
-        """A mark as bash's prompts spell it."""
+    def _write_mark(self, what: str) -> str:
+        """Write a mark in the syntax of bash's prompts."""
         return rf"\e]{_KIND};{self._number};{what}\a"
 
     @property
     def setup(self) -> str:
-        """Have an interactive bash print marks.
+        """The commands that make an interactive bash print marks.
 
-        `PS0` and `PROMPT_COMMAND` stay as they are: a script that sets them gets an error, and the
-        shell goes on being understood. `PS1` may be changed.
+        `PS0` and `PROMPT_COMMAND` are read-only: a script that sets them gets an error, and the
+        marks continue. `PS1` may be changed.
         """
-        back = self._printed(f"back;%d;%d;%s;{self._number}")
+        back = self._write_mark(f"back;%d;%d;%s;{self._number}")
         return (
             f'PROMPT_COMMAND=\'builtin printf "{back}" "$?" "$$" "$PWD"\'\n'
-            f"PS0='{self._printed('began')}'\n"
-            f"PS1='\\w\\$ \\[{self._printed('ready')}\\]'\n"
+            f"PS0='{self._write_mark('began')}'\n"
+            f"PS1='\\w\\$ \\[{self._write_mark('ready')}\\]'\n"
             "readonly PROMPT_COMMAND PS0\n"
         )
 
     def split(self, data: bytes) -> Iterator[bytes | Mark]:
-        """Take what the terminal was sent, and give what is printed and what are marks.
+        """Split the terminal's output into text and marks.
 
-        What may be the beginning of a mark is kept for the next time.
+        Bytes that may be the start of a mark are kept for the next call.
         """
         data, at = self._rest + data, 0
         for found in self._pattern.finditer(data):
             if found.start() > at:
                 yield data[at : found.start()]
             at = found.end()
-            yield _mark(found)
-        self._rest = data[self._safe(data, at) :]
+            yield _parse_mark(found)
+        self._rest = data[self._find_safe_end(data, at) :]
         if end := data[at : len(data) - len(self._rest)]:
             yield end
 
-    def _safe(self, data: bytes, at: int) -> int:
-        """Up to where there is no beginning of a mark."""
+    def _find_safe_end(self, data: bytes, at: int) -> int:
+        """Return the end of the bytes that cannot be the start of a mark."""
         begun = data.find(self._begin, at)
         if begun >= 0:
             return begun if len(data) - begun <= _MAX_LENGTH else len(data)
@@ -102,7 +102,7 @@ class Marks:
         return len(data)
 
 
-def _mark(found: re.Match[bytes]) -> Mark:
+def _parse_mark(found: re.Match[bytes]) -> Mark:
     if found[1]:
         return Began()
     if found[2]:

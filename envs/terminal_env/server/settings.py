@@ -1,18 +1,18 @@
-"""What the environment variables of a terminal server say.
+"""The environment variables of a terminal server.
 
 | variable | meaning | default |
 | --- | --- | --- |
-| `TERMINAL_REQUIRE` | what it guarantees: `process`, `namespaces`, `kernel` | `namespaces` |
+| `TERMINAL_REQUIRE` | the required guarantee: `process`, `namespaces`, `kernel` | `namespaces` |
 | `TERMINAL_SANDBOX` | a kind of sandbox: `gvisor`, `bubblewrap`, `landlock` | the strongest |
-| `TERMINAL_NETWORK` | hosts that may be asked, as `pypi.org:443,*.pythonhosted.org:443` | none |
+| `TERMINAL_NETWORK` | hosts that may be reached, as `pypi.org:443,*.pythonhosted.org:443` | none |
 | `TERMINAL_MEMORY_MB` | memory of a sandbox, in MiB | `512` |
-| `TERMINAL_DISK_MB` | what may be written in the home directory, and in `/tmp`, in MiB | `128` |
+| `TERMINAL_DISK_MB` | disk space of the home directory, and of `/tmp`, in MiB | `128` |
 | `TERMINAL_PROCESSES` | processes of a sandbox at once | `64` |
-| `TERMINAL_TIMEOUT_S` | seconds that a command may take where the action says nothing | `30` |
-| `TERMINAL_OUTPUT_BYTES` | how much output an observation holds | `32768` |
+| `TERMINAL_TIMEOUT_S` | seconds for a command if the action sets no time | `30` |
+| `TERMINAL_OUTPUT_BYTES` | maximum output in an observation | `32768` |
 | `TERMINAL_ROWS`, `TERMINAL_COLUMNS` | size of the terminal | `40`, `120` |
 | `TERMINAL_TASKS` | a JSONL file, or a folder, of tasks | the bundled ones |
-| `TERMINAL_WARM_SANDBOXES` | how many stand ready | `2` |
+| `TERMINAL_WARM_SANDBOXES` | sandboxes that stand ready | `2` |
 | `MAX_CONCURRENT_ENVS` | sessions at once | `64` |
 """
 
@@ -25,26 +25,26 @@ from typing import Any
 from openenv.sandbox import SandboxPolicy
 from openenv.sandbox.policy import MIB
 
-__all__ = ["Settings", "max_concurrent_envs", "settings_of"]
+__all__ = ["Settings", "max_concurrent_envs", "read_settings"]
 
-# Programs that would show a page and wait for a key print all of it instead; and git does not look
-# for a file of the machine that is not there, or may not be read.
+# Programs with a pager print everything instead of waiting for a key, and git does not look for the
+# machine's configuration, which may be missing or unreadable.
 ENVIRONMENT = {"PAGER": "cat", "GIT_PAGER": "cat", "MANPAGER": "cat", "GIT_CONFIG_NOSYSTEM": "1"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How terminals are served.
+    """The settings of a terminal server.
 
     Attributes:
-        require: What the sandbox must guarantee.
-        sandbox: A kind of sandbox; None for the strongest there is.
-        policy: What the shell, and all that it starts, may have.
-        timeout_s: Seconds that a command may take where the action says nothing.
-        output_bytes: How much output an observation holds.
-        rows: Of the terminal.
-        columns: Of the terminal.
-        warm_sandboxes: How many stand ready.
+        require: The guarantee that the sandbox must give.
+        sandbox: A kind of sandbox; None for the strongest one.
+        policy: The limits of the shell and of all processes that it starts.
+        timeout_s: Seconds for a command if the action sets no time.
+        output_bytes: Maximum output in an observation.
+        rows: Rows of the terminal.
+        columns: Columns of the terminal.
+        warm_sandboxes: The number of sandboxes that stand ready.
 
     Raises:
         ValueError: A number is out of its range.
@@ -66,7 +66,7 @@ class Settings:
             if one.name in least and value < least[one.name]:
                 raise ValueError(f"{one.name} is {value}; it must be {least[one.name]} or more")
         if not 0 < self.timeout_s <= 86400:
-            raise ValueError(f"timeout_s is {self.timeout_s}; it must be over 0, and at most 86400")
+            raise ValueError(f"timeout_s is {self.timeout_s}; it must be above 0 and at most 86400")
 
 
 _SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
@@ -80,54 +80,54 @@ _SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
 }
 
 
-def _mib(text: str) -> int:
+def _parse_mib(text: str) -> int:
     return int(text) * MIB
 
 
-def _hosts(text: str) -> tuple[str, ...]:
+def _parse_hosts(text: str) -> tuple[str, ...]:
     return tuple(host.strip() for host in text.split(",") if host.strip())
 
 
 _POLICY: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "TERMINAL_MEMORY_MB": ("memory_bytes", _mib),
-    "TERMINAL_DISK_MB": ("disk_bytes", _mib),
+    "TERMINAL_MEMORY_MB": ("memory_bytes", _parse_mib),
+    "TERMINAL_DISK_MB": ("disk_bytes", _parse_mib),
     "TERMINAL_PROCESSES": ("processes", int),
-    "TERMINAL_NETWORK": ("network", _hosts),
+    "TERMINAL_NETWORK": ("network", _parse_hosts),
 }
 
 
-def settings_of(environ: Mapping[str, str]) -> Settings:
-    """Give the settings as the variables have them; a variable that is empty is not set.
+def read_settings(environ: Mapping[str, str]) -> Settings:
+    """Read the settings from environment variables. An empty variable counts as not set.
 
     Raises:
-        ValueError: A variable means nothing; it is named.
+        ValueError: A variable has a wrong value; the message names the variable.
     """
     settings = Settings()
     for variable, (name, convert) in _SETTINGS.items():
         if environ.get(variable):
-            settings = _set(settings, variable, name, environ[variable], convert)
+            settings = _apply(settings, variable, name, environ[variable], convert)
     policy = settings.policy
     for variable, (name, convert) in _POLICY.items():
         if environ.get(variable):
-            policy = _set(policy, variable, name, environ[variable], convert)
+            policy = _apply(policy, variable, name, environ[variable], convert)
     return replace(settings, policy=policy)
 
 
 def max_concurrent_envs(environ: Mapping[str, str]) -> int | None:
-    """Give the number of sessions at once; None is the server's default."""
+    """Return the maximum number of sessions; None is the server's default."""
     text = environ.get("MAX_CONCURRENT_ENVS")
-    return _converted("MAX_CONCURRENT_ENVS", text, int) if text else None
+    return _convert("MAX_CONCURRENT_ENVS", text, int) if text else None
 
 
-def _set(of: Any, variable: str, name: str, text: str, convert: Callable[[str], Any]) -> Any:
-    value = _converted(variable, text, convert)
+def _apply(of: Any, variable: str, name: str, text: str, convert: Callable[[str], Any]) -> Any:
+    value = _convert(variable, text, convert)
     try:
         return replace(of, **{name: value})
     except ValueError as error:
         raise ValueError(f"{variable}: {error}") from None
 
 
-def _converted(variable: str, text: str, convert: Callable[[str], Any]) -> Any:
+def _convert(variable: str, text: str, convert: Callable[[str], Any]) -> Any:
     try:
         return convert(text)
     except ValueError:

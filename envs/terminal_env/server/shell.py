@@ -1,4 +1,4 @@
-"""One bash at a terminal in a sandbox: what is typed, what is printed, and where it stands."""
+"""A bash at a terminal in a sandbox: its input, its output and its position at the prompt."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from collections.abc import Callable
 from openenv.errors import SandboxFileError
 from openenv.sandbox import Running, Sandbox
 
-from ..keys import bytes_of_key
+from ..keys import encode_key
 from .marks import Back, Began, Marks, Ready
-from .text import Excerpt, plain
+from .text import Excerpt, to_plain_text
 
 __all__ = ["Shell", "NoShell"]
 
 COMMAND = ["/bin/bash", "--noprofile", "--norc", "-i"]
 START_TIMEOUT_S = 20.0
 END_TIMEOUT_S = 10.0
-GRACE_S = 1.0  # for each way to end a command
-READY_S = 0.2  # after a command, for a prompt that may have been made to print no mark
-QUIET_S = 0.25  # without output, after some, until typing is over
-SHOWN_BYTES = 2**16  # of what the terminal was sent, for `Shell.screen`
+GRACE_S = 1.0  # the time for each way to end a command
+READY_S = 0.2  # the wait for the prompt's mark after a command; a changed PS1 may print none
+QUIET_S = 0.25  # seconds without further output after which typing is over
+SHOWN_BYTES = 2**16  # the output that is kept for `Shell.screen`
 
-# Typed at the first prompt; what else there is comes by file 3, as nothing on a disk would do.
+# This is typed at the first prompt. The rest of the setup comes through file descriptor 3.
 BOOTSTRAP = b" IFS= read -r -d '' -u 3 __command; eval \"$__command\"\r"
-# A command comes by the same way, so that it may hold anything, and programs in it read the
-# terminal. It begins with the exit code of the one before.
+# A command comes the same way, so that it may contain anything and its programs can read the
+# terminal. It starts with the exit code of the previous command.
 TRIGGER = ' __openenv {number}; eval "$__command" 60<&-'
 SETUP = """
 exec 60<&3 3<&- 4>&-
@@ -51,23 +51,23 @@ _CURSOR_MODE = re.compile(rb"\x1b\[\?1([hl])")
 
 
 class NoShell(Exception):
-    """There is no shell: it would not start, or not end."""
+    """The shell could not be started or ended."""
 
 
 class Shell:
-    """A bash of one session.
+    """The bash of one session.
 
-    Its methods give nothing: what the terminal is sent meanwhile is taken by `output`.
+    Its methods return no output; `output` takes the output of the terminal so far.
 
     Attributes:
-        cwd: Its directory at the latest prompt, as a path.
-        exit_code: Of the latest command that has ended.
-        is_running: It is not at its prompt.
-        prompts: How often it has come to its prompt.
+        cwd: The directory at the latest prompt, as a path.
+        exit_code: The exit code of the latest command that has ended.
+        is_running: Whether the shell is not at its prompt.
+        prompts: The number of prompts so far.
 
     Raises:
-        NoShell: It does not come to its prompt.
-        SandboxEnded: The sandbox is over.
+        NoShell: The shell does not come to its prompt.
+        SandboxEnded: The sandbox has ended.
     """
 
     def __init__(
@@ -84,20 +84,20 @@ class Shell:
         self.output_bytes = output_bytes
         self._marks = Marks()
         self._is_ready = False
-        self._is_resized = False  # what is printed is the prompt, drawn anew
-        self._is_trigger = False  # what is printed is the echo of a command's beginning
-        self._number = 0  # of the latest command
-        self._command = ""  # the latest
+        self._is_resized = False  # the output is the prompt, redrawn after a resize
+        self._is_trigger = False  # the output is the echo of `TRIGGER`
+        self._number = 0  # the number of the latest command
+        self._command = ""  # the latest command
         self._prompt = b""
-        self._began_at = 0.0  # of the latest command, by the monotonic clock
+        self._began_at = 0.0  # the start of the latest command, by the monotonic clock
         self.prompts = 0
-        self._has_begun = False  # a command, which is not over yet
+        self._has_begun = False  # a command has begun, and is not over yet
         self._commands_over = 0
-        self._has_line = False  # something was typed at the prompt, and not entered
-        self._after: bytearray | None = None  # printed between a command's end and the prompt
+        self._has_line = False  # text was typed at the prompt, and not entered
+        self._after: bytearray | None = None  # output between a command's end and the prompt
         self._shown = bytearray()
         self._application_cursor = False
-        self._latest = b""  # the last bytes, in which a sequence may have begun
+        self._latest = b""  # the last bytes, which may be the start of a sequence
         self._pid: int | None = None
         self._output = Excerpt(output_bytes)
         self._job = self._start(rows, columns)
@@ -112,31 +112,31 @@ class Shell:
         if not self._wait_until(lambda: self._is_ready, START_TIMEOUT_S):
             self.end()
             raise NoShell("bash does not come to its prompt")
-        self._forget()
+        self._clear_output()
         return self._job
 
-    def _forget(self) -> None:
-        """Begin as if nothing had been run yet."""
+    def _clear_output(self) -> None:
+        """Forget the output and the exit code so far."""
         self._output = Excerpt(self.output_bytes)
         self._shown = bytearray(self._prompt)
         self.exit_code = None
 
-    # ------------------------------------------------------------------ what it is for
+    # ------------------------------------------------------------------ commands and keys
 
     @property
     def code(self) -> int | None:
-        """How the shell itself has ended; None while it has not."""
+        """The exit code of the shell itself, or None while it runs."""
         code = self._job.code
         return code if code is None or code >= 0 else 128 - code
 
     @property
     def has_line(self) -> bool:
-        """Something was typed at the prompt, and is neither run nor dropped."""
+        """Whether text was typed at the prompt, and neither entered nor dropped."""
         return self._has_line and not self.is_running
 
     def run(self, command: str, timeout_s: float) -> bool:
-        """Run a command; False where it is not over in time."""
-        self._hear(0)
+        """Run a command, and return whether it ended in time."""
+        self._read_output(0)
         self._after, self._is_trigger = bytearray(), True
         self._command = command
         over = self._commands_over
@@ -147,36 +147,38 @@ class Shell:
         return self._until_back(over, timeout_s)
 
     def send(self, data: bytes, timeout_s: float) -> None:
-        """Type something, and hear what comes of it: until the shell is back at its prompt, or the
-        terminal is quiet after something came, or the time is over.
+        """Type text and read the output.
+
+        Reading ends when the shell is back at its prompt, when the terminal is quiet after some
+        output, or when the time is over.
         """
         prompts = self.prompts
         self._type(data)
         self._until_quiet(prompts, timeout_s)
 
     def press(self, keys: list[str], timeout_s: float) -> None:
-        """Press keys, and hear what comes of it, as by `send`."""
+        """Press keys and read the output, like `send`."""
         prompts = self.prompts
         for is_signal, group in itertools.groupby(keys, self._is_signal):
             if is_signal:
                 for key in group:
                     self._signal(SIGNALS[key])
             else:
-                codes = (bytes_of_key(key, self._application_cursor) for key in group)
+                codes = (encode_key(key, self._application_cursor) for key in group)
                 self._type(b"".join(codes))
         self._until_quiet(prompts, timeout_s)
 
     def _type(self, data: bytes) -> None:
-        self._hear(0)
+        self._read_output(0)
         if not self.is_running:
             self._has_line = True
-            self._output.begins_after(self._prompt)
+            self._output.set_prompt(self._prompt)
         self._job.write(data)
 
     def wait(self, timeout_s: float) -> bool:
-        """Hear what else comes, until the shell is at its prompt; False where it is not in time.
+        """Read output until the shell is at its prompt, and return whether that was in time.
 
-        At its prompt, hear what comes from programs in the background, as by `send`.
+        At its prompt, read the output of programs in the background, like `send`.
         """
         if self.is_running:
             return self._until_back(self._commands_over, timeout_s)
@@ -184,21 +186,23 @@ class Shell:
         return True
 
     def output(self, raw: bool = False) -> tuple[str, int]:
-        """Take what the terminal was sent since the last time: text, and how many bytes of its
-        middle are left out.
+        """Take the output since the last call.
+
+        Returns:
+            The text, and the number of bytes that are missing from its middle.
         """
         self._end_of_prompt(is_prompt=False)
         taken, self._output = self._output, Excerpt(self.output_bytes)
         return taken.text(raw), taken.left_out
 
     def screen(self, rows: int) -> str:
-        """The last lines that the terminal was sent."""
-        lines = plain(self._shown.decode(errors="replace")).splitlines()
+        """Return the last lines of the output."""
+        lines = to_plain_text(self._shown.decode(errors="replace")).splitlines()
         return "\n".join(lines[-rows:])
 
     def resize(self, rows: int, columns: int) -> None:
-        """Change the size of the terminal; at its prompt, bash draws that anew."""
-        self._hear(0)
+        """Change the size of the terminal; at its prompt, bash redraws the prompt."""
+        self._read_output(0)
         self._job.resize(rows, columns)
         if not self.is_running:
             self._is_ready, self._is_resized, self._after = False, True, bytearray()
@@ -210,20 +214,21 @@ class Shell:
         seeds = f"RANDOM={number % 2**31} PYTHONHASHSEED={number % 2**32}"
         if not self.run(f"{seeds}; export PYTHONHASHSEED; history -c", START_TIMEOUT_S):
             raise NoShell("bash does not take a seed")
-        self._forget()
+        self._clear_output()
 
-    # ------------------------------------------------------------------ ending what runs
+    # ------------------------------------------------------------------ interrupts
 
     def interrupt(self) -> str:
-        """End what runs in the foreground, more and more roughly; give what has helped.
+        """End the command in the foreground by ever stronger means, and return what worked.
 
-        ``"C-c"``; ``"SIGINT"`` or ``"SIGKILL"`` to its processes; ``"end of the shell"``.
+        The means are ``"C-c"``, ``"SIGINT"`` and ``"SIGKILL"`` to its processes, and ``"end of the
+        shell"``.
         """
         over = self._commands_over
         if self._is_signal("C-c"):
             self._signal("SIGINT")
         else:
-            self._job.write(bytes_of_key("C-c"))
+            self._job.write(encode_key("C-c"))
         if self._until_back(over, GRACE_S):
             return "C-c"
         for name in ("SIGINT", "SIGKILL"):
@@ -233,19 +238,19 @@ class Shell:
         return "end of the shell"
 
     def _is_signal(self, key: str) -> bool:
-        """Whether a key has to be sent as a signal: gVisors pass it on as a character (2022)."""
+        """Return whether a key must be sent as a signal, since gVisor of 2022 sends no signal."""
         return key in SIGNALS and self.sandbox.kind == "gvisor"
 
     def _signal(self, name: str) -> None:
-        """Do what a terminal does for a key that is a signal."""
+        """Send the signal that a terminal sends for a key."""
         if not (self.is_running and self._signal_foreground(name)):
             self._job.signal(signal.Signals[name])
 
     def _signal_foreground(self, name: str) -> bool:
-        """Send a signal to the processes in the foreground; False where there are none to be found.
+        """Send a signal to the processes in the foreground, and return whether there were any.
 
-        Under Landlock, without /proc, there are none; nor where there are so many processes that
-        none can be started to look.
+        None are found under Landlock, which has no /proc, or if the sandbox has so many processes
+        that the search cannot start another one.
         """
         age_s = time.monotonic() - self._began_at
         arguments = [str(self._pid or 0), name, str(age_s)]
@@ -257,19 +262,19 @@ class Shell:
         return done.stdout.strip() == "signalled"
 
     def end(self) -> None:
-        """End the shell, and what it has started.
+        """End the shell and the processes that it has started.
 
         Raises:
-            NoShell: It does not end.
+            NoShell: The shell does not end.
         """
         self._job.abandon()
         if not self._job.wait(END_TIMEOUT_S):
             raise NoShell("bash does not end")
 
-    # ------------------------------------------------------------------ hearing
+    # ------------------------------------------------------------------ reading output
 
     def _until_back(self, over: int, timeout_s: float) -> bool:
-        """Wait until a command is over, and the prompt printed; False where it is not in time."""
+        """Wait for the end of a command and for the prompt; return whether that was in time."""
         self._wait_until(lambda: self._commands_over > over, timeout_s)
         if self._commands_over == over or self.code is not None:
             return False
@@ -281,12 +286,12 @@ class Shell:
         self._end_of_prompt(is_prompt=True)
 
     def _until_quiet(self, prompts: int, timeout_s: float) -> None:
-        """Wait for something, and until nothing comes any more, or the prompt is back."""
+        """Wait for some output and then for quiet, or until the prompt is back."""
         deadline, quiet_at = time.monotonic() + timeout_s, None
         while (now := time.monotonic()) < min(deadline, quiet_at or deadline):
             if self.code is not None:
                 return
-            if self._hear(min(deadline, quiet_at or deadline) - now):
+            if self._read_output(min(deadline, quiet_at or deadline) - now):
                 quiet_at = time.monotonic() + QUIET_S
             if self.prompts > prompts and not self.is_running:
                 self._until_ready()
@@ -298,23 +303,23 @@ class Shell:
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
-            self._hear(left)
+            self._read_output(left)
         return holds()
 
-    def _hear(self, timeout_s: float) -> bool:
-        """Take in what comes; False where nothing does in time."""
+    def _read_output(self, timeout_s: float) -> bool:
+        """Read the next output, and return whether there was any in time."""
         data = self._job.read_bytes(timeout_s)
         for found in _CURSOR_MODE.finditer(self._latest + data):
             self._application_cursor = found[1] == b"h"
         self._latest = (self._latest + data)[-4:]
         for part in self._marks.split(data):
             if isinstance(part, bytes):
-                self._show(part)
+                self._add_output(part)
             else:
-                self._note(part)
+                self._apply_mark(part)
         return bool(data)
 
-    def _show(self, data: bytes) -> None:
+    def _add_output(self, data: bytes) -> None:
         if not self._is_trigger:
             self._add_to_screen(data)
         if self._after is not None:
@@ -326,24 +331,24 @@ class Shell:
         self._shown += data
         del self._shown[:-SHOWN_BYTES]
 
-    def _note(self, mark: Began | Back | Ready) -> None:
+    def _apply_mark(self, mark: Began | Back | Ready) -> None:
         if isinstance(mark, Began):
             self._end_of_prompt(is_prompt=False)
             self.is_running, self._is_ready, self._has_begun = True, False, True
             self._began_at = time.monotonic()
         elif isinstance(mark, Back):
             self.prompts += 1
-            self._commands_over += self._has_begun  # else a Control-C that found nothing to end
+            self._commands_over += self._has_begun  # false after a Control-C at the prompt
             self._has_begun = False
             self.is_running, self._is_ready, self._has_line = False, False, False
             self.exit_code, self._pid, self.cwd = mark.exit_code, mark.pid, mark.cwd
             self._after = bytearray()
-        elif not self._is_trigger:  # else readline has drawn the prompt anew
+        elif not self._is_trigger:  # otherwise readline has redrawn the prompt
             self._is_ready = True
             self._end_of_prompt(is_prompt=True)
 
     def _end_of_prompt(self, is_prompt: bool) -> None:
-        """Keep what was printed beside the prompt, such as that a job in the background is over."""
+        """Keep output beside the prompt, such as the report of a job's end."""
         after, self._after = self._after, None
         if after is None:
             return
@@ -351,7 +356,7 @@ class Shell:
             after, self._is_trigger = bytearray(_ECHO.sub(b"", bytes(after), count=1)), False
             command = self._command.replace("\n", "\r\n") + "\r\n"
             self._add_to_screen(command.encode(errors="replace") + after)
-        elif self._is_resized:  # what comes before is of programs in the background
+        elif self._is_resized:  # the output before it comes from programs in the background
             del after[len(re.split(rb"\r(?!\n)", after, maxsplit=1)[0]) :]
         elif is_prompt:
             self._prompt = bytes(after[after.rfind(b"\n") + 1 :])
@@ -359,8 +364,8 @@ class Shell:
         self._output.take(bytes(after))
 
 
-# Its echo, from the beginning of the line, where readline may have drawn the prompt anew. Of one
-# that is longer than a line readline writes the last character again.
+# The echo of `TRIGGER`, from the start of the line, where readline may have redrawn the prompt. If
+# the echo is longer than a line, readline writes the last character again.
 _ECHO = re.compile(
     rb"[^\n]*?[ ]*"
     + rb"[ \r\n]*".join(
@@ -371,9 +376,9 @@ _ECHO = re.compile(
 )
 
 
-# Run in the sandbox: signals the group that the kernel says is in the foreground of the shell's
-# terminal. Where it does not say (old gVisors), every group of the shell's session but its own that
-# is not older than the command.
+# This runs in the sandbox. It signals the process group in the foreground of the shell's terminal.
+# If the kernel does not report that group (old versions of gVisor), it signals every group of the
+# shell's session except the shell's own and those that are older than the command.
 FOREGROUND = """
 import os, signal, sys
 

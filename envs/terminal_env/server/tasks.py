@@ -1,8 +1,8 @@
-"""Tasks: what is asked, what is there to begin with, and by what an agent's work is judged.
+"""Tasks: an instruction, the files at the start, and the checks of the agent's work.
 
-After Terminal-Bench (https://www.tbench.ai): an instruction, files, commands that prepare them, a
-way to verify, a solution that shows that it can be done, and limits. Checks are data, not programs:
-`grading` carries them out from outside.
+Their form is that of Terminal-Bench (https://www.tbench.ai): an instruction, files, commands that
+prepare them, a verification, a solution that proves that the task can be done, and limits. Checks
+are data, not programs: `grading` carries them out from outside the sandbox.
 """
 
 from __future__ import annotations
@@ -35,38 +35,41 @@ class _Model(BaseModel):
 
 
 class File(_Model):
-    """A file that is there to begin with: its text or, in base64, its bytes."""
+    """A file, given by its text or by its bytes in base64."""
 
     text: str | None = None
     base64: str | None = None
     mode: str = Field(default="644", pattern="^[0-7]{3,4}$")
 
     @model_validator(mode="after")
-    def _has_one_content(self) -> File:
+    def _check_content(self) -> File:
         if (self.text is None) == (self.base64 is None):
             raise ValueError("a file has either text or base64")
         return self
 
     @property
     def data(self) -> bytes:
-        """What is in it."""
+        """The content of the file."""
         if self.text is not None:
             return self.text.encode()
         return base64.b64decode(self.base64 or "")
 
 
 class FileCheck(_Model):
-    """A file of the agent's, after everything in its sandbox was ended; each that is given holds.
+    """A check of one of the agent's files, after every process in the sandbox has ended.
+
+    The check passes if all given attributes match the file.
 
     Attributes:
-        file: Its path, from the home directory.
-        equals: Its text; blanks at the ends of lines and of the text do not count.
-        matches: A regular expression that is found in its text; ``^`` and ``$`` are lines' ends.
-        lacks: Likewise, and is not found.
-        mode: Its permissions, as ``"640"``.
-        type: What it is; a link is what it is itself, and not what it leads to.
-        leads_to: It is a symbolic link that leads to this file, by whatever way.
-        must_hold: It is no part of the score; but where it fails, the score is 0.
+        file: The path, relative to the home directory.
+        equals: The text; blanks at the ends of lines and of the text do not count.
+        matches: A regular expression that the text matches somewhere. ``^`` and ``$`` match at the
+            ends of lines.
+        lacks: A regular expression that the text does not match anywhere.
+        mode: The permissions, as ``"640"``.
+        type: The type; that of a link is ``"link"``, not that of its target.
+        leads_to: The target of a symbolic link, possibly by way of other links.
+        must_hold: The check is no part of the score, but the score is 0 if it fails.
     """
 
     file: str
@@ -79,31 +82,32 @@ class FileCheck(_Model):
     must_hold: bool = False
 
     @model_validator(mode="after")
-    def _checks_something(self) -> FileCheck:
+    def _check_expectations(self) -> FileCheck:
         if not self.model_fields_set - {"file", "must_hold"}:
             raise ValueError(f"the check of {self.file!r} expects nothing")
         return self
 
     @property
     def name(self) -> str:
-        """What it is called in `TerminalState.checks`."""
+        """The name of the check in `TerminalState.checks`."""
         return f"{self.file}: {', '.join(sorted(self.model_fields_set - {'file', 'must_hold'}))}"
 
 
 class RunCheck(_Model):
-    """What a command does in a sandbox of its own, with copies of some of the agent's files.
+    """A check of a command in a fresh sandbox, with copies of some of the agent's files.
 
     Attributes:
-        run: The command, for a bash without start-up files, with the environment of a new sandbox.
-        copies: The agent's files and directories, and where they go; paths from the home directory.
-        copies_if_there: Likewise; those of `copies` must be there.
+        run: The command, for a bash without start-up files in the environment of a new sandbox.
+        copies: The agent's files and directories, which must exist, with the destination of each;
+            paths are relative to the home directory.
+        copies_if_there: Like `copies`, but these may be missing.
         files: Further files, which the agent has never seen.
-        before: Commands that prepare it, before the copies come.
-        stdin: What it reads.
-        stdout: What it prints; blanks at the ends of lines and of the text do not count.
-        exit_code: How it ends; None for however.
-        wall_s: Seconds that it may take.
-        must_hold: As of `FileCheck`.
+        before: Commands that prepare the sandbox, before the copies are made.
+        stdin: The input of the command.
+        stdout: The expected output; blanks at the ends of lines and of the text do not count.
+        exit_code: The expected exit code; None for any.
+        wall_s: Seconds that the command may take.
+        must_hold: Like that of `FileCheck`.
     """
 
     run: str
@@ -119,7 +123,7 @@ class RunCheck(_Model):
 
     @property
     def name(self) -> str:
-        """What it is called in `TerminalState.checks`."""
+        """The name of the check in `TerminalState.checks`."""
         return f"run: {self.run}"
 
 
@@ -130,16 +134,16 @@ class Task(_Model):
     """A task.
 
     Attributes:
-        id: Its name.
-        instruction: What the agent is told.
-        split: Such as ``"train"``.
-        files: What is in the home directory.
-        setup: Commands that prepare it then, each for a bash in the home directory.
-        services: Commands that go on running, in the home directory.
-        ready: A command that fails until the services are there.
+        id: The unique name.
+        instruction: The text for the agent.
+        split: The split, such as ``"train"``.
+        files: The files in the home directory at the start.
+        setup: Commands that prepare the sandbox after that, each for a bash in the home directory.
+        services: Commands that keep running, in the home directory.
+        ready: A command that fails until the services are ready.
         needs: Programs that the sandbox must have.
-        checks: By which the agent's work is judged.
-        solution: Commands that do it; never shown.
+        checks: The checks of the agent's work.
+        solution: Commands that solve the task; never shown.
         wall_s: Seconds that an episode may take.
         max_steps: Steps that an episode may take.
     """
@@ -158,13 +162,13 @@ class Task(_Model):
     max_steps: int = Field(default=100, ge=1)
 
     @model_validator(mode="after")
-    def _can_be_scored(self) -> Task:
+    def _check_scorable(self) -> Task:
         if all(check.must_hold for check in self.checks):
             raise ValueError("a task has at least one check that counts")
         return self
 
-    def shown(self) -> TerminalTask:
-        """The task without what it is judged by."""
+    def to_public(self) -> TerminalTask:
+        """Return the public part of the task."""
         return TerminalTask(
             id=self.id,
             instruction=self.instruction,
@@ -175,10 +179,10 @@ class Task(_Model):
 
 
 class TaskSet:
-    """Tasks by their ids.
+    """A set of tasks with unique ids.
 
     Raises:
-        ValueError: Two have the same id.
+        ValueError: Two tasks have the same id.
     """
 
     def __init__(self, tasks: list[Task]) -> None:
@@ -188,34 +192,34 @@ class TaskSet:
         self._tasks = {task.id: task for task in tasks}
 
     @classmethod
-    def of_environ(cls, environ: Mapping[str, str] = os.environ) -> TaskSet:
-        """The tasks that TERMINAL_TASKS names, a JSONL file or a folder; by default the bundled.
+    def from_environ(cls, environ: Mapping[str, str] = os.environ) -> TaskSet:
+        """Read the JSONL file or folder that TERMINAL_TASKS names, or take the bundled tasks.
 
         Raises:
-            ValueError: There is something in there that is no task; the text says where, and why.
+            ValueError: An entry is no task; the message says where, and why.
         """
         path = environ.get("TERMINAL_TASKS")
         return cls(list(_read(Path(path)))) if path else _bundled()
 
     def splits(self) -> list[str]:
-        """The names of the splits."""
+        """Return the names of the splits."""
         return sorted({task.split for task in self._tasks.values()})
 
     def split(self, name: str) -> list[Task]:
-        """The tasks of a split.
+        """Return the tasks of a split.
 
         Raises:
-            Refused: There is none of that name.
+            Refused: The split is unknown.
         """
         if name not in self.splits():
             raise Refused(f"there is no split {name!r}; there are {', '.join(self.splits())}")
         return [task for task in self._tasks.values() if task.split == name]
 
     def find(self, wanted: str | Mapping[str, Any] | TerminalTask) -> Task:
-        """The task of an id, or that `get_task` has shown.
+        """Find a task by its id, or by the public part that `get_task` returned.
 
         Raises:
-            Refused: There is none, or it is another one here.
+            Refused: No task has this id, or the task with this id differs.
         """
         given = wanted.model_dump() if isinstance(wanted, TerminalTask) else wanted
         id = given.get("id") if isinstance(given, Mapping) else given
@@ -224,7 +228,7 @@ class TaskSet:
             close = difflib.get_close_matches(str(id), self._tasks, n=1)
             hint = f"did you mean {close[0]!r}?" if close else "list_tasks(split) gives all of them"
             raise Refused(f"there is no task {str(id)!r:.80}; {hint}")
-        if isinstance(given, Mapping) and dict(given) != found.shown().model_dump():
+        if isinstance(given, Mapping) and dict(given) != found.to_public().model_dump():
             raise Refused(f"task {id!r} is another one here; pass its id, or what get_task gave")
         return found
 
@@ -241,35 +245,35 @@ def _read(path: Path) -> Iterator[Task]:
         folders = sorted(file.parent for file in path.glob(f"*/{TASK_FILE}"))
         if not folders:
             raise ValueError(f"{path} has no */{TASK_FILE}")
-        yield from map(_of_folder, folders)
+        yield from map(_read_folder, folders)
         return
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         if line.strip():
-            yield _task(f"{path}:{number}", line, json.loads)
+            yield _parse_task(f"{path}:{number}", line, json.loads)
 
 
-def _of_folder(folder: Path) -> Task:
-    """A task of a folder: `task.yaml`, and in `files` what the home directory holds."""
+def _read_folder(folder: Path) -> Task:
+    """Read a task from a folder: `task.yaml`, and the home directory's content in `files`."""
     where = folder / TASK_FILE
 
     def load(text: str) -> Any:
         found = yaml.safe_load(text)
         if isinstance(found, dict):
             found.setdefault("id", folder.name)
-            found["files"] = {**_files_of(folder / FILES_FOLDER), **(found.get("files") or {})}
+            found["files"] = {**_read_files(folder / FILES_FOLDER), **(found.get("files") or {})}
         return found
 
-    return _task(str(where), where.read_text(encoding="utf-8"), load)
+    return _parse_task(str(where), where.read_text(encoding="utf-8"), load)
 
 
-def _task(where: str, text: str, load: Any) -> Task:
+def _parse_task(where: str, text: str, load: Any) -> Task:
     try:
         return Task.model_validate(load(text))
     except (ValueError, ValidationError, yaml.YAMLError) as error:
         raise ValueError(f"{where} is no task: {error}") from error
 
 
-def _files_of(folder: Path) -> dict[str, Any]:
+def _read_files(folder: Path) -> dict[str, Any]:
     found = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file():

@@ -1,6 +1,6 @@
-"""A shell at a terminal, in a sandbox; and tasks that are judged from outside.
+"""A shell at a terminal in a sandbox, and tasks that are graded from outside.
 
-Tasks are in the manner of Terminal-Bench (https://www.tbench.ai).
+The tasks have the form of Terminal-Bench (https://www.tbench.ai).
 """
 
 from __future__ import annotations
@@ -19,37 +19,38 @@ from openenv.reward import RewardSpec
 from openenv.sandbox import Sandbox, strongest
 
 from ..models import TerminalAction, TerminalObservation, TerminalState, TerminalTask
-from .grading import CLEAN_BASH, Grade, graded
-from .settings import Settings, settings_of
+from .grading import CLEAN_BASH, Grade, grade_work
+from .settings import Settings, read_settings
 from .shell import NoShell, Shell
 from .tasks import Task, TaskSet
 from .text import Excerpt
-from .warm import Warm, pool
+from .warm import WarmTerminal, find_pool
 
 __all__ = ["TerminalEnvironment"]
 
 MAX_FILE_BYTES = 16 * 2**20
 SETUP_S = 60.0
 READY_S = 10.0
-LOOK_S = 2.0  # of typing and keys
+LOOK_S = 2.0  # the default time of typing and keys
 WAIT_S = 10.0
 
 
 class TerminalEnvironment(Environment[TerminalAction, TerminalObservation, TerminalState]):
-    """One bash at a terminal of its own.
+    """An environment with a bash at a terminal of its own.
 
-    Without a task an episode never ends. With one (`reset(task=...)`) it ends when it is submitted,
-    or when the task's time or steps are over (`truncated`), and is rewarded then with the part of
-    the task's checks that hold, or with 0 where one that must hold does not; no other step is
-    rewarded.
+    Without a task an episode never ends. With a task (`reset(task=...)`) it ends with `submit`, or
+    when the task's time or steps are used up (`truncated`). Its last step is rewarded with the
+    share of the task's checks that pass, or with 0 if a required check fails. No other step has a
+    reward.
 
     Args:
-        settings: Of the sandbox and the terminal; by default what the environment variables say.
-        tasks: By default those that TERMINAL_TASKS names, or the bundled ones.
+        settings: The settings of the sandbox and the terminal; None reads the environment
+            variables.
+        tasks: The tasks; None takes those that TERMINAL_TASKS names, or the bundled ones.
 
     Raises:
-        SandboxUnavailable: This machine has no sandbox with the guarantee that is asked for.
-        ValueError: A setting means nothing.
+        SandboxUnavailable: This machine has no sandbox with the required guarantee.
+        ValueError: An environment variable has a wrong value.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
@@ -58,18 +59,18 @@ class TerminalEnvironment(Environment[TerminalAction, TerminalObservation, Termi
 
     def __init__(self, settings: Settings | None = None, *, tasks: TaskSet | None = None) -> None:
         super().__init__()
-        self._settings = settings or settings_of(os.environ)
-        self._tasks = tasks or TaskSet.of_environ()
+        self._settings = settings or read_settings(os.environ)
+        self._tasks = tasks or TaskSet.from_environ()
         kind = strongest(self._settings.require, self._settings.sandbox, self._settings.policy)
         self._kind, self._guarantee = kind.name, str(kind.guarantee)
-        self._pool = pool(self._settings)
-        self._warm: Warm | None = None
+        self._pool = find_pool(self._settings)
+        self._warm: WarmTerminal | None = None
         self._task: Task | None = None
         self._deadline: float | None = None
         self._is_over = False
         self._lost: str | None = None
         self._screen = ""
-        self._state = self._first_state(None, None)
+        self._state = self._make_state(None, None)
 
     # ------------------------------------------------------------------ episodes
 
@@ -79,29 +80,29 @@ class TerminalEnvironment(Environment[TerminalAction, TerminalObservation, Termi
         episode_id: str | None = None,
         task: str | Mapping[str, Any] | TerminalTask | None = None,
     ) -> TerminalObservation:
-        """Begin an episode in a fresh sandbox, with a shell at its prompt.
+        """Start an episode in a fresh sandbox, with a shell at its prompt.
 
         Args:
-            seed: Seeds the shell's RANDOM, and the order of sets of Python programs. Times, process
-                numbers and what programs draw from the system's own randomness are not determined.
-            episode_id: Becomes `state.episode_id`; None makes one up.
-            task: The id of a task, or a task; None for an episode without.
+            seed: Seeds the shell's RANDOM, and the order of sets in Python programs. Times, process
+                ids and the system's own randomness are not determined.
+            episode_id: Becomes `state.episode_id`; None generates one.
+            task: A task or its id; None for an episode without a task.
 
         Raises:
-            Refused: There is no such task, or it cannot be set up here; the running episode goes
-                on.
+            Refused: The task is unknown, or it cannot be set up here. The running episode
+                continues.
         """
         chosen = None if task is None else self._tasks.find(task)
-        warm = self._begun(seed, chosen)
+        warm = self._start_sandbox(seed, chosen)
         self._end()
         self._warm, self._task, self._is_over, self._lost = warm, chosen, False, None
         self._deadline = None if chosen is None else time.monotonic() + chosen.wall_s
         self._screen = ""
-        self._state = self._first_state(episode_id or str(uuid.uuid4()), chosen)
+        self._state = self._make_state(episode_id or str(uuid.uuid4()), chosen)
         return TerminalObservation(prompt=None if chosen is None else chosen.instruction)
 
-    def _begun(self, seed: int | None, task: Task | None) -> Warm:
-        """A sandbox in which the task is set up."""
+    def _start_sandbox(self, seed: int | None, task: Task | None) -> WarmTerminal:
+        """Take a sandbox, and set up the task in it."""
         with contextlib.ExitStack() as stack:
             try:
                 warm = stack.enter_context(self._pool.take())
@@ -114,7 +115,7 @@ class TerminalEnvironment(Environment[TerminalAction, TerminalObservation, Termi
             stack.pop_all()
         return warm
 
-    def _first_state(self, episode_id: str | None, task: Task | None) -> TerminalState:
+    def _make_state(self, episode_id: str | None, task: Task | None) -> TerminalState:
         return TerminalState(
             episode_id=episode_id,
             sandbox=self._kind,
@@ -127,29 +128,29 @@ class TerminalEnvironment(Environment[TerminalAction, TerminalObservation, Termi
     def step(  # type: ignore[override]  # no **kwargs: a misspelt argument is an error
         self, action: TerminalAction, timeout_s: float | None = None
     ) -> TerminalObservation:
-        """Do one thing at the terminal.
+        """Carry out an action.
 
         Args:
-            action: What to do.
-            timeout_s: Seconds that it may take, if fewer than the action's. Ending a command that
-                takes longer can take some three seconds more.
+            action: The action.
+            timeout_s: Seconds that the action may take, if fewer than its own. Ending a command
+                that takes longer can take about three seconds more.
 
         Raises:
-            Refused: There was no reset, the episode is over, the sandbox has ended, a command is
-                given while another runs, or there is no task to submit. Nothing changes.
+            Refused: There was no reset, the episode is over, the sandbox has ended, another command
+                is running, or there is no task to submit. Nothing changes.
         """
         if not isinstance(action, TerminalAction):
             raise TypeError(f"expected a TerminalAction, got {type(action).__name__}")
-        warm = self._going_on()
-        self._refuse_what_cannot_be_done(action, warm.shell)
-        if action.kind == "submit" or self._time_is_over():
-            return self._scored(warm, limit="time" if self._time_is_over() else None)
-        observation = self._done(action, warm, timeout_s)
+        warm = self._require_sandbox()
+        self._check_action(action, warm.shell)
+        if action.kind == "submit" or self._is_time_over():
+            return self._finish(warm, limit="time" if self._is_time_over() else None)
+        observation = self._carry_out(action, warm, timeout_s)
         self._state.step_count += 1
         limit = self._limit_reached()
-        return observation if limit is None else self._scored(warm, observation, limit)
+        return observation if limit is None else self._finish(warm, observation, limit)
 
-    def _going_on(self) -> Warm:
+    def _require_sandbox(self) -> WarmTerminal:
         if self._is_over:
             raise Refused("the episode is over; call reset()")
         if self._lost is not None:
@@ -158,40 +159,40 @@ class TerminalEnvironment(Environment[TerminalAction, TerminalObservation, Termi
             raise Refused("there is no terminal yet; call reset()")
         return self._warm
 
-    def _refuse_what_cannot_be_done(self, action: TerminalAction, shell: Shell) -> None:
+    def _check_action(self, action: TerminalAction, shell: Shell) -> None:
         if action.kind == "submit" and self._task is None:
-            raise Refused("there is nothing to submit: reset(task=...) begins a task")
+            raise Refused("there is nothing to submit: reset(task=...) starts a task")
         if action.kind == "run" and shell.is_running:
             raise Refused(
-                "the shell is not at its prompt, since something runs in the foreground: wait, "
-                "type to it, or end it, by keys=['C-c'], say"
+                "the shell is not at its prompt, because a program runs in the foreground: wait, "
+                "type to the program, or end it by keys=['C-c']"
             )
         if action.kind == "run" and shell.has_line:
             raise Refused(
-                "a line was begun at the shell's prompt: go on with it by type and keys, or drop "
-                "it by keys=['C-c']"
+                "a line was begun at the shell's prompt: finish it by type and keys, or drop it by "
+                "keys=['C-c']"
             )
 
-    def _time_is_over(self) -> bool:
+    def _is_time_over(self) -> bool:
         return self._deadline is not None and time.monotonic() >= self._deadline
 
     def _limit_reached(self) -> str | None:
         if self._task is None:
             return None
-        if self._time_is_over():
+        if self._is_time_over():
             return "time"
         return "steps" if self._state.step_count >= self._task.max_steps else None
 
     # ------------------------------------------------------------------ at the terminal
 
-    def _done(
-        self, action: TerminalAction, warm: Warm, timeout_s: float | None
+    def _carry_out(
+        self, action: TerminalAction, warm: WarmTerminal, timeout_s: float | None
     ) -> TerminalObservation:
-        """Carry out an action; what ends the sandbox is told, and ends the episode's shell."""
+        """Carry out an action. If that ends the sandbox, refuse it and all further steps."""
         how = self._HOW[action.kind]
         try:
             observation = how(self, action, warm, timeout_s)
-            self._note_where_it_stands(warm.shell)
+            self._update_state(warm.shell)
         except (SandboxEnded, NoShell) as error:
             self._lost = str(error)
             self._end()
@@ -199,14 +200,14 @@ class TerminalEnvironment(Environment[TerminalAction, TerminalObservation, Termi
         observation.cwd, observation.running = self._state.cwd, self._state.running
         return observation
 
-    def _note_where_it_stands(self, shell: Shell) -> None:
+    def _update_state(self, shell: Shell) -> None:
         home = shell.sandbox.home
         is_below = shell.cwd == home or shell.cwd.startswith(f"{home}/")
         self._state.cwd = f"~{shell.cwd[len(home) :]}" if is_below else shell.cwd
         self._state.running = shell.is_running or shell.has_line
 
     def _run(
-        self, action: TerminalAction, warm: Warm, timeout_s: float | None
+        self, action: TerminalAction, warm: WarmTerminal, timeout_s: float | None
     ) -> TerminalObservation:
         assert action.command is not None
         is_over = warm.shell.run(
@@ -216,35 +217,35 @@ class TerminalEnvironment(Environment[TerminalAction, TerminalObservation, Termi
         notes = {}
         if timed_out and action.on_timeout == "interrupt":
             notes["ended_by"] = warm.shell.interrupt()
-        return self._heard(action, warm, is_over or bool(notes), timed_out, notes)
+        return self._observe(action, warm, is_over or bool(notes), timed_out, notes)
 
     def _type(
-        self, action: TerminalAction, warm: Warm, timeout_s: float | None
+        self, action: TerminalAction, warm: WarmTerminal, timeout_s: float | None
     ) -> TerminalObservation:
         assert action.text is not None
         was = warm.shell.prompts
         # The Enter key sends a carriage return; programs read it as the end of a line.
         text = action.text.replace("\r\n", "\r").replace("\n", "\r")
         warm.shell.send(text.encode(), self._seconds(action, LOOK_S, timeout_s))
-        return self._heard(action, warm, warm.shell.prompts > was)
+        return self._observe(action, warm, warm.shell.prompts > was)
 
     def _press(
-        self, action: TerminalAction, warm: Warm, timeout_s: float | None
+        self, action: TerminalAction, warm: WarmTerminal, timeout_s: float | None
     ) -> TerminalObservation:
         assert action.keys is not None
         was = warm.shell.prompts
         warm.shell.press(action.keys, self._seconds(action, LOOK_S, timeout_s))
-        return self._heard(action, warm, warm.shell.prompts > was)
+        return self._observe(action, warm, warm.shell.prompts > was)
 
     def _wait(
-        self, action: TerminalAction, warm: Warm, timeout_s: float | None
+        self, action: TerminalAction, warm: WarmTerminal, timeout_s: float | None
     ) -> TerminalObservation:
         was = warm.shell.prompts
         warm.shell.wait(self._seconds(action, WAIT_S, timeout_s))
-        return self._heard(action, warm, warm.shell.prompts > was)
+        return self._observe(action, warm, warm.shell.prompts > was)
 
     def _resize(
-        self, action: TerminalAction, warm: Warm, timeout_s: float | None
+        self, action: TerminalAction, warm: WarmTerminal, timeout_s: float | None
     ) -> TerminalObservation:
         assert action.rows is not None and action.columns is not None
         warm.shell.resize(action.rows, action.columns)
@@ -252,22 +253,22 @@ class TerminalEnvironment(Environment[TerminalAction, TerminalObservation, Termi
         return TerminalObservation()
 
     def _write_file(
-        self, action: TerminalAction, warm: Warm, timeout_s: float | None
+        self, action: TerminalAction, warm: WarmTerminal, timeout_s: float | None
     ) -> TerminalObservation:
         try:
             warm.sandbox.write(self._path(action, warm.shell), action.data)
         except SandboxFileError as error:
-            return TerminalObservation(output=_words(action, error), exit_code=1)
+            return TerminalObservation(output=_describe_error(action, error), exit_code=1)
         return TerminalObservation(exit_code=0)
 
     def _read_file(
-        self, action: TerminalAction, warm: Warm, timeout_s: float | None
+        self, action: TerminalAction, warm: WarmTerminal, timeout_s: float | None
     ) -> TerminalObservation:
-        """Give a file, or its first and last part; in base64 its first part."""
+        """Return a file, or its first and last part; in base64 its first part."""
         try:
             data = warm.sandbox.read(self._path(action, warm.shell), MAX_FILE_BYTES + 1)
         except SandboxFileError as error:
-            return TerminalObservation(output=_words(action, error), exit_code=1)
+            return TerminalObservation(output=_describe_error(action, error), exit_code=1)
         if len(data) > MAX_FILE_BYTES:
             words = f"{action.path}: it has more than {MAX_FILE_BYTES} bytes\n"
             return TerminalObservation(output=words, exit_code=1)
@@ -292,7 +293,7 @@ class TerminalEnvironment(Environment[TerminalAction, TerminalObservation, Termi
     }
 
     def _seconds(self, action: TerminalAction, default: float, timeout_s: float | None) -> float:
-        """How long an action may take."""
+        """Return the seconds that an action may take."""
         limits = [action.timeout_s or default]
         if timeout_s is not None:
             limits.append(timeout_s)
@@ -302,21 +303,21 @@ class TerminalEnvironment(Environment[TerminalAction, TerminalObservation, Termi
 
     @staticmethod
     def _path(action: TerminalAction, shell: Shell) -> str:
-        """A path as the shell would have it."""
+        """Return the path of an action, relative to the shell's directory."""
         assert action.path is not None
         if action.path == "~" or action.path.startswith("~/"):
             return shell.sandbox.home + action.path[1:]
         return os.path.join(shell.cwd, action.path)
 
-    def _heard(
+    def _observe(
         self,
         action: TerminalAction,
-        warm: Warm,
+        warm: WarmTerminal,
         is_over: bool,
         timed_out: bool = False,
         notes: dict[str, Any] | None = None,
     ) -> TerminalObservation:
-        """What the terminal was sent; where the shell has ended there is another one now."""
+        """Return the terminal's output, and start another shell if the shell has ended."""
         shell = warm.shell
         output, left_out = shell.output(action.raw)
         observation = TerminalObservation(
@@ -335,12 +336,12 @@ class TerminalEnvironment(Environment[TerminalAction, TerminalObservation, Termi
 
     # ------------------------------------------------------------------ the end
 
-    def _scored(
-        self, warm: Warm, last: TerminalObservation | None = None, limit: str | None = None
+    def _finish(
+        self, warm: WarmTerminal, last: TerminalObservation | None = None, limit: str | None = None
     ) -> TerminalObservation:
-        """Judge what there is, and end the episode."""
+        """Grade the work, and end the episode."""
         assert self._task is not None
-        self._screen = self._screen_of(warm)
+        self._screen = self._read_screen(warm)
         grade = self._grade(self._task, warm)
         self._is_over = True
         self._end()
@@ -348,19 +349,19 @@ class TerminalEnvironment(Environment[TerminalAction, TerminalObservation, Termi
         self._state.checks = grade.checks or None
         if last is None:
             self._state.step_count += 1
-            last = TerminalObservation(output=grade.words, cwd=self._state.cwd)
+            last = TerminalObservation(output=grade.message, cwd=self._state.cwd)
         last.running = False
-        last.metadata |= grade.notes
+        last.metadata |= grade.metadata
         if limit is None:
             return termination(last, grade.score)
         last.metadata["limit"] = limit
         return truncation(last, grade.score)
 
-    def _grade(self, task: Task, warm: Warm) -> Grade:
-        return graded(task, warm.sandbox, self._fresh)
+    def _grade(self, task: Task, warm: WarmTerminal) -> Grade:
+        return grade_work(task, warm.sandbox, self._take_fresh)
 
     @contextlib.contextmanager
-    def _fresh(self) -> Any:
+    def _take_fresh(self) -> Any:
         try:
             warm = self._pool.take()
         except NoShell as error:
@@ -375,20 +376,20 @@ class TerminalEnvironment(Environment[TerminalAction, TerminalObservation, Termi
 
     @property
     def state(self) -> TerminalState:
-        """Where the episode stands."""
+        """The state of the episode."""
         return self._state
 
     def render(self) -> str:
-        """What the terminal shows, in lines; of the end of an episode, what it showed last.
+        """Return the lines of the terminal; after the end of an episode, the last ones.
 
         Raises:
             Refused: There was no reset, or the sandbox has ended.
         """
         if self._is_over:
             return self._screen
-        return self._screen_of(self._going_on())
+        return self._read_screen(self._require_sandbox())
 
-    def _screen_of(self, warm: Warm) -> str:
+    def _read_screen(self, warm: WarmTerminal) -> str:
         return warm.shell.screen(self._state.rows)
 
     def close(self) -> None:
@@ -397,37 +398,37 @@ class TerminalEnvironment(Environment[TerminalAction, TerminalObservation, Termi
     # ------------------------------------------------------------------ tasks
 
     def list_splits(self) -> list[str]:
-        """The names of the splits."""
+        """Return the names of the splits."""
         return self._tasks.splits()
 
     def list_tasks(self, split: str) -> list[TerminalTask]:
-        """The tasks of a split, without what they are judged by."""
-        return [task.shown() for task in self._tasks.split(split)]
+        """Return the public parts of the tasks of a split."""
+        return [task.to_public() for task in self._tasks.split(split)]
 
     def num_tasks(self, split: str) -> int:
-        """How many tasks a split has."""
+        """Count the tasks of a split."""
         return len(self._tasks.split(split))
 
     def get_task(self, split: str, index: int) -> TerminalTask:
-        """One task of a split, without what it is judged by."""
-        return self._tasks.split(split)[index].shown()
+        """Return the public part of one task of a split."""
+        return self._tasks.split(split)[index].to_public()
 
     def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None
     ) -> list[TerminalTask]:
-        """Some tasks of a split."""
+        """Return the tasks of the slice ``[start:stop]``."""
         return self.list_tasks(split)[start:stop]
 
 
-def _words(action: TerminalAction, error: SandboxFileError) -> str:
+def _describe_error(action: TerminalAction, error: SandboxFileError) -> str:
     return f"{action.path}: {error.strerror}\n"
 
 
 def _set_up(task: Task, sandbox: Sandbox) -> None:
-    """Have there what a task begins with.
+    """Set up the files and services of a task.
 
     Raises:
-        Refused: It cannot be had in this sandbox.
+        Refused: The task cannot be set up in this sandbox.
         SandboxEnded: The sandbox has ended meanwhile.
     """
     for program in task.needs:
@@ -439,14 +440,14 @@ def _set_up(task: Task, sandbox: Sandbox) -> None:
     except SandboxFileError as error:
         raise Refused(f"task {task.id!r} cannot be set up here: {error}") from error
     for command in task.setup:
-        _set_up_by(task, sandbox, command, SETUP_S)
+        _run_setup(task, sandbox, command, SETUP_S)
     for command in task.services:
         sandbox.start([*CLEAN_BASH, command], limit=2**12)
     if task.ready is not None:
-        _set_up_by(task, sandbox, f"until {task.ready}; do sleep 0.05; done", READY_S)
+        _run_setup(task, sandbox, f"until {task.ready}; do sleep 0.05; done", READY_S)
 
 
-def _set_up_by(task: Task, sandbox: Sandbox, command: str, wall_s: float) -> None:
+def _run_setup(task: Task, sandbox: Sandbox, command: str, wall_s: float) -> None:
     done = sandbox.run([*CLEAN_BASH, command], wall_s=wall_s)
     if done.exit_code != 0:
         why = "it takes too long" if done.timed_out else done.stderr.strip()[-500:]

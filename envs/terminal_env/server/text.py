@@ -1,15 +1,15 @@
-"""What a terminal was sent, as plain text; and how much of it is kept.
+"""Conversion of a terminal's output to plain text, and limits of its length.
 
-Sequences are those of ECMA-48 (and xterm's). One line is emulated at a time: carriage returns,
-backspaces and what erases or moves within the line do what they do; what moves between lines begins
-a new one; colours and the like leave nothing.
+The sequences are those of ECMA-48 and xterm. The code emulates one line at a time: carriage
+returns, backspaces and sequences that erase or move within the line have their effect. Sequences
+that move between lines start a new line. Colors and the like leave nothing.
 """
 
 from __future__ import annotations
 
 import re
 
-__all__ = ["Excerpt", "plain"]
+__all__ = ["Excerpt", "to_plain_text"]
 
 _SEQUENCE = re.compile(
     r"""
@@ -29,7 +29,7 @@ _MAX_COLUMN = 10_000
 
 
 class _Line:
-    """A line as it is written, and written over."""
+    """A line of the terminal, which can be overwritten."""
 
     def __init__(self) -> None:
         self.cells: list[str] = []
@@ -75,14 +75,14 @@ class _Line:
         return "".join(self.cells)
 
 
-def plain(text: str) -> str:
-    """Give what stays to be read of what a terminal was sent."""
+def to_plain_text(text: str) -> str:
+    """Return the readable text of a terminal's output."""
     lines, line = [], _Line()
     for found in _SEQUENCE.finditer(text):
         final = found["final"]
         if found["text"] is not None:
             line.write(found["text"])
-        elif found["newline"] is not None or _begins_a_line(final, found["escaped"], line):
+        elif found["newline"] is not None or _starts_line(final, found["escaped"], line):
             lines.append(str(line))
             line = _Line()
         elif final is not None:
@@ -94,13 +94,13 @@ def plain(text: str) -> str:
     return "\n".join([*lines, str(line)])
 
 
-def _begins_a_line(final: str | None, escaped: str | None, line: _Line) -> bool:
+def _starts_line(final: str | None, escaped: str | None, line: _Line) -> bool:
     moves = (final is not None and final in _MOVES_BETWEEN_LINES) or escaped in ("D", "E", "M")
     return moves and bool(line.cells)
 
 
 class Excerpt:
-    """The first and the last half of a limit of bytes, and how many are missing in between."""
+    """The first and the last bytes of an output, and the number of bytes missing in between."""
 
     def __init__(self, limit: int) -> None:
         self._head, self._tail = bytearray(), bytearray()
@@ -109,13 +109,13 @@ class Excerpt:
         self.left_out = 0
 
     def take(self, data: bytes) -> None:
-        """Add what comes next."""
+        """Add output."""
         room = self._of_head - len(self._head)
         if room > 0:
             self._head += data[:room]
             data = data[room:]
         self._tail += data
-        if len(self._tail) > 2 * self._of_tail:  # seldom, since it moves what is kept
+        if len(self._tail) > 2 * self._of_tail:  # seldom, since `_cut` moves the bytes
             self._cut()
 
     def _cut(self) -> None:
@@ -124,23 +124,29 @@ class Excerpt:
             self.left_out += over
             del self._tail[:over]
 
-    def begins_after(self, prompt: bytes) -> None:
-        """Have what comes be written after something that is no part of it, if nothing came yet:
-        what moves within the line counts from its beginning.
+    def set_prompt(self, prompt: bytes) -> None:
+        """Set the prompt in front of the output, if there is no output yet.
+
+        The prompt is no part of the text, but sequences that move within the line count its
+        columns.
         """
         if not self._head:
             self._before = prompt.decode(errors="replace")
 
     def text(self, raw: bool = False) -> str:
-        """Give what is kept, as text, and in the middle how many bytes are not."""
+        """Return the kept output as text, with a note on missing bytes in the middle."""
         self._cut()
         tail = bytes(self._tail)
         if not self.left_out:
-            return self._written(bytes(self._head + tail), raw)
+            return self._decode(bytes(self._head + tail), raw)
         last = tail.decode(errors="replace")
         note = f"\n[... {self.left_out} bytes are left out here ...]\n"
-        return self._written(bytes(self._head), raw) + note + (last if raw else plain(last))
+        return self._decode(bytes(self._head), raw) + note + (last if raw else to_plain_text(last))
 
-    def _written(self, data: bytes, raw: bool) -> str:
+    def _decode(self, data: bytes, raw: bool) -> str:
         text = data.decode(errors="replace")
-        return text if raw else plain(self._before + text).removeprefix(plain(self._before))
+        return (
+            text
+            if raw
+            else to_plain_text(self._before + text).removeprefix(to_plain_text(self._before))
+        )

@@ -1,4 +1,4 @@
-"""Sandboxes that stand ready, each with a shell at its prompt."""
+"""A pool of sandboxes that stand ready, each with a shell at its prompt."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from openenv.sandbox import Pool, Sandbox
 from .settings import Settings
 from .shell import NoShell, Shell
 
-__all__ = ["Warm", "pool"]
+__all__ = ["WarmTerminal", "find_pool"]
 
 
-class Warm(contextlib.AbstractContextManager["Warm"]):
-    """A sandbox, and a shell in it.
+class WarmTerminal(contextlib.AbstractContextManager["WarmTerminal"]):
+    """A sandbox with a shell.
 
     Raises:
-        SandboxUnavailable: This machine has none with that guarantee.
-        SandboxEnded: It did not start.
-        NoShell: The shell in it did not.
+        SandboxUnavailable: This machine has no sandbox with the guarantee.
+        SandboxEnded: The sandbox did not start.
+        NoShell: The shell did not start.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -34,8 +34,10 @@ class Warm(contextlib.AbstractContextManager["Warm"]):
             raise
 
     def restart_shell(self, rows: int, columns: int) -> None:
-        """Start another shell; the one before has ended. What it has left running stays, unless no
-        shell can be started beside it.
+        """Start another shell after the end of the first.
+
+        Processes that the first shell has left running stay, unless no shell can be started beside
+        them.
         """
         try:
             self.shell = self._new_shell(rows, columns)
@@ -48,22 +50,22 @@ class Warm(contextlib.AbstractContextManager["Warm"]):
 
     @property
     def is_good(self) -> bool:
-        """It can be used."""
+        """Whether the sandbox and its shell can be used."""
         return not self.sandbox.is_over and self.shell.code is None
 
     def __exit__(self, *exc_info: object) -> None:
         self.sandbox.close()
 
 
-_pools: dict[tuple[int, str], Pool[Warm]] = {}
+_pools: dict[tuple[int, str], Pool[WarmTerminal]] = {}
 _pools_lock = threading.Lock()
 
 
-def pool(settings: Settings) -> Pool[Warm]:
-    """The pool of this process for sandboxes with these settings."""
+def find_pool(settings: Settings) -> Pool[WarmTerminal]:
+    """Return this process's pool of sandboxes with these settings."""
     key = (os.getpid(), repr(settings))
     with _pools_lock:
         if key not in _pools:
-            make = partial(Warm, settings)
+            make = partial(WarmTerminal, settings)
             _pools[key] = Pool(make, settings.warm_sandboxes, is_good=lambda one: one.is_good)
         return _pools[key]

@@ -1,4 +1,4 @@
-"""Terminals of each kind of sandbox."""
+"""Fixtures with terminals in each kind of sandbox."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ def make() -> Iterator[Make]:
 
 @pytest.fixture
 def env(make: Make) -> TerminalEnvironment:
-    """A terminal at its first prompt."""
+    """Return a terminal at its first prompt."""
     env = make()
     env.reset(seed=0)
     return env
 
 
 def run(env: TerminalEnvironment, command: str, **fields: Any) -> TerminalObservation:
-    """Have a command run."""
+    """Run a command."""
     return env.step(TerminalAction(command=command, **fields))
 
 
 def submit(env: TerminalEnvironment) -> TerminalObservation:
-    """Say that the task is done."""
+    """Submit the task."""
     return env.step(TerminalAction(kind="submit"))

@@ -1,4 +1,4 @@
-"""The tasks: each can be done, nothing comes of nothing, and tricks do not help."""
+"""Tests of the tasks: each can be solved, doing nothing earns nothing, and tricks do not help."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TASKS = {task.id: task for task in bundled_tasks()}
 
 
 def done(make: Make, task: str, command: str) -> float | None:
-    """The reward for a task after a command, and its solution's way of leaving things."""
+    """Return the reward of a task after a command."""
     env = make()
     env.reset(task=task)
     run(env, command)
@@ -183,7 +183,7 @@ TRICKS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("trick", TRICKS)
 def test_a_trick_does_not_pay(make: Make, trick: str) -> None:
-    """It is scored, and with nothing."""
+    """The task is scored, with 0."""
     task, command = TRICKS[trick]
     assert done(make, task, command) == 0.0
 
@@ -193,7 +193,7 @@ def test_a_trick_does_not_pay(make: Make, trick: str) -> None:
     "trick", ["a python of one's own", "start-up files of bash", "a full disk"]
 )
 def test_a_trick_does_not_hurt_either(make: Make, trick: str) -> None:
-    """What is done well is paid, whatever else lies about."""
+    """A solution is rewarded even with other files around."""
     task, command = TRICKS[trick]
     solution = TASKS[task].solution
     assert done(make, task, f"{solution}\n{command}") == 1.0
@@ -206,7 +206,7 @@ def test_tasks_may_be_lines_of_a_file(make: Make, tmp_path: Path) -> None:
     file = tmp_path / "tasks.jsonl"
     task = {"id": "a", "instruction": "Write 1 to b.", "checks": [{"file": "b", "equals": "1"}]}
     file.write_text(json.dumps(task) + "\n\n" + json.dumps({**task, "id": "c"}) + "\n")
-    found = TaskSet.of_environ({"TERMINAL_TASKS": str(file)})
+    found = TaskSet.from_environ({"TERMINAL_TASKS": str(file)})
     assert [one.id for one in found.split("train")] == ["a", "c"]
 
 
@@ -229,7 +229,7 @@ def test_tasks_may_be_folders(make: Make, tmp_path: Path) -> None:
     (files / "numbers.txt").write_text("1\n2\n")
     (files / "sum.sh").write_text("#!/bin/sh\necho 0\n")
     (files / "sum.sh").chmod(0o755)
-    tasks = TaskSet.of_environ({"TERMINAL_TASKS": str(tmp_path)})
+    tasks = TaskSet.from_environ({"TERMINAL_TASKS": str(tmp_path)})
     env = make(*tasks.split("mine"))
     env.reset(task="sum")
     assert run(env, "cat numbers.txt; ./sum.sh").output == "1\n2\n4\n0\n"
@@ -256,9 +256,9 @@ def test_what_is_no_task_is_told_with_its_place(tmp_path: Path, line: str, words
     file = tmp_path / "tasks.jsonl"
     file.write_text(line)
     with pytest.raises(ValueError, match=words):
-        TaskSet.of_environ({"TERMINAL_TASKS": str(file)})
+        TaskSet.from_environ({"TERMINAL_TASKS": str(file)})
     with pytest.raises(ValueError, match=r"has no \*/task.yaml"):
-        TaskSet.of_environ({"TERMINAL_TASKS": str(tmp_path)})
+        TaskSet.from_environ({"TERMINAL_TASKS": str(tmp_path)})
 
 
 def test_two_tasks_of_one_id_are_told() -> None:
@@ -312,7 +312,7 @@ def test_a_check_that_cannot_be_prepared_leaves_no_score(make: Make) -> None:
 
 
 def test_what_is_too_large_to_be_looked_at_fails_its_check_and_no_other(make: Make) -> None:
-    """A file whose text is wanted, the bytes of copies, and the number of them."""
+    """The limits are for the text of a file, the bytes of copies, and the number of copies."""
     checks: list[Check] = [
         FileCheck(file="large", matches="x"),
         RunCheck(run="true", copies={"large": "large"}),

@@ -1,4 +1,4 @@
-"""What the terminal environment promises."""
+"""Tests of the terminal environment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from openenv.testing import check_environment
 from openenv.types import public_view
 
 from .. import TerminalAction, TerminalEnv, TerminalObservation, TerminalState
-from ..server.settings import Settings, settings_of
+from ..server.settings import Settings, read_settings
 from ..server.shell import SHOWN_BYTES
 from ..server.tasks import FileCheck, Task
 from ..server.terminal_environment import MAX_FILE_BYTES, TerminalEnvironment
@@ -427,11 +427,11 @@ def test_what_cannot_be_done_is_refused_and_changes_nothing(make: Make) -> None:
 )
 def test_a_setting_that_means_nothing_is_named(variable: str, value: str, words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
-        settings_of({variable: value})
+        read_settings({variable: value})
 
 
 def test_settings_come_from_variables() -> None:
-    found = settings_of({"TERMINAL_SANDBOX": "gvisor", "TERMINAL_MEMORY_MB": "64"})
+    found = read_settings({"TERMINAL_SANDBOX": "gvisor", "TERMINAL_MEMORY_MB": "64"})
     assert (found.sandbox, found.policy.memory_bytes) == ("gvisor", 64 * MIB)
     assert found.policy.environment["PAGER"] == "cat"
 

@@ -1,4 +1,4 @@
-"""What stays to be read of what a terminal was sent, and the marks in it."""
+"""Tests of the plain text of a terminal's output, and of the marks in it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import subprocess
 
 import pytest
 
-from ..keys import bytes_of_key
+from ..keys import encode_key
 from ..server.marks import _MAX_LENGTH, Back, Began, Marks, Ready
-from ..server.text import Excerpt, plain
+from ..server.text import Excerpt, to_plain_text
 
 
 @pytest.mark.parametrize(
@@ -36,15 +36,15 @@ from ..server.text import Excerpt, plain
     ],
 )
 def test_what_is_written_over_is_gone_and_colours_leave_nothing(sent: str, read: str) -> None:
-    assert plain(sent) == read
+    assert to_plain_text(sent) == read
 
 
 def test_anything_may_be_sent() -> None:
     draw = random.Random(0)
     for _ in range(300):
         data = bytes(draw.choices([0x1B, 0x5B, 0x5D, 0x0D, 0x08, 0x3B, 0x39, *range(256)], k=200))
-        assert "\x1b" not in plain(data.decode(errors="replace"))
-    assert len(plain("\x1b[999999999C" + "x")) <= 10_001
+        assert "\x1b" not in to_plain_text(data.decode(errors="replace"))
+    assert len(to_plain_text("\x1b[999999999C" + "x")) <= 10_001
 
 
 @pytest.mark.parametrize("step", [1, 3, 7, 1000])
@@ -61,7 +61,7 @@ def test_an_excerpt_counts_what_it_leaves_out(step: int) -> None:
 
 
 def printed_by_bash(marks: Marks) -> bytes:
-    """What an interactive bash prints of its marks, in a directory with an odd name."""
+    """Return the marks that an interactive bash prints, in a directory with an odd name."""
     odd = "/tmp/;a\x07 b"
     script = f"mkdir -p $'{odd}'; cd $'{odd}'\n{marks.setup}(exit 3)\neval \"$PROMPT_COMMAND\"\n"
     script += 'printf %s "${PS0@P}" "${PS1@P}"; rmdir "$PWD"\n'
@@ -104,16 +104,16 @@ def test_the_marks_of_one_shell_are_none_of_another() -> None:
     ],
 )
 def test_keys_are_sent_as_terminals_do(name: str, sent: bytes) -> None:
-    assert bytes_of_key(name) == sent
+    assert encode_key(name) == sent
 
 
 def test_a_key_that_is_none_is_told_with_one_that_is() -> None:
     with pytest.raises(ValueError, match="did you mean 'PageDown'"):
-        bytes_of_key("PgDown")
+        encode_key("PgDown")
 
 
 def test_a_mark_without_an_end_is_text_beyond_so_many_bytes() -> None:
-    """What it holds back is bounded, and the next mark is one."""
+    """The kept bytes are limited, and the next mark is recognized."""
     marks = Marks()
     begin = marks._begin
     seen = list(marks.split(begin + b"back;"))

@@ -1,4 +1,4 @@
-"""Solutions of bundled tasks, for `openenv validate`. It goes into no image."""
+"""Solutions of bundled tasks, for `openenv validate`. Not part of images."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ CANARIES = [{"reset": {"task": "find_the_key"}, "actions": [{"kind": "submit"}]}
 
 
 def oracle(view: Any) -> dict[str, Any]:
-    """Run the solution, and say that it is done."""
+    """Run the solution, and submit it."""
     solution = SOLUTIONS[view.reset["task"]]
     return {"kind": "run", "command": solution} if view.step == 0 else {"kind": "submit"}
 
 
 def do_nothing(view: Any) -> dict[str, Any]:
-    """Say that it is done."""
+    """Submit at once."""
     return {"kind": "submit"}
