@@ -211,7 +211,7 @@ FAULTS = (
         "a waiter that gives up keeps the slot that it was just given",
         "execution/manager.py",
         "            if place.granted.done() and place.granted.exception() is None:\n"
-        "                self._active -= 1\n",
+        "                self.active_sessions -= 1\n",
         "            if False:\n                pass\n",
         (MANAGER, QUEUE),
     ),
@@ -248,8 +248,8 @@ FAULTS = (
     Fault(
         "a throwaway session gives back a slot that it never took",
         "execution/manager.py",
-        "            self._active -= not session.is_throwaway\n",
-        "            self._active -= 1\n",
+        "            self.active_sessions -= not session.is_throwaway\n",
+        "            self.active_sessions -= 1\n",
         (MANAGER, "tests/server/test_http.py"),
     ),
     Fault(
@@ -385,8 +385,8 @@ FAULTS = (
     Fault(
         "a session that is replaced leaves its old environment open",
         "execution/manager.py",
-        "        self._active += 1\n        self.begin_to_close(session)\n        return True\n",
-        "        self._active += 1\n        return True\n",
+        "        self.active_sessions += 1\n        self.begin_to_close(session)\n        return True\n",
+        "        self.active_sessions += 1\n        return True\n",
         (f"{DEADLINES}::test_a_reset_gives_up_an_environment_that_does_not_come_back",),
     ),
 )

@@ -195,9 +195,6 @@ class LatencyClassifier:
 
     until 10,000 more have been quick; the next time 100,000, and so on.
 
-    Args:
-        clock: Gives seconds.
-
     Attributes:
         noteworthy_s: Calls that took longer than this many seconds must be noted: every call while
             evidence is gathered, and later those that are not quick.
@@ -267,11 +264,7 @@ class LatencyClassifier:
 
 
 class Executors:
-    """Finds the executor of each session of a manager, and owns the shared threads.
-
-    Args:
-        spec: The environment that the sessions run.
-    """
+    """Finds the executor of each session of a manager, and owns the shared threads."""
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec

@@ -137,6 +137,7 @@ class SessionManager:
         debug: Clients are sent the text of every exception.
 
     Attributes:
+        active_sessions: Slots that are taken, also by sessions that open or close.
         instance: Identifies this server, as long as it lives.
         has_siblings: Other processes serve the same address.
         knows_its_web_server: The web server and this have agreed on limits.
@@ -175,7 +176,7 @@ class SessionManager:
         self.keys: Keyring | None = None
         self._owners: dict[str, Principal] = {}  # of sessions, where there are keys
         self._sessions: dict[str, Session] = {}
-        self._active = 0  # of them, those that take a slot
+        self.active_sessions = 0
         self._provisional: dict[str, None] = {}
         self._cleanups: set[asyncio.Task[Any]] = set()
         self._waiting: list[asyncio.Future[None]] = []
@@ -272,11 +273,6 @@ class SessionManager:
         """List all sessions, including those that open or close."""
         return list(self._sessions.values())
 
-    @property
-    def active_sessions(self) -> int:
-        """Count the slots that are taken, also by sessions that open or close."""
-        return self._active
-
     def capacity(self) -> ServerCapacityStatus:
         """Say how full the server is."""
         return ServerCapacityStatus.from_counts(
@@ -294,9 +290,7 @@ class SessionManager:
         """Find an open session.
 
         Args:
-            session_id: Its id.
             confirm: Whoever asks means to come back: a provisional session is so no longer.
-            principal: Who asks, where the server has keys.
 
         Raises:
             SessionNotFoundError: There is none of this id, or it is closing, or another's.
@@ -372,13 +366,13 @@ class SessionManager:
             with contextlib.nullcontext() if principal is None else principal.waiting():
                 if patience is None or patience.timeout_s <= 0:
                     await self._make_room()
-                    self._active += 1
-                elif not self._queue and self._active < self.max_sessions:
-                    self._active += 1
+                    self.active_sessions += 1
+                elif not self._queue and self.active_sessions < self.max_sessions:
+                    self.active_sessions += 1
                 else:
                     await self._wait_for_slot(patience)
             if self.closing:
-                self._active -= 1
+                self.active_sessions -= 1
                 self._tell()
         if self.closing:
             raise SessionCreationError(SHUTTING_DOWN)
@@ -398,7 +392,7 @@ class SessionManager:
                 principal.sessions += 1
                 self._owners[session.id] = principal
         except OpenEnvError:
-            self._active -= not throwaway
+            self.active_sessions -= not throwaway
             self._tell()
             raise
         self.counters.opened += 1
@@ -437,7 +431,7 @@ class SessionManager:
             await asyncio.wait([place.granted], timeout=timeout_s)
         except asyncio.CancelledError:
             if place.granted.done() and place.granted.exception() is None:
-                self._active -= 1
+                self.active_sessions -= 1
                 self._tell()
             raise
         finally:
@@ -470,15 +464,15 @@ class SessionManager:
 
     def _is_full(self, why: str) -> SessionCapacityError:
         self._warn_of_full()
-        full = SessionCapacityError(self._active, self.max_sessions)
+        full = SessionCapacityError(self.active_sessions, self.max_sessions)
         head, _, tail = str(full).partition(". ")
-        return SessionCapacityError(self._active, self.max_sessions, f"{head}{why}. {tail}")
+        return SessionCapacityError(self.active_sessions, self.max_sessions, f"{head}{why}. {tail}")
 
     def _serve_queue(self) -> None:
         """Give free slots to the next in the queue."""
         while self._queue and not self.closing:
-            if self._active < self.max_sessions:
-                self._active += 1
+            if self.active_sessions < self.max_sessions:
+                self.active_sessions += 1
                 self._queue.next().granted.set_result(None)
             elif (idle := self._idle_provisional()) is not None and not self._is_emptying:
                 idle.closed_by = "evicted"
@@ -508,7 +502,7 @@ class SessionManager:
         Sessions in the queue come first, so while there are any the server refuses too.
         """
         deadline = time.monotonic() + CLOSING_WAIT_S
-        while (self._queue or self._active >= self.max_sessions) and not self.closing:
+        while (self._queue or self.active_sessions >= self.max_sessions) and not self.closing:
             if self.config is None and self.spec.environment_class is None:
                 await self._change(None)  # the first session, still opening, tells how many may be
             elif self._queue:
@@ -516,7 +510,7 @@ class SessionManager:
             elif self._is_emptying:
                 if (remaining := deadline - time.monotonic()) <= 0:
                     self._warn_of_full()
-                    raise SessionCapacityError(self._active, self.max_sessions)
+                    raise SessionCapacityError(self.active_sessions, self.max_sessions)
                 await self._change(remaining)
             elif (oldest := self._idle_provisional()) is not None:
                 oldest.closed_by = "evicted"
@@ -524,7 +518,7 @@ class SessionManager:
                 await asyncio.sleep(0)  # now it is closing
             else:
                 self._warn_of_full()
-                raise SessionCapacityError(self._active, self.max_sessions)
+                raise SessionCapacityError(self.active_sessions, self.max_sessions)
 
     @property
     def _is_emptying(self) -> bool:
@@ -587,7 +581,7 @@ class SessionManager:
 
     def _forget(self, session: Session) -> None:
         if self._sessions.pop(session.id, None) is not None:
-            self._active -= not session.is_throwaway
+            self.active_sessions -= not session.is_throwaway
             self.counters.closed[session.closed_by] += 1
         self._provisional.pop(session.id, None)
         self._ending.discard(session)
@@ -617,7 +611,7 @@ class SessionManager:
         self.counters.opened += 1
         self._overdue.add(session.id)
         self._sessions[session.id] = session
-        self._active += 1
+        self.active_sessions += 1
         self.begin_to_close(session)
         return True
 

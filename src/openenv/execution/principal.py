@@ -185,12 +185,7 @@ class Tenants:
         self._known: OrderedDict[tuple[Principal | None, str], Principal] = OrderedDict()
 
     def find(self, gateway: Principal | None, tenant: Principal) -> Principal:
-        """Return the principal with this description.
-
-        Args:
-            gateway: Who speaks for it; None where the server has no keys.
-            tenant: The description.
-        """
+        """Return the principal with this description."""
         place = (gateway, tenant.name)
         known = self._known.get(place)
         if known is None or (known.role, known.session_id) != (tenant.role, tenant.session_id):

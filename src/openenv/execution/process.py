@@ -343,8 +343,6 @@ class Workers(Executors):
     """Finds the worker of each session: that which has the fewest.
 
     Args:
-        spec: What the sessions run.
-        count: How many workers there are.
         source: Finds the same spec in a worker; it has to be picklable by reference.
         grace_s: Seconds that environments have to close in, should the server be killed.
 

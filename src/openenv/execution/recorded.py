@@ -81,27 +81,23 @@ class _RecordedCall:
 def request_text(command: Command) -> bytes | None:
     """Write the request of a command as text; None for a command that changes no episode."""
     try:
-        return _request_text(command)
+        if isinstance(command, Step):
+            parts = json_text(command.action), json_text(command.arguments)
+            return b'"action":%b,"arguments":%b' % parts
+        if isinstance(command, Reset):
+            others = {name: value for name, value in command.arguments.items() if name != "seed"}
+            seed = json_text(command.arguments.get("seed"))
+            return b'"seed":%b,"arguments":%b' % (seed, json_text(others))
+        if isinstance(command, Restore):
+            return b'"snapshot":%b' % msgspec.json.encode(command.data.get("snapshot"))
+        if isinstance(command, CallMethod) and command.method == CALL_TOOL:
+            name, arguments = command.arguments[:2]  # and then who is told of its progress
+            action = CallToolAction(tool_name=name, arguments=arguments)
+            timed = {} if command.timeout_s is None else {"timeout_s": command.timeout_s}
+            return b'"action":%b,"arguments":%b' % (json_text(action), json_text(timed))
+        return None
     except Exception as error:  # a recording never fails the session
         return _unrecorded(error)
-
-
-def _request_text(command: Command) -> bytes | None:
-    if isinstance(command, Step):
-        parts = json_text(command.action), json_text(command.arguments)
-        return b'"action":%b,"arguments":%b' % parts
-    if isinstance(command, Reset):
-        others = {name: value for name, value in command.arguments.items() if name != "seed"}
-        seed = json_text(command.arguments.get("seed"))
-        return b'"seed":%b,"arguments":%b' % (seed, json_text(others))
-    if isinstance(command, Restore):
-        return b'"snapshot":%b' % msgspec.json.encode(command.data.get("snapshot"))
-    if isinstance(command, CallMethod) and command.method == CALL_TOOL:
-        name, arguments = command.arguments[:2]  # and then who is told of its progress
-        action = CallToolAction(tool_name=name, arguments=arguments)
-        timed = {} if command.timeout_s is None else {"timeout_s": command.timeout_s}
-        return b'"action":%b,"arguments":%b' % (json_text(action), json_text(timed))
-    return None
 
 
 def _reply_text(reply: Any) -> bytes:

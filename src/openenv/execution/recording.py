@@ -103,8 +103,6 @@ class Recordings:
     """Records the sessions of a server; used from a single event loop.
 
     Args:
-        options: Where to, and how much.
-        spec: What the sessions run.
         target: How a replay finds the environment (see `openenv.server.loading`); by default the
             class itself, where it can be imported.
     """
@@ -328,7 +326,6 @@ class Follower:
     """A subscriber to the events of a session.
 
     Args:
-        recorder: The session's.
         hear: Called on the event loop with each line, and with None when the session has ended. It
             must not take long.
     """
@@ -671,12 +668,7 @@ def _chunks(entries: list[_RecordingEntry]) -> Iterator[list[_RecordingEntry]]:
 
 
 class _Room:
-    """Keeps a directory of recordings below a limit, by removing the oldest recordings.
-
-    Args:
-        directory: That of all environments.
-        limit: Bytes of all recordings in it.
-    """
+    """Keeps a directory of recordings below a limit, by removing the oldest recordings."""
 
     def __init__(self, directory: Path, limit: int) -> None:
         self._directory = directory

@@ -234,12 +234,7 @@ class SessionOwner(Protocol):
         """Close a session that cannot go on."""
 
     def adopt(self, session: Session, of: Session) -> bool:
-        """Take over a session that is left to end by itself, if there is room for it.
-
-        Args:
-            session: The session to take over.
-            of: The session that has left its environment to it.
-        """
+        """Take over a session that is left to end by itself, if there is room for it."""
         ...
 
 
@@ -598,7 +593,6 @@ class Session:
         """Carry out a command, in the order of arrival.
 
         Args:
-            command: What to do.
             encode: Turns the reply into what is returned, where the environment lives.
             strict: Refuse an argument that the environment does not take. Otherwise it is
                 left out, and named in the transition's `ignored`.

@@ -105,8 +105,13 @@ class Method:
         """
         if self.takes_any:
             return dict(arguments), ()
-        if self.rest is not None:
-            arguments = self._with_rest(self.rest, arguments)
+        if self.rest is not None:  # which takes the unknown ones
+            own = {*self.accepted, *COURTESY_ARGUMENTS, *TASK_ARGUMENTS}
+            unknown = {name: value for name, value in arguments.items() if name not in own}
+            if unknown:
+                kept = {name: value for name, value in arguments.items() if name in own}
+                rest = {**unknown, **(arguments.get(self.rest) or {})}
+                arguments = {**kept, self.rest: rest}
         passed = {name: value for name, value in arguments.items() if name in self.accepted}
         ignored = tuple(
             name
@@ -115,9 +120,9 @@ class Method:
             and not (name in COURTESY_ARGUMENTS and value is None)
             and not (name == "timeout_s" and self.name.startswith("step"))  # kept by the session
         )
-        unknown = [name for name in ignored if name not in COURTESY_ARGUMENTS]
-        if strict and unknown:
-            raise InvalidArgumentError(self.name.removesuffix("_async"), unknown, self.accepted)
+        wrong = [name for name in ignored if name not in COURTESY_ARGUMENTS]
+        if strict and wrong:
+            raise InvalidArgumentError(self.name.removesuffix("_async"), wrong, self.accepted)
         return passed, ignored
 
     def check_nothing_is_missing(self, error: TypeError, passed: Mapping[str, Any]) -> None:
@@ -132,15 +137,6 @@ class Method:
         if " missing " in str(error) and any(f"'{name}'" in str(error) for name in missing):
             method = self.name.removesuffix("_async")
             raise MissingArgumentError(method, missing, self.accepted) from error
-
-    def _with_rest(self, rest: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Move unknown arguments into the argument that takes the rest."""
-        own = {*self.accepted, *COURTESY_ARGUMENTS, *TASK_ARGUMENTS}
-        found = {name: value for name, value in arguments.items() if name not in own}
-        if not found:
-            return arguments
-        kept = {name: value for name, value in arguments.items() if name in own}
-        return {**kept, rest: {**found, **(arguments.get(rest) or {})}}
 
 
 @dataclass(frozen=True)
@@ -210,8 +206,9 @@ def normalise(value: Any, method: str, ignored: tuple[str, ...] = ()) -> Transit
             reward = _number(reward)
         truncated = value.truncated and not declares_truncated(type(value))
         metadata, info = value.metadata, None
-        if metadata and REWARD_INFO in metadata:
-            metadata, info = _apart(metadata)
+        if metadata and isinstance(metadata.get(REWARD_INFO), dict):  # else it means something else
+            info = metadata[REWARD_INFO]
+            metadata = {name: one for name, one in metadata.items() if name != REWARD_INFO}
         return Transition(
             value, reward, value.done or truncated, truncated, metadata, None, ignored, info
         )
@@ -237,14 +234,6 @@ def _from_result(result: StepResult[Any], ignored: tuple[str, ...]) -> Transitio
     if result.reward_info is not None:
         transition.reward_info = result.reward_info
     return transition
-
-
-def _apart(metadata: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Split metadata into the rest and the information about the reward."""
-    info = metadata[REWARD_INFO]
-    if not isinstance(info, dict):  # it means something else
-        return metadata, None
-    return {name: value for name, value in metadata.items() if name != REWARD_INFO}, info
 
 
 def _number(value: Any) -> bool | int | float:

@@ -69,9 +69,6 @@ class TaskService:
 
     Where the server has none itself, the environment is asked: one that is made for that, takes no
     slot, and is kept for a while, where the class allows several at once.
-
-    Args:
-        manager: The server's sessions.
     """
 
     def __init__(self, manager: SessionManager) -> None:

@@ -347,10 +347,6 @@ async def list_tools(
 ) -> list[dict[str, Any]] | None:
     """Describe the tools of an environment, as a fresh instance has them.
 
-    Args:
-        spec: The environment.
-        open_session: Opens a session for one request.
-
     Returns:
         The descriptions of the tools; None if the environment could not list them.
     """

@@ -66,7 +66,6 @@ class Worker:
     """The sessions of a worker process.
 
     Args:
-        spec: What they run.
         grace_s: Seconds that they have to close in, once the server is gone.
     """
 

@@ -59,20 +59,22 @@ class HealthStatus(str, Enum):
     DEGRADED = "degraded"
 
 
-class HealthResponse(BaseModel):
-    """The status of a server, and the reasons if the server is not healthy."""
-
+class _WithoutNulls(BaseModel):
     model_config = ConfigDict(extra="forbid")
+
+    @model_serializer(mode="wrap")
+    def _drop_nulls(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {key: value for key, value in handler(self).items() if value is not None}
+
+
+class HealthResponse(_WithoutNulls):
+    """The status of a server, and the reasons if the server is not healthy."""
 
     status: HealthStatus = HealthStatus.HEALTHY
     message: str | None = None
 
-    @model_serializer(mode="wrap")
-    def _without_nulls(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {key: value for key, value in handler(self).items() if value is not None}
 
-
-class SchemaResponse(BaseModel):
+class SchemaResponse(_WithoutNulls):
     """JSON schemas of the environment's models, the tools that agents have, as MCP writes them, and
     what rewards mean, as `openenv.reward.RewardSpec.as_data` writes it.
 
@@ -80,18 +82,12 @@ class SchemaResponse(BaseModel):
     environment's class declares nothing, or is not known yet.
     """
 
-    model_config = ConfigDict(extra="forbid")
-
     action: dict[str, Any]
     observation: dict[str, Any]
     state: dict[str, Any]
     reset_observation: dict[str, Any] | None = None
     tools: list[dict[str, Any]] | None = None
     reward: dict[str, Any] | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_nulls(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {key: value for key, value in handler(self).items() if value is not None}
 
 
 class ListTasksRequest(BaseModel):

@@ -47,14 +47,10 @@ def checked_rendering(value: Any) -> Rendering:
         return str.__str__(value)  # of a subclass, the text alone
     if isinstance(value, Picture) or is_pixels(value):
         return value
-    raise InvalidReturnError(f"render returned {_described(value)}; it must return {EXPECTED}")
-
-
-def _described(value: Any) -> str:
-    name = type(value).__name__
+    kind = type(value).__name__
     if hasattr(value, "dtype") and hasattr(value, "shape"):
-        return f"{name} of {value.dtype}, shaped {value.shape}"
-    return name
+        kind = f"{kind} of {value.dtype}, shaped {value.shape}"
+    raise InvalidReturnError(f"render returned {kind}; it must return {EXPECTED}")
 
 
 def as_data(rendering: Rendering) -> dict[str, Any]:
@@ -72,24 +68,20 @@ def from_data(data: Mapping[str, Any]) -> Rendering:
     Raises:
         ProtocolError: They hold none.
     """
+    value, array = data.get("text"), data.get("array")
+    content: Any = data.get("bytes")
     try:
-        return checked_rendering(_value_in(data))
+        if "bytes" in data:
+            if isinstance(content, str):
+                content = base64.b64decode(content, validate=True)
+            value = Picture(data.get("media_type", ""), content)
+        elif array is not None:
+            value = from_base64(array) if isinstance(array, Mapping) else array
+        return checked_rendering(value)
     except ImportError as error:
         raise ProtocolError(f"the server sent an array; install numpy ({error})") from error
     except (InvalidReturnError, ValueError, TypeError) as error:
         raise ProtocolError(f"The server sent a rendering that is none: {error}") from None
-
-
-def _value_in(data: Mapping[str, Any]) -> Any:
-    if "bytes" in data:
-        content = data["bytes"]
-        if isinstance(content, str):
-            content = base64.b64decode(content, validate=True)
-        return Picture(data.get("media_type", ""), content)
-    array = data.get("array")
-    if array is None:
-        return data.get("text")
-    return from_base64(array) if isinstance(array, Mapping) else array
 
 
 def as_file(rendering: Rendering) -> tuple[str, bytes]:

@@ -42,30 +42,24 @@ def deserialize_action_with_preprocessing(
     """
     fields = dict(data)
     if fields.get("type") == "call_tool" and isinstance(fields.get("arguments"), str):
-        fields["arguments"] = _parsed(fields["arguments"], otherwise=fields["arguments"])
+        fields["arguments"] = _read_json(fields["arguments"], otherwise=fields["arguments"])
     if isinstance(fields.get("action_id"), str):
         with contextlib.suppress(ValueError):
             fields["action_id"] = int(fields["action_id"])
     if isinstance(fields.get("tokens"), str):
-        fields["tokens"] = _parsed(fields["tokens"], otherwise=[])
+        fields["tokens"] = _read_json(fields["tokens"], otherwise=[])
     if isinstance(fields.get("tokens"), list):
-        fields["tokens"] = _tensor(fields["tokens"])
+        with contextlib.suppress(ImportError):
+            torch = importlib.import_module("torch")
+            fields["tokens"] = torch.tensor(fields["tokens"], dtype=torch.long)
     return deserialize_action(fields, action_cls)
 
 
-def _parsed(text: str, otherwise: Any) -> Any:
+def _read_json(text: str, otherwise: Any) -> Any:
     try:
         return read_json(text)
     except ValueError:
         return otherwise
-
-
-def _tensor(tokens: list[Any]) -> Any:
-    try:
-        torch = importlib.import_module("torch")
-    except ImportError:
-        return tokens
-    return torch.tensor(tokens, dtype=torch.long)
 
 
 def serialize_observation(observation: Observation) -> dict[str, Any]:

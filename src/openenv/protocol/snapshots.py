@@ -89,7 +89,7 @@ class JournalEntry(msgspec.Struct, array_like=True):
             InvalidSnapshot: It is no reset and no step.
         """
         try:
-            (request,) = _codec().decode_requests(self.frame)
+            (request,) = _codec.decode_requests(self.frame)
         except ValueError as error:
             raise InvalidSnapshot(f"the journal has an entry that is no request: {error}") from None
         if request.type not in ("reset", "step"):
@@ -128,23 +128,16 @@ class _Written(msgspec.Struct):
     entries: list[JournalEntry]
 
 
-def _codec() -> MsgpackCodec:
-    codec = codec_named(MsgpackCodec.name)
-    assert isinstance(codec, MsgpackCodec)
-    return codec
+_codec = codec_named(MsgpackCodec.name)
 
 
 def frame_of(request: Request) -> bytes:
     """Write a request down before it is sent, while its arrays are what they are."""
-    return _codec().encode_requests([request])
+    return _codec.encode_requests([request])
 
 
 class Journal:
-    """The requests of a session since the last reset, so that another session can repeat them.
-
-    Args:
-        max_steps: Steps of an episode that it holds.
-    """
+    """The requests of a session since the last reset, so that another session can repeat them."""
 
     def __init__(self, max_steps: int = MAX_STEPS) -> None:
         if max_steps < 1:

@@ -22,7 +22,7 @@ from openenv.errors import InvalidReturnError
 RENDER_WEB, WEB_ACTIONS, MESSAGE_TO_ACTION = "render_web", "web_actions", "message_to_action"
 
 
-def checked_view(said: Mapping[str, Any]) -> dict[str, Any]:
+def checked_view(returned: Mapping[str, Any]) -> dict[str, Any]:
     """Return the results of an environment's methods, by name, as data of an answer.
 
     Returns:
@@ -32,36 +32,24 @@ def checked_view(said: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         InvalidReturnError: One has returned what it may not.
     """
-    html = said.get(RENDER_WEB)
+    html = returned.get(RENDER_WEB)
     if html is not None and not isinstance(html, str):
         raise InvalidReturnError(f"{RENDER_WEB} returned {type(html).__name__}; it must return str")
-    moves = said.get(WEB_ACTIONS) or ()
-    return {
-        "html": html,
-        "moves": [_move(one) for one in _listed(moves)],
-        "action": said.get(MESSAGE_TO_ACTION),
-    }
+    moves = returned.get(WEB_ACTIONS) or ()
+    if isinstance(moves, str | bytes | Mapping | BaseModel) or not hasattr(moves, "__iter__"):
+        raise _invalid_moves(moves)
+    checked = [_checked_move(move) for move in moves]
+    return {"html": html, "moves": checked, "action": returned.get(MESSAGE_TO_ACTION)}
 
 
-def _listed(moves: Any) -> list[Any]:
-    if isinstance(moves, str | bytes | Mapping | BaseModel):
-        raise _no_moves(moves)
-    try:
-        return list(moves)
-    except TypeError:
-        raise _no_moves(moves) from None
+def _checked_move(move: Any) -> dict[str, Any]:
+    is_pair = isinstance(move, tuple | list) and len(move) == 2 and isinstance(move[0], str)
+    if not is_pair or not isinstance(move[1], Mapping | BaseModel):
+        raise _invalid_moves(move)
+    return {"label": move[0], "action": move[1]}
 
 
-def _move(one: Any) -> dict[str, Any]:
-    if not isinstance(one, tuple | list) or len(one) != 2 or not isinstance(one[0], str):
-        raise _no_moves(one)
-    label, action = one
-    if not isinstance(action, Mapping | BaseModel):
-        raise _no_moves(one)
-    return {"label": label, "action": action}
-
-
-def _no_moves(found: Any) -> InvalidReturnError:
+def _invalid_moves(found: Any) -> InvalidReturnError:
     return InvalidReturnError(
         f"{WEB_ACTIONS} returned {found!r:.200}; it must return pairs of a label and an action"
     )

@@ -76,10 +76,8 @@ class KeyGuard:
     """ASGI middleware that admits requests with a key to the routes of the key's role.
 
     Args:
-        app: What it guards.
         keys: The keys that it accepts; None lets everybody in, and keeps apart only those for whom
             a gateway asks.
-        manager: Where it counts whom it turns away.
         public_schema: Let everybody read the schema.
     """
 

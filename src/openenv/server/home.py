@@ -53,12 +53,7 @@ _on_threads: weakref.WeakSet[HomeLoop] = weakref.WeakSet()
 
 
 class HomeLoop:
-    """Finds, and if necessary runs, the event loop of an application's sessions.
-
-    Args:
-        manager: The sessions.
-        endpoint: What serves their tools, which is closed before they are.
-    """
+    """Finds, and if necessary runs, the event loop of an application's sessions."""
 
     def __init__(self, manager: SessionManager, endpoint: MCPEndpoint) -> None:
         self.manager = manager

@@ -28,10 +28,6 @@ OF_CONTAINERS = ("host.docker.internal", "host.containers.internal")
 class OriginGuard:
     """ASGI middleware that refuses pages of other origins (403), malformed hosts (400), and, on
     loopback, hosts that anybody may have made up (421).
-
-    Args:
-        app: The application to guard.
-        manager: Counts the refusals.
     """
 
     def __init__(self, app: ASGIApp, manager: SessionManager) -> None:

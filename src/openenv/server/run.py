@@ -200,10 +200,6 @@ def _raise_open_files(app: Any) -> None:
 class _OpenEnvServer(uvicorn.Server):
     """Stops at once, and in order even where a client says goodbye in the same moment.
 
-    Args:
-        config: What uvicorn is to do.
-        managers: Those of the sessions that are served.
-
     Attributes:
         is_hopeless: It ended since there are no places for environments, and will be none.
     """
@@ -399,10 +395,6 @@ def _count(text: str) -> int:
 
 def bind(host: str, port: int) -> socket.socket:
     """Listen on a port before the application is ready, so that early clients wait.
-
-    Args:
-        host: The address to listen on.
-        port: The port; 0 takes a free one.
 
     Raises:
         OSError: The port is in use, or the address is none of this machine's.

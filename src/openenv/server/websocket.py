@@ -165,7 +165,6 @@ class WebSocketEndpoint:
     """An ASGI application of a WebSocket path.
 
     Args:
-        manager: Where sessions come from.
         connection: The class of connections; by default that of the version that is agreed.
     """
 

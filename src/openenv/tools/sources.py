@@ -133,17 +133,17 @@ def read_sources(
 
 def _read(source: Any, defaults: _Defaults) -> Iterable[tuple[str, Source]]:
     if isinstance(source, Program | Address | InProcess):
-        return [(_short_name(source), source)]
-    if isinstance(source, os.PathLike) or (isinstance(source, str) and _is_file(source)):
+        return _with_name(source)
+    if isinstance(source, os.PathLike) or (isinstance(source, str) and _names_file(source)):
         return _of_file(Path(source), defaults)
     if isinstance(source, str):
-        return [_with_name(_of_text(source, defaults))]
+        return _with_name(_of_text(source, defaults))
     if isinstance(source, Mapping):
         return _of_mapping(source, defaults)
     if isinstance(source, Sequence):
         return _of_sequence(source, defaults)
     if is_server(source) or callable(source):
-        return [_with_name(InProcess(source))]
+        return _with_name(InProcess(source))
     raise TypeError(
         f"{type(source).__name__} is no MCP server; expected a command line, a list of arguments, "
         "a URL, an mcp.json, a server of FastMCP or of the official SDK, a function that makes "
@@ -151,7 +151,7 @@ def _read(source: Any, defaults: _Defaults) -> Iterable[tuple[str, Source]]:
     )
 
 
-def _is_file(text: str) -> bool:
+def _names_file(text: str) -> bool:
     return text.endswith(".json") and not text.startswith(("http://", "https://"))
 
 
@@ -181,7 +181,7 @@ def _of_sequence(source: Sequence[Any], defaults: _Defaults) -> Iterable[tuple[s
             f"a list of strings is the command line of one program, but {redact(program)!r} is no "
             "program; several servers are a dict: {name: command line or URL}"
         )
-    return [_with_name(command)]
+    return _with_name(command)
 
 
 def _of_mapping(source: Mapping[str, Any], defaults: _Defaults) -> Iterable[tuple[str, Source]]:
@@ -190,7 +190,7 @@ def _of_mapping(source: Mapping[str, Any], defaults: _Defaults) -> Iterable[tupl
     if {"command", "url"} & source.keys() and all(
         key not in source or isinstance(source[key], str) for key in ("command", "url")
     ):
-        return [_with_name(_of_entry(source, "the server", defaults))]
+        return _with_name(_of_entry(source, "the server", defaults))
     found: list[tuple[str, Source]] = []
     for name, one in source.items():
         if isinstance(one, Mapping):
@@ -290,25 +290,18 @@ LAUNCHERS = re.compile(
 )
 
 
-def _with_name(source: Source) -> tuple[str, Source]:
-    return _short_name(source), source
-
-
-def _short_name(source: Source) -> str:
-    """Return a short name: the program's, package's, host's or function's."""
+def _with_name(source: Source) -> list[tuple[str, Source]]:
+    """Return a source with a short name: the program's, package's, host's or function's."""
     if isinstance(source, Address):
         name = urlsplit(source.url).hostname or "server"
     elif isinstance(source, InProcess):
         name = str(getattr(source.server, "name", None) or source)
     else:
-        name = _program_name(source.command)
-    return re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_") or "server"
-
-
-def _program_name(command: Sequence[str]) -> str:
-    told = (one for one in command if not one.startswith("-") and "=" not in one)
-    chosen = next((one for one in told if not LAUNCHERS.fullmatch(_last(one))), command[0])
-    return re.sub(r"(?<=.)@[\w.^~-]*$|\.(py|m?js|ts|exe)$", "", _last(chosen))
+        words = (one for one in source.command if not one.startswith("-") and "=" not in one)
+        chosen = (one for one in words if not LAUNCHERS.fullmatch(_last(one)))
+        program = _last(next(chosen, source.command[0]))
+        name = re.sub(r"(?<=.)@[\w.^~-]*$|\.(py|m?js|ts|exe)$", "", program)
+    return [(re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_") or "server", source)]
 
 
 def _last(path: str) -> str:

@@ -54,11 +54,6 @@ class ServedConnection:
     no more than what it does, and a waiting client costs next to nothing. It listens while a
     request is served, so that it notices at once when the client goes away.
 
-    Args:
-        manager: Creates and finds sessions.
-        channel: Carries the frames.
-        principal: The client's identity, if the server has keys.
-
     Attributes:
         hears_while_clogged: Listen to a client that does not read.
         ended: Done when the client has gone and its sessions are closed, or left to the manager.

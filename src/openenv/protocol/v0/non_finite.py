@@ -13,7 +13,10 @@ they are, so that no value depends on the version.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
+import operator
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import fields as dataclass_fields
@@ -73,35 +76,28 @@ def pointers_to_non_finite(value: Any, written: Any) -> dict[str, str]:
         written: What is read from the value's JSON. A place in which it holds no null is left out.
     """
     pointers = {}
-    for path, name in _found(value, ()):
-        if _is_null(written, path):
+    for path, name in _find(value, ()):
+        with contextlib.suppress(LookupError, TypeError):
+            if functools.reduce(operator.getitem, path, written) is not None:
+                continue
             parts = (str(part).replace("~", "~0").replace("/", "~1") for part in path)
             pointers["/" + "/".join(parts)] = name
     return pointers
 
 
-def _found(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+def _find(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
     if isinstance(value, float):
         if not math.isfinite(value):
             yield path, "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _found(item, (*path, key))
+            yield from _find(item, (*path, key))
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
             if isinstance(item, float | Mapping | list | tuple):
-                yield from _found(item, (*path, index))
+                yield from _find(item, (*path, index))
     elif getattr(getattr(value, "dtype", None), "kind", None) == "f" and has_non_finite(value):
-        yield from _found(value.tolist(), path)
-
-
-def _is_null(written: Any, path: Path) -> bool:
-    try:
-        for part in path:
-            written = written[part]
-    except (LookupError, TypeError):
-        return False
-    return written is None
+        yield from _find(value.tolist(), path)
 
 
 # ------------------------------------------------------------------ on the client

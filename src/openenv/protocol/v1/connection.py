@@ -111,8 +111,6 @@ class Multiplexer:
     was sent and has not come is sent again on the next one.
 
     Args:
-        codec: Reads and writes.
-        hello: The server's first frame.
         opening: What each ``open`` says.
         ends: The addresses and ports of this end and of the server's, as they are seen here.
 

@@ -89,7 +89,6 @@ class AgentBinding:
     """An MCP client's binding to a session, with permissions.
 
     Args:
-        manager: Where sessions come from.
         principal: Who the agent is, where the server has keys.
         named: The session that it acts on; None has one opened for it.
 
@@ -203,8 +202,6 @@ class AgentBinding:
         """Call a tool. A call that fails is a result too.
 
         Args:
-            name: The tool.
-            arguments: Its arguments.
             timeout_s: Seconds that it may take; None is as long as the environment lets it.
             reporter: Told how far it is.
             trace: The span that it is part of, as W3C's `traceparent`.

@@ -80,11 +80,7 @@ class SDKAdapter(Protocol):
 
 
 class Bridge:
-    """The environments of a server, for clients of MCP.
-
-    Args:
-        manager: Where sessions come from.
-    """
+    """The environments of a server, for clients of MCP."""
 
     def __init__(self, manager: SessionManager) -> None:
         self.manager = manager
@@ -265,9 +261,6 @@ class Bridge:
         """Answer `tools/call`.
 
         Args:
-            binding: Who asks.
-            name: The tool.
-            arguments: Its arguments.
             meta: The `_meta` of the request; `traceparent` in it may be a header's.
             report: Tells the client how far the call is; None where it does not want to know.
 
@@ -406,7 +399,6 @@ class _Opening:
     """The answer to a request without an MCP session id, which may open a session.
 
     Args:
-        send: Sends it.
         opened: Called with the session before the client learns of it: its next request may be here
             before this answer is sent to the end.
     """

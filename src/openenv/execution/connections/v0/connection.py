@@ -96,10 +96,7 @@ class ServedConnectionV0(ServedConnection):
     one is served; then the channel pauses.
 
     Args:
-        manager: Creates and finds sessions.
-        channel: Carries the frames.
         session_id: The session to join.
-        principal: The client's identity, if the server has keys.
         debug: Tell the client the text of every exception.
         names_non_finite: As for `JSONCodec`.
     """

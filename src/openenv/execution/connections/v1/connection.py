@@ -178,11 +178,7 @@ class ServedConnectionV1(ServedConnection):
     read the hello. When the connection ends, all its sessions are closed.
 
     Args:
-        manager: Creates and finds sessions.
-        channel: Carries the frames.
-        codec: Reads and writes them.
         ends: The addresses and ports of the client and of the server.
-        principal: The client's identity, if the server has keys.
         largest: The largest message that the channel takes, if that is less than the limit.
 
     Attributes:
