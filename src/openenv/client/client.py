@@ -28,11 +28,7 @@ from openenv.client.hybrid import (
 )
 from openenv.client.session import CLOSED, ClientSession
 from openenv.client.transports.base import Transport
-from openenv.client.transports.websocket import (
-    WebSocketOptions,
-    WebSocketTransport,
-    websocket_url,
-)
+from openenv.client.transports.websocket import WebSocketOptions, WebSocketTransport, websocket_url
 from openenv.errors import ConnectError, ProtocolError, ServerError, SessionLost
 from openenv.protocol.messages import ObservationReply, RenderReply, Reply, Request, StateReply
 from openenv.protocol.renderings import check_can_render

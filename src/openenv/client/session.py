@@ -43,13 +43,7 @@ from openenv.client.connection import (
     name_request,
     open_connection,
 )
-from openenv.errors import (
-    OpenEnvError,
-    ResponseTimeout,
-    SessionLost,
-    StepTimeout,
-    server_error,
-)
+from openenv.errors import OpenEnvError, ResponseTimeout, SessionLost, StepTimeout, server_error
 from openenv.protocol.messages import ErrorReply, Reply, Request
 from openenv.protocol.v1.messages import Queued
 

@@ -26,13 +26,7 @@ from openenv.client.connection import (
     SessionConnection,
     open_connection,
 )
-from openenv.errors import (
-    ConnectError,
-    OpenEnvError,
-    ResponseTimeout,
-    SessionLost,
-    server_error,
-)
+from openenv.errors import ConnectError, OpenEnvError, ResponseTimeout, SessionLost, server_error
 from openenv.protocol.messages import ErrorReply, ObservationReply, Request
 from openenv.protocol.v1.messages import Queued
 

@@ -6,12 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from openenv._internal.lazy import asyncio
 from openenv.client import background
-from openenv.errors import (
-    NotSupported,
-    ProtocolError,
-    ReplayDiverged,
-    ServerError,
-)
+from openenv.errors import NotSupported, ProtocolError, ReplayDiverged, ServerError
 from openenv.protocol.messages import ObservationReply, Reply, Request, SnapshotReply, StateReply
 from openenv.protocol.snapshots import (
     NATIVE,

@@ -17,25 +17,14 @@ from typing_extensions import Self, Unpack
 from openenv._internal.generics import once_per_class
 from openenv._internal.lazy import lazy_module
 from openenv.client import background, codec
-from openenv.client._batches import (
-    gather_infos,
-    info_of,
-    plain_value,
-    rows_of,
-    stack_observations,
-)
+from openenv.client._batches import gather_infos, info_of, plain_value, rows_of, stack_observations
 from openenv.client.client import EnvClient, warn_of_queue
 from openenv.client.connection import Outcome, connect_transport
 from openenv.client.generic import GenericEnvClient
 from openenv.client.session_group import Answers, EndpointProvider, ServerEndpoint, SessionGroup
 from openenv.client.transports.base import Transport
 from openenv.client.transports.websocket import WebSocketOptions, WebSocketTransport, websocket_url
-from openenv.errors import (
-    EnvironmentsFailed,
-    OpenEnvError,
-    ProtocolError,
-    SessionLost,
-)
+from openenv.errors import EnvironmentsFailed, OpenEnvError, ProtocolError, SessionLost
 from openenv.protocol.messages import ObservationReply, RenderReply, Request
 from openenv.protocol.renderings import check_can_render
 from openenv.protocol.v1.codec import offered
