@@ -174,11 +174,11 @@ def test_a_dry_run_shows_all_and_asks_nobody(hub: HubServer, echo: Path) -> None
         (("--registry", "https://r.io"), 2, "without its scheme"),
         (("--registry", "r.io", "--private"), 2, "excludes --private"),
         (("--engine", "podman"), 2, "require --registry"),
-        (("-e", "A"), 2, "is no NAME=VALUE"),
+        (("-e", "A"), 2, "is not of the form NAME=VALUE"),
         (("--secret", "NOT_SET_ANYWHERE"), 2, "no variable NOT_SET_ANYWHERE"),
         (("--exclude", "none.txt"), 2, "none.txt does not exist"),
         (("nowhere",), 2, "is not a directory"),
-        (("-r", "me/two words"), 2, "no name of a Space"),
+        (("-r", "me/two words"), 2, "not a valid name of a Space"),
         (("server",), 1, "no openenv.yaml"),
         (("-e", f"API_KEY={SECRET}"), 1, "--env-var API_KEY: a value that looks random"),
     ],
@@ -258,7 +258,7 @@ def test_a_name_that_is_taken_meanwhile_is_said(hub: HubServer, echo: Path) -> N
 def test_a_hub_that_is_busy_is_asked_again(hub: HubServer, echo: Path) -> None:
     hub.fail("POST /api/repos/create", 429, "slow down", times=1, Retry_After="1")
     done = run(hub, echo, "push")
-    assert done.returncode == 0 and "asked again in 1 s" in done.stderr
+    assert done.returncode == 0 and "the Hub is busy; next attempt in 1 s" in done.stderr
     hub.fail("GET /api/whoami", 429, "slow down", Retry_After="3600")
     began = time.monotonic()
     done = run(hub, echo, "push")
@@ -348,8 +348,8 @@ def test_a_space_is_forked(hub: HubServer, echo: Path) -> None:
     [
         (("game",), 2, "names no Space"),
         (("acme/game@v1",), 2, "whole history, not v1"),
-        (("acme/game", "-e", "A"), 2, "no NAME=VALUE"),
-        (("acme/game", "-r", "a/b/c"), 2, "no name of a Space"),
+        (("acme/game", "-e", "A"), 2, "not of the form NAME=VALUE"),
+        (("acme/game", "-r", "a/b/c"), 2, "not a valid name of a Space"),
         (("acme/nothing",), 1, "it does not exist"),
         (("acme/game", "-e", f"TOKEN={SECRET}"), 1, "--env-var TOKEN"),
         (("acme/game", "-H", "a100-large"), 1, "paid for"),
@@ -404,7 +404,7 @@ def test_a_build_that_fails_shows_its_last_lines(hub: HubServer, echo: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "not said where to"),
+        ((), "no destination is given"),
         (("--space", "a/b", "--kubernetes"), "exclude each other"),
         (("--space", "a/b", "--image", "x"), "--space excludes --image"),
         (("--space", "a/b", "--cpu", "2"), "--space excludes --cpu"),
@@ -436,7 +436,7 @@ def test_what_is_too_large_to_be_looked_through_is_named(hub: HubServer, echo: P
     (echo / "weights.bin").write_bytes(b"a" * (16 * 2**20 + 1))
     done = run(hub, echo, "push", "--dry-run")
     assert done.returncode == 0, done.stderr
-    assert "too large to be looked through for secrets: weights.bin" in done.stderr
+    assert "not scanned for secrets: weights.bin" in done.stderr
 
 
 # ------------------------------------------------------------------ who pushes, and which OpenEnv

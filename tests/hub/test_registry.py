@@ -44,7 +44,7 @@ def test_an_image_is_built_as_told_and_pushed(
             timeout=200,
         )
         assert done.returncode == 0, done.stderr
-        assert "a registry has no variables: LEVEL" in done.stderr
+        assert "a registry has no variables: give LEVEL" in done.stderr
         image = json.loads(done.stdout)["image"]
         assert image == f"{registry}/me/{NAME}:latest"
         subprocess.run(["podman", "rmi", image, NAME], check=True, capture_output=True)
