@@ -155,22 +155,22 @@ def wait_until_running(
 
 
 def _broken(hub: Hub, space: str, stage: SpaceStage) -> HubError:
-    what = {
-        "BUILD_ERROR": "was not built",
-        "RUNTIME_ERROR": "was built, and its server ended",
-        "CONFIG_ERROR": "cannot be built, as its README's front matter is wrong",
-        "NO_APP_FILE": "has no Dockerfile",
-    }.get(stage.name, f"does not run, it is {stage.name}")
+    at_its_page, look = "start it at its page", f"look at {hub.page(space)}"
+    what, hint = {
+        "BUILD_ERROR": ("was not built", "`openenv build` builds the same image here"),
+        "RUNTIME_ERROR": (
+            "was built, and its server ended",
+            "`openenv serve` starts the same server here",
+        ),
+        "CONFIG_ERROR": ("cannot be built, as its README's front matter is wrong", look),
+        "NO_APP_FILE": ("has no Dockerfile", look),
+        "PAUSED": ("does not run, it is PAUSED", at_its_page),
+        "STOPPED": ("does not run, it is STOPPED", at_its_page),
+    }.get(stage.name, (f"does not run, it is {stage.name}", look))
     lines = hub.log(space, build=stage.name != "RUNTIME_ERROR")
     text = f"{space} {what}"
     if stage.error:
         text += f": {stage.error.strip()}"
     if lines:
         text += "; its last lines:\n" + "\n".join(lines)
-    hints = {
-        "PAUSED": "start it at its page",
-        "STOPPED": "start it at its page",
-        "BUILD_ERROR": "`openenv build` builds the same image here",
-        "RUNTIME_ERROR": "`openenv serve` starts the same server here",
-    }
-    return HubError(text, hint=hints.get(stage.name, f"look at {hub.page(space)}"))
+    return HubError(text, hint=hint)

@@ -146,8 +146,7 @@ def find_secrets(root: Path, files: Iterable[str]) -> list[SecretFinding]:
     """
     found: list[SecretFinding] = []
     for path in files:
-        by_name = _by_name(path)
-        found += by_name or _in_file(root / path, path)
+        found += _by_name(path) or _in_file(root / path, path)
     return found
 
 
@@ -162,8 +161,15 @@ def find_unscanned(root: Path, files: Iterable[str]) -> list[str]:
 def _can_be_scanned(file: Path) -> bool:
     if not file.is_file():  # it has nothing that would be published
         return True
-    is_small = file.stat().st_size <= MOST_BYTES
-    return is_small and (not _holds_files(file) or _can_be_looked_through(file))
+    if file.stat().st_size > MOST_BYTES:
+        return False
+    if _holds_files(file):
+        try:
+            with file.open("rb") as opened:
+                deque(_Archive().files(opened, file.name), maxlen=0)
+        except UNREADABLE:
+            return False
+    return True
 
 
 def find_secrets_in_text(text: str, path: str) -> list[SecretFinding]:
@@ -247,9 +253,13 @@ def _in_file(file: Path, path: str) -> list[SecretFinding]:
     # What a link leads to may be missing, or a device that has no end.
     if not file.is_file() or file.stat().st_size > MOST_BYTES:
         return []
-    if _holds_files(file):
-        return _in_archive(file, path)
-    return _in_data(file.read_bytes(), path)
+    if not _holds_files(file):
+        return _in_data(file.read_bytes(), path)
+    found: list[SecretFinding] = []
+    with contextlib.suppress(*UNREADABLE), file.open("rb") as opened:  # `find_unscanned` tells
+        for inner, data in _Archive().files(opened, path):
+            found += _by_name(inner) or _in_data(data, inner)
+    return found
 
 
 def _holds_files(file: Path) -> bool:
@@ -287,24 +297,6 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-
-
-def _in_archive(file: Path, path: str) -> list[SecretFinding]:
-    """Scan the files of an archive, with paths such as ``archive.zip!/file``."""
-    found: list[SecretFinding] = []
-    with contextlib.suppress(*UNREADABLE), file.open("rb") as opened:  # `find_unscanned` tells
-        for inner, data in _Archive().files(opened, path):
-            found += _by_name(inner) or _in_data(data, inner)
-    return found
-
-
-def _can_be_looked_through(file: Path) -> bool:
-    try:
-        with file.open("rb") as opened:
-            deque(_Archive().files(opened, file.name), maxlen=0)
-    except UNREADABLE:
-        return False
-    return True
 
 
 # Errors of archives that are damaged, encrypted, or too large.

@@ -32,6 +32,7 @@ from typing import IO, Any, ClassVar
 
 from openenv.images.context import scratch_directory
 from openenv.images.errors import LAST_LINES, BuildError, EngineError
+from openenv.providers.owners import stat_fields
 
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 ANSWER_S = 60.0
@@ -562,11 +563,10 @@ def _end(process: subprocess.Popen[str], *, has_daemon: bool) -> None:
 def _inside(engine: int) -> list[int]:
     """Return the container processes of an engine: descendants in separate sessions."""
     parents, sessions = {}, {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
         with suppress(OSError):
-            fields = path.read_bytes().rpartition(b")")[2].split()
-            pid = int(path.parent.name)
-            parents[pid], sessions[pid] = int(fields[1]), int(fields[3])
+            _, parent, _, session, *_ = stat_fields(pid)
+            parents[pid], sessions[pid] = int(parent), int(session)
     found = []
     for pid in parents:
         above = pid

@@ -189,30 +189,14 @@ class Cluster:
         found = self._asked("GET", _path(kind, namespace), {k: v for k, v in query.items() if v})
         return list(found.get("items") or ())
 
-    def delete(
-        self, kind: str, namespace: str, name: str, *, grace_s: int | None = None, uid: str = ""
-    ) -> bool:
-        """Delete an object and its dependents, and return whether the object existed.
-
-        Args:
-            kind: The object's kind.
-            namespace: The object's namespace.
-            name: The object's name.
-            grace_s: Seconds that a pod may take to end; None for the pod's own setting.
-            uid: Delete only the object with this uid.
-        """
-        options: Manifest = {"propagationPolicy": "Background"}
-        if grace_s is not None:
-            options["gracePeriodSeconds"] = grace_s
-        if uid:
-            options["preconditions"] = {"uid": uid}
+    def delete(self, kind: str, namespace: str, name: str) -> None:
+        """Delete an object and its dependents; do nothing if the object does not exist."""
+        body = json.dumps({"propagationPolicy": "Background"}).encode()
         try:
-            self._asked("DELETE", _path(kind, namespace, name), {}, json.dumps(options).encode())
+            self._asked("DELETE", _path(kind, namespace, name), {}, body)
         except ClusterError as error:
-            if error.status == 404 or (uid and error.status == 409):
-                return False
-            raise
-        return True
+            if error.status != 404:
+                raise
 
     # ------------------------------------------------------------------ pods
 

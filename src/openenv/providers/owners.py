@@ -33,19 +33,27 @@ def _boot() -> str:
         return "unknown"
 
 
-def _beginning(pid: int) -> str | None:
-    """Return a process's start time in clock ticks; None if the process does not run."""
+def stat_fields(pid: int | str) -> list[str]:
+    """Return the fields of a process in /proc from the state on; see proc(5).
+
+    Raises:
+        OSError: The process does not run.
+    """
+    return Path(f"/proc/{pid}/stat").read_text("latin-1").rpartition(")")[2].split()
+
+
+def _start_time(pid: int) -> str | None:
     try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        fields = stat_fields(pid)
     except OSError:
         return None
-    return None if fields[0] in (b"Z", b"X") else fields[19].decode("ascii")
+    return None if fields[0] in ("Z", "X") else fields[19]
 
 
 def own_name() -> str:
     """Return the label's value for this process, which no other process ever has."""
     pid = os.getpid()
-    return f"{_machine()}/{_boot()}/{pid}/{_beginning(pid)}"
+    return f"{_machine()}/{_boot()}/{pid}/{_start_time(pid)}"
 
 
 def pid_of(name: str) -> str:
@@ -67,4 +75,4 @@ def is_orphan(name: str) -> bool:
         return False
     if boot != _boot():  # an earlier run of the machine, or another namespace
         return boot.rpartition("-")[0] != _boot().rpartition("-")[0]
-    return _beginning(number) != began
+    return _start_time(number) != began

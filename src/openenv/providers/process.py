@@ -37,6 +37,7 @@ from openenv.manifest.directories import absolute_target
 from openenv.providers._readiness import LOG_TAIL_LINES, wait_until
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey, RuntimeProvider
 from openenv.providers.options import key_file, key_of
+from openenv.providers.owners import stat_fields
 from openenv.providers.servers import (
     EXECUTE_TIMEOUT_S,
     MANAGED,
@@ -310,17 +311,12 @@ def _is_running(group: int) -> bool:
         processes = [name for name in os.listdir("/proc") if name.isdigit()]
     except OSError:  # not Linux
         return True
-    return any(_group_and_state(name) == (str(group), True) for name in processes)
-
-
-def _group_and_state(process: str) -> tuple[str, bool]:
-    """Return a process's group and whether the process runs, from /proc; see proc(5)."""
-    try:
-        with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
-            state, _parent, group, *_rest = file.read().rpartition(")")[2].split()
-    except (OSError, ValueError):  # it is gone
-        return "", False
-    return group, state not in ("Z", "X")
+    for name in processes:
+        with contextlib.suppress(OSError, ValueError):  # the process has ended
+            state, _parent, its_group, *_rest = stat_fields(name)
+            if its_group == str(group) and state not in ("Z", "X"):
+                return True
+    return False
 
 
 def _environment(scratch: Path, env_vars: Mapping[str, str]) -> dict[str, str]:
