@@ -209,10 +209,7 @@ def run_images() -> str | None:
     Raises:
         ValueError: It says anything else.
     """
-    wanted = os.environ.get("OPENENV_RUN_IMAGES") or None
-    if wanted not in (None, "container", "process"):
-        raise ValueError(f"OPENENV_RUN_IMAGES is {wanted!r}; it must be container or process")
-    return wanted
+    return _choice("OPENENV_RUN_IMAGES", "container", "process")
 
 
 def protocol_version() -> int:
@@ -221,10 +218,14 @@ def protocol_version() -> int:
     Raises:
         ValueError: OPENENV_PROTOCOL is neither 0 nor 1.
     """
-    wanted = os.environ.get("OPENENV_PROTOCOL") or "1"
-    if wanted not in ("0", "1"):
-        raise ValueError(f"OPENENV_PROTOCOL is {wanted!r}; it must be 0 or 1")
-    return int(wanted)
+    return int(_choice("OPENENV_PROTOCOL", "0", "1") or 1)
+
+
+def _choice(name: str, *allowed: str) -> str | None:
+    text = os.environ.get(name, "").strip().lower() or None
+    if text is not None and text not in allowed:
+        raise ValueError(f"{name} is {text!r}; it must be {' or '.join(allowed)}")
+    return text
 
 
 def compresses() -> bool:
@@ -325,19 +326,13 @@ def _number(name: str) -> float | None:
     return int(number) if number.is_integer() else number
 
 
-LOG_FORMATS = ("text", "json")
-
-
 def log_format() -> str:
     """The format of the log of a served environment, ``text`` or ``json``.
 
     Raises:
         ValueError: OPENENV_LOG_FORMAT is neither.
     """
-    wanted = os.environ.get("OPENENV_LOG_FORMAT", "").strip().lower() or "text"
-    if wanted not in LOG_FORMATS:
-        raise ValueError(f"OPENENV_LOG_FORMAT is {wanted!r}; it must be text or json")
-    return wanted
+    return _choice("OPENENV_LOG_FORMAT", "text", "json") or "text"
 
 
 def debug(wanted: bool | None = None) -> bool:

@@ -91,11 +91,8 @@ def is_shared(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
-    """The loop that runs on this thread, if any."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
+    """Return the loop that runs on this thread; None if none does."""
+    return asyncio._get_running_loop()
 
 
 class Held(Protocol):

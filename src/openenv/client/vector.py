@@ -465,10 +465,8 @@ class VectorEnv:
         rewards = np.array(columns.rewards, dtype=float)  # None is NaN
         if any(was_reset := [answers.sent[i].request.type == "reset" for i in which]):
             rewards[was_reset] = 0.0
-        if self.autoreset_mode is AutoresetMode.SAME_STEP and any(columns.done):
-            errors = self._reset_now(which, columns, resets)
-        else:
-            errors = {}
+        is_same_step = self.autoreset_mode is AutoresetMode.SAME_STEP and any(columns.done)
+        errors = self._reset_now(which, columns, resets) if is_same_step else {}
         standing = self._standing(which, columns)
         if errors:
             failure = EnvironmentsFailed(errors, columns.results(which, errors))
