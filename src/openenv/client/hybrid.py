@@ -84,6 +84,11 @@ class _OnItsWay(Runnable, Generic[T]):
             return source.awaited().__await__()
         return source.__await__()
 
+    def __repr__(self) -> str:
+        if isinstance(self._source, futures.Future):
+            return repr(self.result())
+        return f"<{type(self).__name__}: await it>"
+
     def throw(self, *error: Any) -> Any:
         """Go on with an error; called by event loops, also on a task that has not begun."""
         own = vars(self)
@@ -93,7 +98,14 @@ class _OnItsWay(Runnable, Generic[T]):
 
     def result(self) -> T:
         """Wait for the answer, blocking."""
-        return _wait(self._source)
+        source = self._source
+        if not isinstance(source, futures.Future):
+            raise RuntimeError(
+                "inside `async with`, the client lives on this event loop, and waiting for it here "
+                "would wait for ever; await it: `result = await client.reset()`"
+            )
+        source.reports_error = False
+        return source.taken()
 
     def close(self) -> Any:
         """Give up a call that was never awaited; a call under way goes on."""
@@ -103,11 +115,6 @@ class _OnItsWay(Runnable, Generic[T]):
 
 class Pending(_OnItsWay[T]):
     """A pending answer. Await the answer, or read an attribute."""
-
-    def __repr__(self) -> str:
-        if isinstance(self._source, futures.Future):
-            return repr(self.result())
-        return f"<{type(self).__name__}: await it>"
 
     if not TYPE_CHECKING:
 
@@ -203,11 +210,6 @@ class PendingStep(_OnItsWay[StepResult[ObsT]], StepResult[ObsT]):
     def __hash__(self) -> int:
         return id(self)  # asyncio.gather keeps what it waits for in a dict
 
-    def __repr__(self) -> str:
-        if isinstance(vars(self)["_source"], futures.Future):
-            return repr(self.result())
-        return "<PendingStep: await it>"
-
     def __reduce__(self) -> tuple[Any, ...]:
         return self.result().__reduce__()  # type: ignore[return-value]
 
@@ -219,16 +221,6 @@ def _drop(source: Source[Any], error: BaseException) -> None:
     if isinstance(source, futures.Future):
         source.reports_error = False
         source.drop(error)
-
-
-def _wait(source: Source[T]) -> T:
-    if not isinstance(source, futures.Future):
-        raise RuntimeError(
-            "inside `async with`, the client lives on this event loop, and waiting for it here "
-            "would wait for ever; await it: `result = await client.reset()`"
-        )
-    source.reports_error = False
-    return source.taken()
 
 
 def launch(
