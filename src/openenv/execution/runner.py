@@ -467,7 +467,14 @@ class EnvironmentRunner:
 
     def _reply(self, value: Any, command: Command, encode: Encode | None) -> Any:
         if isinstance(command, GetState | Restore):
-            value = StateReply(_checked_state(value, type(self.environment)))
+            if isinstance(value, _NO_STATE):
+                found = "None" if value is None else type(value).__name__
+                hint = " (is a `return` missing?)" if value is None else ""
+                raise InvalidReturnError(
+                    f"{type(self.environment).__name__}.state returned {found}; it must return a "
+                    f"State, also before the first reset{hint}"
+                )
+            value = StateReply(value)
         elif isinstance(command, TakeSnapshot):
             if not isinstance(value, bytes | bytearray | memoryview):
                 why = f"snapshot returned {type(value).__name__}; it must return bytes"
@@ -535,22 +542,6 @@ class EnvironmentRunner:
         if sys.version_info >= (3, 11):
             return loop.create_task(coroutine, context=self.context)
         return self.context.run(loop.create_task, coroutine)
-
-
-def _checked_state(state: Any, cls: type) -> Any:
-    """See that an environment's `state` returned something with fields.
-
-    Raises:
-        InvalidReturnError: It returned None, a number, a text or a list.
-    """
-    if isinstance(state, _NO_STATE):
-        found = "None" if state is None else type(state).__name__
-        hint = " (is a `return` missing?)" if state is None else ""
-        raise InvalidReturnError(
-            f"{cls.__name__}.state returned {found}; it must return a State, also before the first "
-            f"reset{hint}"
-        )
-    return state
 
 
 _NO_STATE = (type(None), str, bytes, int, float, list, tuple, set, frozenset)

@@ -388,7 +388,8 @@ class Session:
         """Begin to construct the environment; the future has what `open` raises."""
         loop = asyncio.get_running_loop()
         self._opening = loop.create_future()
-        self._opening.add_done_callback(_mark_retrieved)
+        # The exception counts as retrieved: whoever opened the session may have left.
+        self._opening.add_done_callback(lambda done: done.cancelled() or done.exception())
         if self.phase is SessionPhase.OPENING:
             self._executor = executor = self._executors.for_new()
             runner = EnvironmentRunner(self.spec)
@@ -975,9 +976,3 @@ def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | Non
         future.cancel()
     else:
         future.set_exception(error)
-
-
-def _mark_retrieved(future: asyncio.Future[Any]) -> None:
-    """Mark the exception of an opening as retrieved: whoever opened the session may have left."""
-    if not future.cancelled():
-        future.exception()

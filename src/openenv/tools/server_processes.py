@@ -13,7 +13,8 @@ import functools
 import inspect
 import logging
 from collections import Counter
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic_core import to_json
@@ -40,6 +41,24 @@ RESET = "reset"  # a tool of this name begins an episode
 # Limits per server: number of tools, and bytes of a tool's description as JSON.
 MAX_TOOLS, MAX_TOOL_BYTES = 1000, 2**16
 COURTESY = frozenset({"seed", "episode_id"})  # arguments that callers pass to any environment
+
+
+@dataclass(frozen=True)
+class Definition:
+    """The arguments of `wrap`, which make the class again in another process."""
+
+    name: str
+    sources: Mapping[str, Source]
+    reward: Any
+    rubric: Any
+    done: Any
+    transform: Any
+    tools: tuple[str, ...] | None
+    prefix: bool
+    reset_tool: str | None
+    max_steps: int | None
+    timeout_s: float
+    start_timeout_s: float
 
 
 class WrappedServerGone(ConnectionBroken, Refused):
@@ -239,31 +258,14 @@ class WrappedServer:
 
 
 class WrappedServers:
-    """All MCP servers that an environment wraps, as a set of tools.
+    """All MCP servers that an environment wraps, as a set of tools."""
 
-    Args:
-        sources: The servers' definitions by name.
-        reset_tool: Name of the tool that begins an episode, for servers that have it.
-        only: Names of the tools for agents; None for all.
-        prefix: Prefix every tool with its server's name, and not only tools whose names collide.
-        start_timeout_s: Time limit for starting a server, in seconds.
-    """
-
-    def __init__(
-        self,
-        sources: Mapping[str, Source],
-        reset_tool: str | None,
-        only: Sequence[str] | None,
-        prefix: bool,
-        start_timeout_s: float,
-    ) -> None:
+    def __init__(self, definition: Definition) -> None:
         self._servers = [
-            WrappedServer(name, source, reset_tool, start_timeout_s)
-            for name, source in sources.items()
+            WrappedServer(name, source, definition.reset_tool, definition.start_timeout_s)
+            for name, source in definition.sources.items()
         ]
-        self._reset_tool = reset_tool
-        self._only = only
-        self._prefix = prefix
+        self._definition = definition
         self._routes: dict[str, tuple[WrappedServer, str]] = {}
 
     async def begin(self, arguments: Mapping[str, Any], timeout_s: float) -> list[tuple[str, Any]]:
@@ -289,8 +291,9 @@ class WrappedServers:
             for server, (result, _) in zip(self._servers, begun, strict=True)
             if result is not None
         ]
-        if self._reset_tool is not None and not results:
-            raise Refused(f"no wrapped server has the tool {self._reset_tool!r} to begin episodes")
+        reset_tool = self._definition.reset_tool
+        if reset_tool is not None and not results:
+            raise Refused(f"no wrapped server has the tool {reset_tool!r} to begin episodes")
         return results
 
     async def tools(self) -> list[dict[str, Any]]:
@@ -304,7 +307,7 @@ class WrappedServers:
         found = []
         for server, tool in offered:
             name = tool["name"]
-            if self._prefix or count[name] > 1:
+            if self._definition.prefix or count[name] > 1:
                 name = f"{server.name}_{name}"
             if name in routes:
                 raise Refused(
@@ -313,11 +316,12 @@ class WrappedServers:
                 )
             routes[name] = (server, tool["name"])
             found.append({**tool, "name": name})
-        if self._only is not None:
-            if missing := sorted(set(self._only) - routes.keys()):
+        only = self._definition.tools
+        if only is not None:
+            if missing := sorted(set(only) - routes.keys()):
                 there = ", ".join(sorted(routes))
                 raise Refused(f"the wrapped servers have no tools {missing}; they have: {there}")
-            routes = {name: routes[name] for name in self._only}
+            routes = {name: routes[name] for name in only}
             found = [tool for tool in found if tool["name"] in routes]
         self._routes = routes
         return found
@@ -359,16 +363,18 @@ class WrappedServers:
             is_refusal = isinstance(outcome, ServerRefused)
             if isinstance(outcome, BaseException) and not (is_refusal and answers):
                 raise outcome
-        return functools.reduce(_merge_lists, answers) if method.endswith("/list") else answers[0]
+        if not method.endswith("/list"):
+            return answers[0]
+        merged: dict[str, Any] = {}
+        for answer in answers:
+            for name, found in answer.items():
+                is_list = isinstance(found, list)
+                merged[name] = [*merged.get(name, ()), *found] if is_list else found
+        return merged
 
     async def aclose(self) -> None:
         """End all servers."""
         await _await_all(server.aclose() for server in self._servers)
-
-
-def _merge_lists(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    lists = {k: [*one.get(k, ()), *found] for k, found in other.items() if isinstance(found, list)}
-    return {**one, **lists}
 
 
 async def _await_all(work: Iterable[Any]) -> list[Any]:

@@ -85,53 +85,52 @@ def open_server_tools(server: Any) -> ServerTools:
     )
 
 
-class MCPConnections:
-    """Connections to a server in this process, for each event loop that uses the server."""
+class ConnectedTools(ServerTools):
+    """The tools of a server in this process, with a connection for each event loop that uses it."""
 
-    def __init__(self, open_client: Callable[[], AbstractAsyncContextManager[MCPClient]]) -> None:
-        self._open_client = open_client
-        self._known: dict[asyncio.AbstractEventLoop, MCPConnection] = {}
+    def __init__(
+        self, server: Any, open_client: Callable[[Any], AbstractAsyncContextManager[MCPClient]]
+    ) -> None:
+        self._server = server
+        self._open_client = functools.partial(open_client, server)
+        self._connections: dict[asyncio.AbstractEventLoop, MCPConnection] = {}
         self._is_closed = False
 
-    def check(self) -> None:
-        """Raise if the connections have been closed.
-
-        Raises:
-            ConnectionBroken: The connections have been closed.
-        """
+    def _check_open(self) -> None:
         if self._is_closed:
             raise ConnectionBroken(f"{NAME} was released: the environment has been closed")
 
-    def get(self) -> MCPConnection:
+    def _connection(self) -> MCPConnection:
         """Return the connection of the running event loop.
 
         Raises:
-            ConnectionBroken: The connections have been closed.
+            ConnectionBroken: The tools have been closed.
         """
-        self.check()
-        loop = asyncio.get_running_loop()
-        if loop not in self._known:
-            self._known = {one: kept for one, kept in self._known.items() if not one.is_closed()}
-            self._known[loop] = MCPConnection(self._open_client, NAME)
-        return self._known[loop]
+        self._check_open()
+        loop, known = asyncio.get_running_loop(), self._connections
+        if loop not in known:
+            self._connections = {one: kept for one, kept in known.items() if not one.is_closed()}
+            self._connections[loop] = MCPConnection(self._open_client, NAME)
+        return self._connections[loop]
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._connection().ask(method, params)
 
     async def aclose(self) -> None:
-        """Disconnect."""
         self._is_closed = True
-        known, self._known = self._known, {}
-        for connection in known.values():
+        connections, self._connections = self._connections, {}
+        for connection in connections.values():
             await connection.aclose()
 
 
-class SDKTools:
+class SDKTools(ConnectedTools):
     """The tools of a server of the official SDK."""
 
     def __init__(self, server: Any) -> None:
-        self._server = server
-        self._connections = MCPConnections(functools.partial(connect_sdk, server))
+        super().__init__(server, connect_sdk)
 
     async def tools(self) -> list[dict[str, Any]]:
-        return _without_private(await self._connections.get().tools())
+        return _without_private(await self._connection().tools())
 
     async def known_tools(self) -> list[dict[str, Any]]:
         # A server of the SDK's lowlevel API lists its tools to clients only.
@@ -142,13 +141,7 @@ class SDKTools:
     async def call(
         self, name: str, arguments: Mapping[str, Any], on_progress: OnProgress | None = None
     ) -> dict[str, Any]:
-        return await self._connections.get().call(name, arguments, on_progress)
-
-    async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._connections.get().ask(method, params)
-
-    async def aclose(self) -> None:
-        await self._connections.aclose()
+        return await self._connection().call(name, arguments, on_progress)
 
 
 def _without_private(tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -177,7 +170,7 @@ def _packages(value: Any) -> set[str]:
     return {cls.__module__.partition(".")[0] for cls in type(value).__mro__}
 
 
-class FastMCPTools:
+class FastMCPTools(ConnectedTools):
     """The tools of a FastMCP server.
 
     A tool that needs no MCP session is called directly, which takes a fifth of the time. A tool
@@ -186,9 +179,8 @@ class FastMCPTools:
     """
 
     def __init__(self, server: Any) -> None:
-        self._server = server
+        super().__init__(server, _connect_fastmcp)
         self._has_direct_calls = hasattr(server, "call_tool")
-        self._connections = MCPConnections(functools.partial(_connect_fastmcp, server))
         self._needs_session: dict[str, tuple[Any, bool]] = {}
 
     async def tools(self) -> list[dict[str, Any]]:
@@ -205,14 +197,11 @@ class FastMCPTools:
     async def call(
         self, name: str, arguments: Mapping[str, Any], on_progress: OnProgress | None = None
     ) -> dict[str, Any]:
-        self._connections.check()
+        self._check_open()
         tool = await self._tool(name)
         if not self._has_direct_calls or self._wants_session(name, tool):
-            return await self._connections.get().call(name, arguments, on_progress)
+            return await self._connection().call(name, arguments, on_progress)
         return await self._call_directly(name, tool, dict(arguments))
-
-    async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._connections.get().ask(method, params)
 
     async def _tool(self, name: str) -> Any:
         from fastmcp.exceptions import NotFoundError
@@ -276,9 +265,6 @@ class FastMCPTools:
             is_masked = getattr(self._server, "_mask_error_details", True)
             why = "" if is_masked else f": {error}"
             raise ToolError(f"Error calling tool {tool.name!r}{why}") from error
-
-    async def aclose(self) -> None:
-        await self._connections.aclose()
 
 
 def _mentions_context(function: Callable[..., Any]) -> bool:

@@ -18,7 +18,6 @@ import sys
 import uuid
 from abc import ABCMeta
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from openenv.environment import Transform, scored
@@ -27,8 +26,8 @@ from openenv.reward import Score
 from openenv.settings import ServerMode
 from openenv.tools.environment import MCPEnvironment
 from openenv.tools.results import to_dump
-from openenv.tools.server_processes import WrappedServers
-from openenv.tools.sources import InProcess, Source, read_sources
+from openenv.tools.server_processes import Definition, WrappedServers
+from openenv.tools.sources import InProcess, read_sources
 from openenv.tools.types import CallToolAction, CallToolObservation, ToolErrorType
 from openenv.types import EnvironmentMetadata, Observation, State
 
@@ -36,24 +35,6 @@ __all__ = ["Done", "Reward", "WrappedEnvironment", "wrap"]
 
 Reward = Callable[[CallToolAction, CallToolObservation], float | Awaitable[float | None] | None]
 Done = Callable[[CallToolAction, CallToolObservation], bool | Awaitable[bool]]
-
-
-@dataclass(frozen=True)
-class Definition:
-    """The arguments of `wrap`, which make the class again in another process."""
-
-    name: str
-    sources: Mapping[str, Source]
-    reward: Reward | None
-    rubric: Any
-    done: Done | None
-    transform: Transform[Any] | None
-    tools: tuple[str, ...] | None
-    prefix: bool
-    reset_tool: str | None
-    max_steps: int | None
-    timeout_s: float
-    start_timeout_s: float
 
 
 class _WrappedMeta(ABCMeta):
@@ -89,13 +70,7 @@ class WrappedEnvironment(MCPEnvironment, metaclass=_WrappedMeta):
             rubric=None if rubric is None else _ThreadedRubric(rubric),
         )
         self._is_over = False
-        self._servers = self._mcp_tools = WrappedServers(
-            definition.sources,
-            definition.reset_tool,
-            definition.tools,
-            definition.prefix,
-            definition.start_timeout_s,
-        )
+        self._servers = self._mcp_tools = WrappedServers(definition)
 
     def get_metadata(self) -> EnvironmentMetadata:
         name = self.DEFINITION.name
