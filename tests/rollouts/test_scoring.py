@@ -21,7 +21,8 @@ from openenv.rewards.containers import WeightedSum
 from openenv.rewards.credit import last_token, spread_over_tokens
 from openenv.rewards.external import Fields, bounded, from_rubric, from_trl
 from openenv.rewards.rubric import Rubric
-from openenv.rollouts.files import RolloutFileError, RolloutWriter, read_header, read_rollouts
+from openenv.rollouts.files import RolloutWriter, read_header, read_rollouts
+from openenv.rollouts.lines import RolloutFileError
 from openenv.rollouts.records import Failure, Rollout, RolloutHeader, StepRecord
 from openenv.rollouts.scoring import (
     ScoringError,

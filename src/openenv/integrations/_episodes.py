@@ -30,17 +30,6 @@ from openenv.rollouts.episode_sessions import (
 )
 from openenv.rollouts.tokens import TokenRollout
 
-__all__ = [
-    "Generate",
-    "run_on_shared_loop",
-    "check_scored",
-    "play",
-    "session_in",
-    "session_reward",
-    "row_arguments",
-    "shared_sessions",
-]
-
 T = TypeVar("T")
 
 OF_TRAINERS = frozenset(

@@ -17,8 +17,6 @@ with needs("openenv.integrations"):
     from gymnasium import Space, spaces
     from gymnasium.vector import utils
 
-__all__ = ["SpaceElements", "elements_of_actions", "elements_of_observations"]
-
 NUMBERS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 

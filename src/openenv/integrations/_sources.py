@@ -18,17 +18,6 @@ from openenv.execution.spec import EnvironmentSpec, class_made_by
 from openenv.providers.base import Provider
 from openenv.types import StepResult
 
-__all__ = [
-    "OpenedSource",
-    "Schemas",
-    "Source",
-    "UnscoredStep",
-    "open_source",
-    "reward_of",
-    "schemas_of",
-    "vector_of",
-]
-
 Source: TypeAlias = (
     "str | Provider | EnvClient[Any, Any, Any] | SyncEnvClient[Any, Any, Any] | Callable[..., Any]"
 )

@@ -15,8 +15,6 @@ from typing import Any, Literal, Optional, Union
 
 from openenv.rollouts.interfaces import AgentTool, resolve_reference
 
-__all__ = ["Parameters", "identifiers", "parameters_of", "typed_function"]
-
 TYPES: dict[str, Any] = {
     "string": str,
     "integer": int,

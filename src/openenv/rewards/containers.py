@@ -10,8 +10,6 @@ from typing import Any, NoReturn
 from openenv.errors import InvalidReturnError
 from openenv.rewards.rubric import NO_PARTS, Rubric, Steps, await_if_pending, is_pending, run_steps
 
-__all__ = ["Gate", "RubricDict", "RubricList", "Sequential", "WeightedSum"]
-
 WEIGHTS_TOLERANCE = 1e-6
 
 Scored = tuple[float, Mapping[str, float]]

@@ -21,8 +21,6 @@ from openenv.rewards.llm._per_loop import PerLoop
 from openenv.rewards.llm.client import LLMError
 from openenv.rewards.rubric import Rubric
 
-__all__ = ["JudgeScore", "Judge", "LLMJudge", "find_score"]
-
 logger = logging.getLogger(__name__)
 
 QUOTED = 200  # characters of a reply shown in an error

@@ -39,8 +39,6 @@ from openenv._internal.quoting import did_you_mean
 from openenv.errors import InvalidReturnError, Unscored
 from openenv.reward import adds_up, components_of
 
-__all__ = ["Hook", "PreHook", "Rubric"]
-
 T = TypeVar("T")
 
 NO_PARTS: Mapping[str, float] = {}

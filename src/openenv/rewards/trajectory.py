@@ -12,8 +12,6 @@ from openenv.errors import Unscored
 from openenv.rewards.credit import discounted
 from openenv.rewards.rubric import Rubric, Steps, await_if_pending, is_pending, run_steps
 
-__all__ = ["ExponentialDiscountingTrajectoryRubric", "TrajectoryRubric"]
-
 Trajectory = list[tuple[Any, Any]]
 
 MAX_STEPS = 100_000

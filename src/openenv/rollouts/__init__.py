@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from openenv.rollouts.episode_sessions import EpisodeSessions as EpisodeSessions
     from openenv.rollouts.episode_sessions import NoActiveEpisode as NoActiveEpisode
     from openenv.rollouts.failures import RolloutsFailed as RolloutsFailed
-    from openenv.rollouts.files import RolloutFileError as RolloutFileError
     from openenv.rollouts.files import RolloutWriter as RolloutWriter
     from openenv.rollouts.files import read_header as read_header
     from openenv.rollouts.files import read_rollouts as read_rollouts
     from openenv.rollouts.files import write_parquet as write_parquet
     from openenv.rollouts.limits import RolloutLimits as RolloutLimits
+    from openenv.rollouts.lines import RolloutFileError as RolloutFileError
     from openenv.rollouts.meter import Meter as Meter
     from openenv.rollouts.meter import MeterReading as MeterReading
     from openenv.rollouts.policies.base import Decision as Decision

@@ -16,8 +16,6 @@ from typing import Any
 
 from openenv.errors import OpenEnvError
 
-__all__ = ["Beginnings", "UnequalBeginnings", "digest_of"]
-
 MOST = 4096  # groups that are remembered at once; the oldest is forgotten first
 MOST_CHARACTERS = 64 * 2**20  # of what they have shown; likewise
 SHOWN = 300  # characters of each of two beginnings that an error shows

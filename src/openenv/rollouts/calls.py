@@ -8,8 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
-__all__ = ["UserCodeCaller"]
-
 
 class UserCodeCaller:
     """Calls functions of users, plain or coroutine functions, without blocking the event loop.

@@ -25,18 +25,6 @@ from __future__ import annotations
 from openenv.reward import RewardSpec, Score
 from openenv.rollouts.records import Rollout
 
-__all__ = [
-    "NOT_BEGUN",
-    "NO_REWARD",
-    "NO_SCORE",
-    "NOTHING_TO_SAY",
-    "is_given_up",
-    "is_left",
-    "lowest_reward",
-    "why_unscored",
-    "with_cost",
-]
-
 NOT_BEGUN = "its limit of wall_clock ended it before it had begun"
 NO_REWARD = "the environment gave no reward"
 NO_SCORE = "the trajectory scorer gave no score"

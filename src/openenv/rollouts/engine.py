@@ -48,16 +48,6 @@ from openenv.rollouts.records import Limit
 from openenv.tasks.task import Task
 from openenv.types import StepResult
 
-__all__ = [
-    "Deadline",
-    "LimitReached",
-    "LiveEpisode",
-    "ignored_arguments",
-    "ignorable_arguments",
-    "reset_arguments",
-    "episode_score",
-]
-
 Client = EnvClient[Any, Any, Any]
 Call = Callable[[], Awaitable[Any]]
 

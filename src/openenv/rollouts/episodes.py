@@ -47,14 +47,6 @@ from openenv.rollouts.policies.base import (
 from openenv.rollouts.records import Rollout, RolloutUsage, StepRecord
 from openenv.types import StepResult, is_observation
 
-__all__ = [
-    "RolloutScoring",
-    "EpisodeConfig",
-    "to_json_value",
-    "play",
-    "token_rewards",
-]
-
 Client = EnvClient[Any, Any, Any]
 
 # Fields of an observation that stand beside it in the record of a step.

@@ -28,17 +28,6 @@ from openenv.rollouts.records import Failure, Rollout
 if TYPE_CHECKING:
     from openenv.rollouts.runs import RolloutRun
 
-__all__ = [
-    "AttemptFailed",
-    "EnvironmentsFailing",
-    "FailureStreak",
-    "RolloutsFailed",
-    "TaskNotTaken",
-    "is_passing",
-    "pressure",
-    "retry_delay_s",
-]
-
 Place = Literal["open", "reset", "policy", "step", "score", "close"]
 
 # What may be otherwise next time, though nobody changes anything.

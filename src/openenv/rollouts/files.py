@@ -41,14 +41,6 @@ from openenv._internal.replacing import replacing
 from openenv.rollouts.lines import LineFile, RolloutFileError, whole_lines
 from openenv.rollouts.records import FORMAT, FORMAT_VERSION, Failure, Rollout, RolloutHeader
 
-__all__ = [
-    "RolloutFileError",
-    "RolloutWriter",
-    "read_header",
-    "read_rollouts",
-    "write_parquet",
-]
-
 Path_ = str | os.PathLike[str]
 
 PARQUET = ".parquet"

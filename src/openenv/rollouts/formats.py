@@ -30,8 +30,6 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
-__all__ = ["Region", "regions_in", "typed_value", "has_unread_call"]
-
 NAMES = ("name", "tool", "tool_name")
 ARGUMENTS = ("arguments", "args", "parameters")
 MAX_DEPTH = 50

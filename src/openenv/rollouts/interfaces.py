@@ -28,15 +28,6 @@ from openenv.reward import RewardSpec
 from openenv.settings import api_key
 from openenv.tools.types import CallToolAction, McpMethod
 
-__all__ = [
-    "AgentTool",
-    "Interface",
-    "fetch_reward_spec",
-    "ask_application",
-    "derive_interface",
-    "fetch_interface",
-]
-
 CALL = CallToolAction.model_fields["type"].default
 OTHER_FIELDS = frozenset({"metadata"})
 # Fields whose text is code, unless the schema says so itself by contentMediaType.

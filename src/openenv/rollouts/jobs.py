@@ -19,16 +19,6 @@ from openenv.rollouts.calls import UserCodeCaller
 from openenv.rollouts.records import Failure
 from openenv.tasks.task import Task
 
-__all__ = [
-    "SampleGroup",
-    "RolloutJob",
-    "RolloutQueue",
-    "RolloutPlan",
-    "SeedFeed",
-    "TaskFeed",
-    "derived_seed",
-]
-
 SEED_BITS = 31  # what every generator of random numbers takes
 
 

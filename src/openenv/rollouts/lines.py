@@ -17,8 +17,6 @@ from pathlib import Path
 from openenv._internal.replacing import replacing
 from openenv.errors import OpenEnvError
 
-__all__ = ["LineFile", "RolloutFileError", "append", "cut_torn_line", "whole_lines"]
-
 logger = logging.getLogger(__name__)
 
 TAIL_BYTES = 2**16

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 
-__all__ = ["Meter", "MeterReading", "StepCost"]
-
 
 @dataclass(frozen=True)
 class MeterReading:

@@ -11,8 +11,6 @@ import asyncio
 import time
 from collections import deque
 
-__all__ = ["Pace"]
-
 DECREASE = 0.5
 TRACE_LENGTH = 1000
 

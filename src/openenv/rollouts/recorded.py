@@ -15,8 +15,6 @@ from openenv.rollouts.replays import RecordedEpisode, RecordedEvent, read, read_
 from openenv.rollouts.replays import RecordingHeader as RecordingHeader
 from openenv.types import StepResult
 
-__all__ = ["recorded_rollouts"]
-
 NOT_OVER = "whoever drove it left it before it was over"
 
 

@@ -14,16 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from openenv.reward import RewardKind
 
-__all__ = [
-    "FORMAT",
-    "FORMAT_VERSION",
-    "Failure",
-    "RolloutHeader",
-    "Rollout",
-    "StepRecord",
-    "RolloutUsage",
-]
-
 FORMAT, FORMAT_VERSION = "openenv-rollouts", 1
 
 # `stopped`: the policy had nothing more to do, such as a person who left, or a script at its end.

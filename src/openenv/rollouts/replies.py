@@ -25,20 +25,6 @@ from openenv._internal.quoting import did_you_mean
 from openenv.rollouts.formats import Region, has_unread_call, regions_in, typed_value
 from openenv.rollouts.interfaces import AgentTool, Interface, resolve_reference
 
-__all__ = [
-    "CUT",
-    "ActBy",
-    "ParsedCall",
-    "ParsedReply",
-    "describe_tools",
-    "describe_missing_action",
-    "describe_unknown_tool",
-    "read_reply",
-    "split_thoughts",
-    "opens_thought",
-    "strip_fences",
-]
-
 ActBy = Literal["auto", "tools", "json", "text"]
 """How a model acts: only by ``tools``, by ``json``, or by ``text``; or by whichever it uses."""
 

@@ -70,8 +70,6 @@ from openenv.rollouts.samplers import feed_of
 from openenv.rollouts.sessions import EpisodeSource, sessions_of
 from openenv.rollouts.summary import Groups, RolloutProgress, RolloutTally, Summary
 
-__all__ = ["RolloutRun", "RolloutRunner", "rollout", "rollout_async", "run_to_end", "synchronous"]
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

@@ -37,8 +37,6 @@ from openenv.tasks.samplers import (
 from openenv.tasks.task import Task, TasksetError
 from openenv.tasks.taskset import Taskset
 
-__all__ = ["SAMPLERS", "SamplerFeed", "feed_of", "sampler_named"]
-
 FORMAT, FORMAT_VERSION = "openenv-sampler", 1
 SUFFIX = ".sampler"
 

@@ -51,8 +51,6 @@ from openenv.tasks.load import load_tasks
 from openenv.tasks.task import TasksetError
 from openenv.tasks.taskset import Taskset
 
-__all__ = ["EpisodeSource", "Sessions", "own_tasks", "sessions_of"]
-
 logger = logging.getLogger(__name__)
 
 Client = EnvClient[Any, Any, Any]

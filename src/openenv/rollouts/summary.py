@@ -11,8 +11,6 @@ from typing import Any
 from openenv.rollouts.endings import is_given_up
 from openenv.rollouts.records import Rollout
 
-__all__ = ["EndedGroup", "Groups", "RolloutProgress", "Summary", "RolloutTally"]
-
 
 @dataclass(frozen=True)
 class RolloutProgress:

@@ -24,8 +24,6 @@ from typing import Any, Protocol
 from openenv.rollouts.formats import regions_in
 from openenv.rollouts.replies import ParsedCall
 
-__all__ = ["ChatTemplate", "TemplateError", "ChatTokenizer"]
-
 # They stand for texts in a probe. No template changes a word of letters.
 REPLY, TOLD, TASK, RULES = "ReplyOfTheModel", "ToldToTheModel", "TaskOfTheModel", "RulesOfTheModel"
 CALL_ID = "call00001"  # Mistral wants nine letters or digits

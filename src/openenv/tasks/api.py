@@ -28,15 +28,6 @@ from openenv.errors import (
 )
 from openenv.tasks.task import TasksetError
 
-__all__ = [
-    "PAGE_SIZE",
-    "TaskAPIClient",
-    "TaskCalls",
-    "pick_environment",
-    "build_request",
-    "read_response",
-]
-
 PAGE_SIZE = 256
 LIST_ENVIRONMENTS = "list_environments"
 

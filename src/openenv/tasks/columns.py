@@ -24,15 +24,6 @@ from openenv._internal.quoting import did_you_mean
 from openenv.tasks.rows import Rows, digest_of_parts
 from openenv.tasks.task import Task, TasksetError, to_public_data
 
-__all__ = [
-    "Columns",
-    "ReferenceTaskReader",
-    "RowTaskReader",
-    "TaskReader",
-    "describe_validation_error",
-    "digest_of_function",
-]
-
 Source = str | Sequence[str] | Mapping[str, str]
 Columns = Mapping[str, Source] | Callable[[Any], Any]
 """Which columns the fields of a task come from; or a function that makes a task of a row, or the

@@ -19,8 +19,6 @@ from openenv.tasks.rows import digest_of_parts
 from openenv.tasks.samplers import Sampler
 from openenv.tasks.task import Task, TasksetError
 
-__all__ = ["CurriculumSampler", "signal_probability"]
-
 # Weights are whole numbers, so that their sums do not depend on the order of adding: a sampler
 # that continues from a state must draw what the original would have drawn.
 UNIT = 2**40

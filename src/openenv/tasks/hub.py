@@ -21,8 +21,6 @@ from openenv.tasks.load import TaskSource
 from openenv.tasks.rows import TABLES, TableRows, digest_of_parts
 from openenv.tasks.task import TasksetError
 
-__all__ = ["DataSetEnvironment", "read_environment", "open_hub"]
-
 logger = logging.getLogger(__name__)
 
 REFERENCE = re.compile(

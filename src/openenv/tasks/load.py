@@ -40,8 +40,6 @@ from openenv.tasks.taskset import (
     unknown_split,
 )
 
-__all__ = ["ONLY_SPLIT", "load_splits", "load_tasks"]
-
 ONLY_SPLIT = "train"  # the default name in the `datasets` library
 JSONL, PARQUET = (".jsonl", ".ndjson"), (".parquet",)
 FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import hashlib
 
-__all__ = ["Permutation"]
-
 ROUNDS = 6
 MASK = 2**64 - 1
 

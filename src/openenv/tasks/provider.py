@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from openenv.tasks.task import Task
 
-__all__ = ["LoadsTasks", "TaskProvider"]
-
 
 class TaskProvider(Protocol):
     """An environment that lists tasks. For typing only: having the methods is enough.

@@ -26,21 +26,6 @@ if TYPE_CHECKING:
     import datasets
     import pyarrow
 
-__all__ = [
-    "TABLES",
-    "IdIndex",
-    "JSONLRows",
-    "ListRows",
-    "ParquetRows",
-    "ProviderRows",
-    "Rows",
-    "TableRows",
-    "digest_of_bytes",
-    "digest_of_files",
-    "digest_of_parts",
-    "id_hash",
-]
-
 TABLES = "pip install 'openenv[datasets]'"
 DIGEST_BYTES = 16
 BLOCK_BYTES = 2**20

@@ -34,16 +34,6 @@ from openenv.tasks.rows import digest_of_parts
 from openenv.tasks.task import Task, TasksetError
 from openenv.tasks.taskset import Taskset
 
-__all__ = [
-    "Sampler",
-    "SamplerCounters",
-    "SequentialSampler",
-    "ShuffledSampler",
-    "TaskSampler",
-    "UniformSampler",
-    "WeightedSampler",
-]
-
 STATE_VERSION = 1
 
 

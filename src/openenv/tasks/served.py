@@ -12,8 +12,6 @@ from openenv.tasks.load import load_splits, load_tasks
 from openenv.tasks.task import Task, TasksetError
 from openenv.tasks.taskset import Taskset
 
-__all__ = ["ServedTasks", "merge_reset_arguments"]
-
 REFERENCES = frozenset({"task", "split", "index"})
 CONTENT = ("prompt", "files", "state", "criteria")
 

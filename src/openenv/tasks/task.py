@@ -21,8 +21,6 @@ from pydantic import (
 from openenv.errors import OpenEnvError
 from openenv.types import Private, private_fields, public_view
 
-__all__ = ["Task", "TasksetError", "to_public_data"]
-
 BASE64 = "base64"
 
 

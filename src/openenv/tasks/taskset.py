@@ -25,8 +25,6 @@ from openenv.tasks.rows import (
 )
 from openenv.tasks.task import Task, TasksetError
 
-__all__ = ["SplitTasksets", "TaskStream", "Taskset", "unknown_split", "ambiguous_split"]
-
 HINTED_IDS = 2000  # number of ids that are searched for a similar one
 
 

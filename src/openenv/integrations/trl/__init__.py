@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from openenv.integrations.trl.costs import EnvironmentCost as EnvironmentCost
     from openenv.integrations.trl.datasets import task_dataset as task_dataset
     from openenv.integrations.trl.datasets import task_rows as task_rows
-    from openenv.integrations.trl.environments import EnvironmentsFailing as EnvironmentsFailing
     from openenv.integrations.trl.environments import RolloutEnvironment as RolloutEnvironment
     from openenv.integrations.trl.environments import ToolRefused as ToolRefused
     from openenv.integrations.trl.environments import environment_factory as environment_factory
@@ -34,5 +33,6 @@ if TYPE_CHECKING:
     from openenv.integrations.trl.rewards import skip_failures as skip_failures
     from openenv.integrations.trl.rollout_funcs import rollout_func as rollout_func
     from openenv.rollouts.beginnings import UnequalBeginnings as UnequalBeginnings
+    from openenv.rollouts.failures import EnvironmentsFailing as EnvironmentsFailing
 else:
     __getattr__, __dir__, __all__ = lazy(__name__)

@@ -14,8 +14,6 @@ from openenv.rollouts.meter import Meter, MeterReading, StepCost
 with needs("openenv.integrations.trl", "pip install trl"):
     from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
 
-__all__ = ["EnvironmentCost"]
-
 
 class EnvironmentCost(TrainerCallback):  # type: ignore[misc,unused-ignore]
     """Measures the environments' part of each training step of a transformers trainer.

@@ -12,8 +12,6 @@ from openenv.rollouts.jobs import derived_seed
 from openenv.tasks.load import load_tasks
 from openenv.tasks.task import Task
 
-__all__ = ["prompt_of", "task_dataset", "task_rows"]
-
 
 def task_rows(
     tasks: Any,

@@ -43,20 +43,11 @@ from openenv.rollouts.episode_sessions import (
     NoActiveEpisode,
     Unfinished,
 )
-from openenv.rollouts.failures import EnvironmentsFailing, FailureStreak, TaskNotTaken
+from openenv.rollouts.failures import FailureStreak, TaskNotTaken
 from openenv.rollouts.interfaces import AgentTool
 from openenv.rollouts.jobs import derived_seed
 from openenv.rollouts.meter import Meter
 from openenv.tasks.task import Task
-
-__all__ = [
-    "TASK_COLUMN",
-    "EnvironmentsFailing",
-    "RolloutEnvironment",
-    "ToolRefused",
-    "environment_factory",
-    "episode_arguments",
-]
 
 T = TypeVar("T")
 

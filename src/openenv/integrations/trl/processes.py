@@ -15,8 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-__all__ = ["ProcessFailed", "SharedModel", "gather_values"]
-
 T = TypeVar("T")
 Replies = tuple[Sequence[Sequence[int]], "Sequence[Sequence[float]] | None"]
 Ask = Callable[[list[list[int]]], Replies]

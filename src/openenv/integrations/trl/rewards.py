@@ -14,15 +14,6 @@ from typing import Any
 
 from openenv.errors import OpenEnvError
 
-__all__ = [
-    "TrainingRefused",
-    "check_reward_functions",
-    "env_reward",
-    "names_of",
-    "skip_failures",
-    "skips_failures",
-]
-
 SKIPS = "_openenv_skips_failures"
 TRANSCRIPT = "transcript"
 """The column of TRL's table of completions that has the conversation in words."""

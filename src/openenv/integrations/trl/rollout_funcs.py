@@ -17,7 +17,7 @@ from typing import Any
 
 from openenv.integrations.trl.environments import COLUMNS_CURE, Columns, episode_arguments
 from openenv.integrations.trl.processes import SharedModel, gather_values
-from openenv.integrations.trl.rewards import TrainingRefused, check_reward_functions, env_reward
+from openenv.integrations.trl.rewards import TrainingRefused, check_reward_functions
 from openenv.integrations.trl.trainers import clock_of, group_size, mode_of
 from openenv.integrations.trl.versions import WITH_NAN_LOGPROBS, check_trl, installed_trl
 from openenv.rollouts.batched import BatchPlayer
@@ -26,8 +26,6 @@ from openenv.rollouts.episode_sessions import EpisodeStart, Unfinished
 from openenv.rollouts.failures import TaskNotTaken
 from openenv.rollouts.meter import Meter
 from openenv.rollouts.tokens import Chat, TokenRollout
-
-__all__ = ["RolloutFunc", "env_reward", "rollout_func"]
 
 
 def rollout_func(

@@ -20,15 +20,6 @@ from openenv.integrations.trl.rewards import (
 )
 from openenv.rollouts.jobs import derived_seed
 
-__all__ = [
-    "BatchClock",
-    "calling_trainer",
-    "check_trainer",
-    "check_worker",
-    "clock_of",
-    "group_size",
-]
-
 CALLERS = 12  # between a trainer and what is called by it
 MARKS = ("accelerator", "environments", "num_generations", "reward_funcs", "state")
 WORKER_MARKS = ("reward_funcs", "reward_func_names")  # of AsyncGRPO's, in a process of its own

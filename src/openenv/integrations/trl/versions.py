@@ -15,14 +15,6 @@ from importlib import metadata
 
 from openenv.errors import NotSupported
 
-__all__ = [
-    "LOWEST",
-    "LOWEST_WITH_FACTORY",
-    "WITH_NAN_LOGPROBS",
-    "check_trl",
-    "installed_trl",
-]
-
 LOWEST = (1, 6)
 LOWEST_WITH_FACTORY = (1, 8)
 WITH_NAN_LOGPROBS = (1, 11)

@@ -17,8 +17,6 @@ from openenv.reward import Score
 from openenv.rewards.delayed import Trajectory
 from openenv.rewards.external.scorers import canonical_json, make_score, trajectory_to_json
 
-__all__ = ["DirectoryCache", "MemoryCache", "ScoreCache", "open_cache", "cache_key"]
-
 logger = logging.getLogger(__name__)
 
 MAX_ENTRIES = 10_000

@@ -32,8 +32,6 @@ from openenv.rewards.external.conversation import Message, as_messages
 from openenv.rewards.external.scorers import TemporarilyUnscored, extend_identity, on_thread
 from openenv.rewards.external.wire import answer_request, read_response, write_request
 
-__all__ = ["CommandScorer", "command_scorer", "score_stdin"]
-
 TIMEOUT_S = 60.0
 MAX_OUTPUT_BYTES = 2**20
 KEPT_STDERR_BYTES = 2000

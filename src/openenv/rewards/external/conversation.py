@@ -18,20 +18,6 @@ from openenv.rewards.external.fields import Fields
 from openenv.rewards.external.scorers import to_json_value
 from openenv.types import Action, Observation
 
-__all__ = [
-    "ChatAction",
-    "ChatObservation",
-    "Message",
-    "as_messages",
-    "as_text",
-    "from_messages",
-    "last_text",
-    "task_from_row",
-    "split_prompt",
-    "task_of",
-    "message_text",
-]
-
 Message = dict[str, Any]
 """A message in the form of OpenAI's chat completions: ``role``, ``content``, ``tool_calls``, ..."""
 

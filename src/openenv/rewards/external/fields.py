@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["Fields", "with_fields"]
-
 
 class Fields(dict[str, Any]):
     """A JSON object with fields as attributes too: ``seen["board"]`` is ``seen.board``.

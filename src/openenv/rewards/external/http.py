@@ -18,8 +18,6 @@ from openenv.rewards.external.conversation import Message, as_messages
 from openenv.rewards.external.scorers import TEMPORARY_STATUS, TemporarilyUnscored, extend_identity
 from openenv.rewards.external.wire import answer_request, read_response, write_request
 
-__all__ = ["HTTPScorer", "ScoringApp", "http_scorer", "scoring_app"]
-
 TIMEOUT_S = 60.0
 MAX_ANSWER_BYTES = 2**20
 MAX_QUESTION_BYTES = 64 * 2**20

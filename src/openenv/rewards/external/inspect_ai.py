@@ -31,8 +31,6 @@ from openenv.rewards.external.conversation import (
 from openenv.rewards.external.fields import Fields
 from openenv.rewards.external.scorers import make_score, scorer_name, to_number
 
-__all__ = ["InspectScorer", "from_inspect", "to_inspect"]
-
 INSTALL = "pip install 'openenv[inspect]'"
 
 MODEL = "openenv/agent"

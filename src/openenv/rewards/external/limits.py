@@ -39,8 +39,6 @@ from openenv.rewards.external.scorers import (
     scorer_name,
 )
 
-__all__ = ["BoundedScorer", "ScoringSlots", "bounded", "is_temporary"]
-
 logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 60.0

@@ -12,9 +12,6 @@ from openenv.rewards.credit import TokenCredit, last_token, spread_over_tokens
 from openenv.rewards.delayed import TrajectoryScorer
 from openenv.rewards.rubric import Rubric
 
-__all__ = ["ScorerNameError", "import_named", "resolve_scorer", "resolve_token_credit"]
-
-
 SCHEMES = ("command", "http", "https", "reasoning_gym")
 
 

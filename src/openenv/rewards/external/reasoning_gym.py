@@ -42,8 +42,6 @@ from openenv.rewards.external.scorers import (
     to_json_value,
 )
 
-__all__ = ["ReasoningGymScorer", "entry_of", "from_reasoning_gym", "to_reasoning_gym"]
-
 EVALUATING = frozenset({"eval", "exec", "parse_expr", "sympify"})
 
 

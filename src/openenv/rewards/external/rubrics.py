@@ -22,8 +22,6 @@ from openenv.rewards.external.scorers import (
 from openenv.rewards.rubric import NO_PARTS, Rubric, is_pending
 from openenv.rewards.trajectory import TrajectoryRubric
 
-__all__ = ["RubricScorer", "ScorerRubric", "WholeScorerRubric", "from_rubric", "to_rubric"]
-
 AnyRubric = Rubric | Callable[[Any, Any], Any]
 
 

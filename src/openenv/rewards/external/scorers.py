@@ -27,26 +27,6 @@ from openenv.errors import Unscored
 from openenv.reward import Score
 from openenv.rewards.delayed import Trajectory, TrajectoryScorer
 
-__all__ = [
-    "TEMPORARY_STATUS",
-    "TemporarilyUnscored",
-    "trajectory_to_json",
-    "as_score",
-    "canonical_json",
-    "scorer_identity",
-    "extend_identity",
-    "is_coroutine_function",
-    "scorer_name",
-    "on_thread",
-    "to_json_value",
-    "to_number",
-    "await_result",
-    "make_score",
-    "require_score",
-    "score_now",
-    "add_weighted",
-]
-
 T = TypeVar("T")
 
 MAX_REASON = 500

@@ -37,8 +37,6 @@ from openenv.rewards.external.scorers import (
     to_number,
 )
 
-__all__ = ["RewardFunctions", "from_trl", "to_trl"]
-
 logger = logging.getLogger(__name__)
 
 RewardFunction = Callable[..., Any]

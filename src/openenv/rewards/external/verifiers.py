@@ -33,8 +33,6 @@ from openenv.rewards.external.conversation import (
 from openenv.rewards.external.fields import Fields
 from openenv.rewards.external.scorers import make_score, score_now, scorer_name, to_number
 
-__all__ = ["VerifiersScorer", "from_verifiers", "to_verifiers"]
-
 AGENT = "openenv"
 # Fields of a task's data that describe the task; the others belong to the infrastructure.
 DATA = {"id", "name", "description", "prompt", "system_prompt"}

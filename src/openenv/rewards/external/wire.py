@@ -47,15 +47,6 @@ from openenv.rewards.external.scorers import (
     trajectory_to_json,
 )
 
-__all__ = [
-    "FORMAT",
-    "FORMAT_VERSION",
-    "answer_request",
-    "write_request",
-    "read_response",
-    "read_request",
-]
-
 FORMAT, FORMAT_VERSION = "openenv-score", 1
 
 

@@ -18,8 +18,6 @@ from openenv.rewards.llm.client import (
     join_url,
 )
 
-__all__ = ["NO_KEY", "ChatClient", "merge_options", "read_tool"]
-
 NO_KEY = "not-needed"
 
 Messages = Sequence[Mapping[str, Any]]

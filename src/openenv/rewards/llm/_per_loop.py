@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-__all__ = ["PerLoop"]
-
 T = TypeVar("T")
 
 

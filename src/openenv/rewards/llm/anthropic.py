@@ -12,8 +12,6 @@ from openenv.errors import NotSupported
 from openenv.rewards.llm._chat import ChatClient, Messages, is_system, merge_options, read_tool
 from openenv.rewards.llm.client import LLMResponse, ToolCall, Usage
 
-__all__ = ["AnthropicClient"]
-
 
 class AnthropicClient(ChatClient):
     """A client of a model behind Anthropic's Messages API.

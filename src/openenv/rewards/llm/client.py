@@ -13,18 +13,6 @@ from typing_extensions import Self
 
 from openenv.errors import OpenEnvError
 
-__all__ = [
-    "InvalidToolCall",
-    "LLMClient",
-    "LLMError",
-    "LLMResponse",
-    "LLMTimeout",
-    "LLMUnreachable",
-    "ToolCall",
-    "Usage",
-    "join_url",
-]
-
 
 class LLMError(OpenEnvError, RuntimeError):
     """A request to a language model without a usable answer; `__cause__` may say more.

@@ -7,8 +7,6 @@ from openenv.rewards.llm.anthropic import AnthropicClient
 from openenv.rewards.llm.client import LLMClient
 from openenv.rewards.llm.openai import OpenAIClient
 
-__all__ = ["create_llm_client"]
-
 ENDPOINTS = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com"}
 
 # Models of OpenAI that refuse ``max_tokens`` and a temperature, by how their names begin.

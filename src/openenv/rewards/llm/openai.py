@@ -11,8 +11,6 @@ from openenv._internal.packages import needs
 from openenv.rewards.llm._chat import ChatClient, Messages, merge_options, read_tool
 from openenv.rewards.llm.client import InvalidToolCall, LLMResponse, ToolCall, Usage
 
-__all__ = ["OpenAIClient"]
-
 
 class OpenAIClient(ChatClient):
     """A client of a model behind OpenAI's Chat Completions API.

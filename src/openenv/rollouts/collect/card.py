@@ -19,8 +19,6 @@ from openenv.rollouts.collect.serializer import (
 )
 from openenv.rollouts.collect.tables import TABLE_FILENAME
 
-__all__ = ["build_dataset_readme", "statistics", "write_card"]
-
 # By which a card is known to be ours, and may be written anew.
 MADE_BY = "<!-- made by `openenv collect`; a card without this line is left as it is -->"
 

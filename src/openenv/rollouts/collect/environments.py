@@ -36,8 +36,6 @@ from openenv.rollouts.runs import rollout_async, synchronous
 from openenv.rollouts.sessions import sessions_of
 from openenv.rollouts.summary import RolloutProgress, Summary
 
-__all__ = ["Collected", "collect", "collect_async", "preview_collection"]
-
 logger = logging.getLogger(__name__)
 
 

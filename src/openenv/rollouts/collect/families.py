@@ -10,8 +10,6 @@ from openenv._internal.quoting import did_you_mean
 from openenv.client.generic import GenericEnvClient
 from openenv.errors import OpenEnvError
 
-__all__ = ["FAMILIES", "Family", "FamilyError", "Variant", "check_served", "variant_of"]
-
 
 class FamilyError(OpenEnvError, ValueError):
     """The family does not exist, or the server does not play the variant."""

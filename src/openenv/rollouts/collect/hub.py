@@ -17,8 +17,6 @@ from openenv.rollouts.collect.serializer import (
 )
 from openenv.rollouts.collect.tables import TABLE_FILENAME, write_table
 
-__all__ = ["UPLOADED", "DatasetHubError", "check_uploads", "push_to_hf_hub", "secrets_in"]
-
 UPLOADED = (RESULTS_FILENAME, METADATA_FILENAME, README_FILENAME, TABLE_FILENAME)
 
 

@@ -11,8 +11,6 @@ from pydantic import BaseModel
 from openenv.rollouts.episodes import to_json_value
 from openenv.rollouts.interfaces import AgentTool, Interface
 
-__all__ = ["call_of", "interface_from_json", "interface_to_json"]
-
 STEP = "step"  # what an action is called of which nobody knows the tool
 
 

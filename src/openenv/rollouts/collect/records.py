@@ -15,8 +15,6 @@ from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.policies.views import view, visible_fields
 from openenv.rollouts.records import Rollout
 
-__all__ = ["EpisodeRecord", "episode_id_of", "make_record"]
-
 OVER = "the episode is over"
 
 

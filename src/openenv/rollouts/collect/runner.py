@@ -41,8 +41,6 @@ from openenv.rollouts.runs import RolloutOptions, RolloutRunner, run_to_end
 from openenv.rollouts.sessions import EpisodeSource
 from openenv.tasks.task import Task
 
-__all__ = ["CollectResult", "CollectRunner"]
-
 logger = logging.getLogger(__name__)
 
 ShouldKeep = Callable[[EpisodeRecord], bool]

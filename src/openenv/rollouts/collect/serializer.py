@@ -19,17 +19,6 @@ from openenv._internal.replacing import replace_text
 from openenv.rollouts.collect.records import EpisodeRecord
 from openenv.rollouts.lines import LineFile, RolloutFileError, whole_lines
 
-__all__ = [
-    "FAILURES_FILENAME",
-    "METADATA_FILENAME",
-    "README_FILENAME",
-    "RESULTS_FILENAME",
-    "ROLLOUTS_FILENAME",
-    "RolloutSerializer",
-    "read_records",
-    "set_aside",
-]
-
 RESULTS_FILENAME, METADATA_FILENAME = "results.jsonl", "metadata.json"
 README_FILENAME = "README.md"
 ROLLOUTS_FILENAME, FAILURES_FILENAME = "rollouts.jsonl", "failures.jsonl"

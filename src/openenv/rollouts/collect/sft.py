@@ -38,8 +38,6 @@ from openenv.rollouts.files import format_of, read_rollouts
 from openenv.rollouts.lines import RolloutFileError
 from openenv.rollouts.records import FORMAT, Rollout
 
-__all__ = ["FORMS", "Form", "SFTFilters", "SFTSummary", "read_episodes", "sft_rows", "write_sft"]
-
 Form = Literal["messages", "prompt-completion"]
 FORMS: tuple[Form, ...] = get_args(Form)
 Source = str | os.PathLike[str] | Iterable[Rollout | EpisodeRecord]

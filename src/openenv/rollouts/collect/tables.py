@@ -19,8 +19,6 @@ from openenv._internal.replacing import replacing
 from openenv.rollouts.collect.serializer import read_records
 from openenv.rollouts.lines import RolloutFileError
 
-__all__ = ["TABLE_FILENAME", "import_pyarrow", "write_rows", "write_table"]
-
 TABLE_FILENAME = "results.parquet"
 ROWS_AT_ONCE = 1000
 

@@ -23,8 +23,6 @@ from openenv.rollouts.policies.conversations import ModelConversation, ModelRepl
 from openenv.rollouts.replies import ParsedCall
 from openenv.tools.types import Tool
 
-__all__ = ["ConversingPolicy", "build_model_step"]
-
 
 def build_model_step(llm_client: LLMClient, *, system_prompt: str | None = None) -> ModelStep:
     """Build a model step that asks a language model over an API, from any thread.

@@ -10,8 +10,6 @@ from pydantic_core import to_jsonable_python
 from openenv.rollouts.harness.sessions import ResourceSession
 from openenv.tools.types import RESERVED_TOOL_NAMES, JsonRpcErrorCode
 
-__all__ = ["SessionMCPBridge"]
-
 
 class _JsonRpcRefusal(Exception):
     def __init__(self, code: int, message: str) -> None:

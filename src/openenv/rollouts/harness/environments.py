@@ -24,8 +24,6 @@ from openenv.rollouts.replies import describe_unknown_tool
 from openenv.tasks.task import Task
 from openenv.tools.types import Tool
 
-__all__ = ["EnvironmentSession", "EnvironmentSessions"]
-
 
 class EnvironmentSession(ResourceSession):
     """An episode in an environment. Made by `EnvironmentSessions`."""

@@ -21,8 +21,6 @@ from openenv.rollouts.harness.results import (
 )
 from openenv.rollouts.harness.sessions import ResourceSession, ToolCallRejected, UnknownSessionTool
 
-__all__ = ["CLIHarnessAdapter", "HarnessAdapter", "MCPHarnessAdapter"]
-
 Runner = Callable[[SessionMCPBridge, ResourceSession, HarnessRunLimits], HarnessRolloutResult]
 
 # Mistakes of the model that are seen before the environment is asked.

@@ -12,18 +12,6 @@ from pydantic_core import to_jsonable_python
 from openenv.rewards.llm.client import LLMResponse
 from openenv.tools.types import Tool
 
-__all__ = [
-    "HarnessRolloutResult",
-    "HarnessRunLimits",
-    "Message",
-    "ModelStep",
-    "ModelStepResult",
-    "RolloutEvent",
-    "ToolResult",
-    "ToolTraceEntry",
-    "VerifyResult",
-]
-
 Message: TypeAlias = dict[str, Any]
 """A message of a conversation, as OpenAI's chat completions have it."""
 

@@ -17,8 +17,6 @@ from openenv.rollouts.harness.results import (
 )
 from openenv.rollouts.harness.sessions import ResourceSession, ResourceSessionFactory
 
-__all__ = ["build_harness_rollout_func", "env_reward", "play_session"]
-
 RolloutFunc = Callable[[list[Any], Any], dict[str, list[Any]]]
 ModelStepBuilder = Callable[[Any, ResourceSession], ModelStep]
 

@@ -14,17 +14,6 @@ from openenv.rollouts.harness.training import TrainingTrace
 from openenv.tools.types import RESERVED_TOOL_NAMES, Tool
 from openenv.types import StepResult
 
-__all__ = [
-    "LoopOwningSession",
-    "ResourceSession",
-    "ResourceSessionFactory",
-    "StepEnvSessionAdapter",
-    "ToolCallRejected",
-    "TraceEntry",
-    "TrainableSession",
-    "UnknownSessionTool",
-]
-
 ActionBuilder = Callable[[str, dict[str, Any]], Any]
 InitialMessages = Callable[[StepResult[Any], Any], list[Message]]
 ResultBuilder = Callable[[str, dict[str, Any], StepResult[Any], Any], ToolResult]

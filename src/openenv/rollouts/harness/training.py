@@ -9,8 +9,6 @@ from typing import Annotated, Any, Literal, TypeGuard
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from typing_extensions import Self
 
-__all__ = ["TrainingTrace", "TrainingTurn", "training_sampling"]
-
 
 class TrainingTurn(BaseModel):
     """A call of the model.

@@ -31,17 +31,6 @@ from openenv.errors import OpenEnvError
 if TYPE_CHECKING:
     from openenv.rollouts.interfaces import Interface
 
-__all__ = [
-    "Decision",
-    "InvalidReply",
-    "EpisodeOpening",
-    "PolicyPlayer",
-    "Policy",
-    "PolicyError",
-    "PolicyStopped",
-    "PolicyTurn",
-]
-
 
 class PolicyError(OpenEnvError, ValueError):
     """The policy does not exist or cannot be used so; the text says what was expected."""

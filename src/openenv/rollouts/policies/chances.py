@@ -16,8 +16,6 @@ from openenv.rollouts.policies.base import (
     PolicyTurn,
 )
 
-__all__ = ["RandomPolicy", "sample_value"]
-
 # Fields of observations in which environments say what can be done.
 LEGAL = ("legal_actions", "legal_moves", "available_actions", "valid_actions")
 CHARACTERS = string.ascii_letters + string.digits + " "

@@ -31,15 +31,6 @@ from openenv.rollouts.replies import (
     read_reply,
 )
 
-__all__ = [
-    "NOT_DONE",
-    "ModelConversation",
-    "ModelReply",
-    "checked_act_by",
-    "opening_messages",
-    "prompt_messages",
-]
-
 NOT_DONE = "not carried out, since a call before it was not"
 
 

@@ -19,8 +19,6 @@ from openenv.rollouts.policies.base import (
     PolicyTurn,
 )
 
-__all__ = ["FunctionPolicy", "PerEpisode", "as_policy"]
-
 TURN = frozenset(one.name for one in fields(PolicyTurn)) | {"turn"}
 
 

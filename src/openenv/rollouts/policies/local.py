@@ -15,8 +15,6 @@ from openenv.rollouts.policies.base import EpisodeOpening, PolicyPlayer, PolicyT
 from openenv.rollouts.policies.conversations import ModelConversation, ModelReply, checked_act_by
 from openenv.rollouts.replies import ActBy
 
-__all__ = ["TransformersPolicy"]
-
 COMMAND = "pip install torch transformers"
 
 

@@ -15,8 +15,6 @@ from openenv.rollouts.policies.base import (
 from openenv.rollouts.policies.conversations import ModelConversation, ModelReply, checked_act_by
 from openenv.rollouts.replies import ActBy, ParsedCall
 
-__all__ = ["LLMPolicy"]
-
 CUT_OFF = frozenset({"length", "max_tokens", "model_context_window_exceeded"})
 """Reasons to finish, of the APIs, that say that the reply came to a limit."""
 

@@ -9,8 +9,6 @@ from openenv._internal.quoting import closest
 from openenv.rollouts.policies.base import Policy, PolicyError
 from openenv.settings import MODEL_KEY_VARIABLES, model_key
 
-__all__ = ["FORMS", "policy_named"]
-
 FORMS = {
     "random": "random",
     "human": "human",

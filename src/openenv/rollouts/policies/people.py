@@ -22,8 +22,6 @@ from openenv.rollouts.policies.base import (
 )
 from openenv.rollouts.policies.views import view
 
-__all__ = ["HumanPolicy"]
-
 LEAVE = "that is all; the run ends here"
 LOOK_EVERY_S = 0.2  # whether anybody waits for a line yet
 

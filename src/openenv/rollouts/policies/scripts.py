@@ -17,8 +17,6 @@ from openenv.rollouts.policies.base import (
     PolicyTurn,
 )
 
-__all__ = ["ScriptedPolicy"]
-
 
 class ScriptedPolicy:
     """Takes the actions of a script in order; after the last, the episode is `stopped`.

@@ -16,14 +16,6 @@ from openenv.errors import NotSupported
 from openenv.tools.results import extract_text, is_dump, to_block
 from openenv.types import public_view
 
-__all__ = [
-    "ObservationView",
-    "look_at",
-    "unknown_fields_error",
-    "view",
-    "visible_fields",
-]
-
 # How the base64 of PNG, JPEG and GIF begins: clients that know no models have pictures as text.
 ENCODED = ("iVBORw0KGgo", "/9j/", "R0lGOD")
 SHORTEST_ENCODED = 64

@@ -12,8 +12,6 @@ from openenv.protocol.records import json_value
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["MISSING", "ValueDifference", "first_difference"]
-
 MISSING = "<missing>"
 
 

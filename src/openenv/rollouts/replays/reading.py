@@ -16,16 +16,6 @@ from openenv._internal.quoting import first_problem
 from openenv.errors import RecordingError
 from openenv.execution.recording import FORMAT, FORMAT_VERSION, SUFFIX
 
-__all__ = [
-    "RecordedEpisode",
-    "RecordedEvent",
-    "RecordingHeader",
-    "RecordedError",
-    "count_events",
-    "read",
-    "read_header",
-]
-
 CHUNK_BYTES = 2**20
 
 

@@ -32,8 +32,6 @@ from openenv.server.loading import TargetError, load_recorded, load_target
 from openenv.server.workers import managers_of
 from openenv.settings import trusts_remote_code
 
-__all__ = ["Divergence", "ReplayReport", "replay"]
-
 # After these nobody knows what the environment has done.
 GIVEN_UP = frozenset({"CancelledError", "StepTimeout"})
 
