@@ -171,12 +171,12 @@ class QueuedCall(msgspec.Struct, eq=False):
         runner = self.owner._runner
         assert runner is not None
         try:
-            run, called = runner.context.run, (self.command, self.encode, self.strict)
+            run, serve = runner.context.run, runner.serve
             if self.trace:
-                name = f"environment.{_method(self.command)}"
-                self.result = run(inside, self.trace, name, runner.serve, *called)
+                name, call = f"environment.{_method(self.command)}", (self.command, self.encode)
+                self.result = run(inside, self.trace, name, serve, *call, self.strict)
             else:
-                self.result = run(runner.serve, *called)
+                self.result = run(serve, self.command, self.encode, self.strict)
         except BaseException as error:
             self.error = contain(error)
 
