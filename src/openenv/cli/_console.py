@@ -49,9 +49,6 @@ def unknown_name(message: str, wrong: str, known: Iterable[str]) -> MisuseError:
     return MisuseError(message, hint=did_you_mean(wrong, known) or f"there are {', '.join(known)}")
 
 
-# ------------------------------------------------------------------ settings
-
-
 class _OutputSettings:
     """The effects of --debug and --quiet."""
 
@@ -83,9 +80,6 @@ def set_color(wanted: bool) -> None:
     here, gone = ("FORCE_COLOR", "NO_COLOR") if wanted else ("NO_COLOR", "FORCE_COLOR")
     os.environ[here] = "1"
     os.environ.pop(gone, None)
-
-
-# ------------------------------------------------------------------ printing
 
 
 @cache

@@ -107,9 +107,6 @@ def _pace(point: CurvePoint) -> str:
     return f"{point.hands / point.seconds:,.0f} hands/s, mean reward {point.mean_reward:+.3f}"
 
 
-# ------------------------------------------------------------------ reporting
-
-
 def show(plan: DemoOptions, outcome: DemoResult) -> None:
     """Print the result for people."""
     table = Table(title="Blackjack, reward a hand")

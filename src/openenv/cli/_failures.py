@@ -137,9 +137,6 @@ def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
-# ------------------------------------------------------------------ errors of users' code
-
-
 def describe_user_error(error: Exception) -> str:
     """Return class, text and source line of an error raised by a user's code."""
     if isinstance(error, SyntaxError):  # the text has the line

@@ -22,7 +22,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from openenv.cli import _failures
 from openenv.cli._console import MISUSED, unknown_name
-from openenv.cli._help import show_help
 
 # The panel of the options that every command has.
 GLOBAL_PANEL = "Global options"
@@ -59,6 +58,8 @@ class Command(TyperCommand):
         super().__init__(*args, help=text, **rest)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
+        from openenv.cli._help import show_help
+
         show_help(self, ctx, self.examples)
 
 
@@ -82,6 +83,8 @@ class CommandGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
+        from openenv.cli._help import show_help
+
         show_help(self, ctx)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:

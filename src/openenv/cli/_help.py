@@ -1,18 +1,20 @@
 """Help texts of commands, laid out for the terminal's width.
 
 Typer's own table has a column for each part of an option, and breaks long names and addresses. This
-layout breaks no word: a name that exceeds the column has the help text on the next lines.
+layout breaks no word: a name that exceeds the column has the help text on the next lines. This
+module loads rich, so it is imported when help is shown.
 """
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.text import Text
 
 from openenv._internal.terminal import console
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 WIDEST = 100
 NAMES = 26  # maximum width of the column of names
@@ -22,16 +24,10 @@ Rows = Sequence[tuple[str, str]]
 
 
 def show_help(command: Any, ctx: Any, examples: Rows = ()) -> None:
-    """Print the help of a command or group; commands precede options.
+    """Print the help of a command or group; commands precede options, examples end it.
 
-    Args:
-        command: The command.
-        ctx: The click context.
-        examples: Shell command lines with comments. A long line is continued with a backslash, so
-            that it can be copied.
+    Long examples are continued with a backslash, so that they can be copied.
     """
-    from rich.text import Text
-
     out = console(highlight=False)
     width = min(out.width, WIDEST)
     lines = [Text(""), *_wrap_lines(command.get_usage(ctx), width, INDENT // 2, "bold"), Text("")]
@@ -45,8 +41,6 @@ def show_help(command: Any, ctx: Any, examples: Rows = ()) -> None:
 
 
 def _examples(examples: Rows, width: int) -> Iterator[Text]:
-    from rich.text import Text
-
     indent = " " * (INDENT + 1)
     column = max((len(line) for line, why in examples if why), default=0)
     widest = max(len(why) for _, why in examples)
@@ -62,8 +56,6 @@ def _examples(examples: Rows, width: int) -> Iterator[Text]:
 
 def _break_shell_line(line: str, width: int) -> Iterator[str]:
     """Break a shell line at spaces outside quotes, and never between an option and the value."""
-    import re
-
     words = re.findall(r"""(?:-\S+ (?!-))?(?:'[^']*'|"[^"]*"|\S)+""", line)
     said = ""
     for word in words:
@@ -100,8 +92,6 @@ def _parameter_rows(command: Any, ctx: Any) -> Iterator[tuple[str, Rows]]:
 
 
 def _format_rows(rows: Rows, width: int) -> Iterator[Text]:
-    from rich.text import Text
-
     column = min(NAMES, max(len(name) for name, _ in rows))
     start = INDENT + column + 2
     for name, words in rows:
@@ -119,10 +109,6 @@ def _format_rows(rows: Rows, width: int) -> Iterator[Text]:
 
 def _wrap_lines(words: str, width: int, indent: int, style: str = "") -> Iterator[Text]:
     """Wrap a text without breaking words."""
-    import textwrap
-
-    from rich.text import Text
-
     wrapper = textwrap.TextWrapper(
         max(width - indent, 1), break_long_words=False, break_on_hyphens=False
     )

@@ -47,9 +47,6 @@ def server_address(target: str) -> str | None:
     return parsed.name if parsed.kind is TargetKind.SERVER else None
 
 
-# ------------------------------------------------------------------ its files
-
-
 def read_files(target: str) -> dict[str, Any]:
     """Return the data in a package's files, without importing; for other targets the name.
 
@@ -85,9 +82,6 @@ def _validation_limits(told: Any) -> dict[str, Any]:
         limits["network"] = network["mode"]
     tags = types.get("tags") if isinstance(types, Mapping) else None
     return {"limits": limits, "tags": list(tags or ())}
-
-
-# ------------------------------------------------------------------ its server
 
 
 @contextlib.contextmanager
@@ -137,6 +131,10 @@ def query_server(url: str) -> dict[str, Any]:
     }
 
 
+def _no_answer(url: str, failure: str) -> str:
+    return f"no server answers at {url}: {failure.partition(': ')[2]}"
+
+
 def check_answers(url: str, timeout_s: float) -> None:
     """Check that a server answers."""
     page = fetch_page(url, "/health", timeout_s=timeout_s)
@@ -144,10 +142,6 @@ def check_answers(url: str, timeout_s: float) -> None:
         raise CommandError(
             _no_answer(url, page.failure), hint="is it running? start it: openenv serve"
         )
-
-
-def _no_answer(url: str, failure: str) -> str:
-    return f"no server answers at {url}: {failure.partition(': ')[2]}"
 
 
 def _check(url: str, page: FetchedPage) -> None:
@@ -174,9 +168,6 @@ def _count_sessions(url: str) -> dict[str, int] | None:
     except MetricsUnreadable:
         return None
     return {"open": int(values["openenv_slots_taken"]), "most": int(values["openenv_slots"])}
-
-
-# ------------------------------------------------------------------ schemas in a line
 
 
 def outline(schema: Any) -> str:

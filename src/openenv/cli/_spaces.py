@@ -42,9 +42,6 @@ class SpaceUpload:
     openenv: Path | None = None  # `locked` to push despite an OpenEnv of another series
 
 
-# ------------------------------------------------------------------ options and errors
-
-
 def parse_pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
     """Parse options of the form NAME=VALUE."""
     found = {}
@@ -105,12 +102,15 @@ def report_hub_errors() -> Iterator[None]:
         raise CommandError(str(error), hint=getattr(error, "hint", None)) from error
 
 
-# ------------------------------------------------------------------ pushing
-
-
 def push_spaces(asked: SpaceUpload, *, dry_run: bool, as_json: bool, wait_s: float | None) -> None:
     """Push an environment to the Hub, and print the address, once it runs if `wait_s` is given."""
-    from openenv.hub import SpaceSettings, check_secrets, merge_variables, stage_space
+    from openenv.hub import (
+        SpaceSettings,
+        check_secrets,
+        full_space_name,
+        merge_variables,
+        stage_space,
+    )
 
     _check_openenv(asked)
     with (
@@ -135,7 +135,13 @@ def push_spaces(asked: SpaceUpload, *, dry_run: bool, as_json: bool, wait_s: flo
             _show(copy, asked, settings, as_json)
             return
         hub, user = _log_in()
-        for space in _space_names(user, copy, asked):
+        try:
+            name = full_space_name(asked.space, copy.name, lambda: user)
+        except ValueError as error:
+            hint = "write OWNER/NAME, or NAME, of letters, digits and . _ -"
+            raise MisuseError(str(error), hint=hint) from None
+        spaces = [name] if asked.count == 1 else [f"{name}-{i + 1}" for i in range(asked.count)]
+        for space in spaces:
             commit = _push(hub, copy, asked, space, settings)
             stage = None if wait_s is None else wait_for_space(hub, space, commit.sha, wait_s)
             _report(hub, copy, space, commit, stage, as_json)
@@ -190,20 +196,6 @@ def _log_in() -> tuple[Hub, str]:
     return hub, hub.user()
 
 
-def _space_names(user: str, copy: StagedSpace, asked: SpaceUpload) -> list[str]:
-    from openenv.hub import full_space_name
-
-    try:
-        name = full_space_name(asked.space, copy.name, lambda: user)
-    except ValueError as error:
-        raise MisuseError(
-            str(error), hint="write OWNER/NAME, or NAME, of letters, digits and . _ -"
-        ) from None
-    if asked.count == 1:
-        return [name]
-    return [f"{name}-{number}" for number in range(1, asked.count + 1)]
-
-
 def _push(
     hub: Hub, copy: StagedSpace, asked: SpaceUpload, space: str, settings: SpaceSettings
 ) -> HubCommit:
@@ -253,9 +245,6 @@ def wait_for_space(hub: Hub, space: str, sha: str, timeout_s: float) -> SpaceSta
         stage = wait_until_running(hub, space, sha, timeout_s=timeout_s, on_stage=on_stage)
         shown.finish(f"on {stage.hardware}")
     return stage
-
-
-# ------------------------------------------------------------------ what is said
 
 
 def _announce(copy: StagedSpace, settings: SpaceSettings) -> None:

@@ -336,9 +336,6 @@ def _called(mark: ast.expr) -> str:
     return ast.unparse(mark).partition("(")[0]
 
 
-# ------------------------------------------------------------------ choice
-
-
 def choose_environment(
     found: Sequence[FoundEnvironment], source: VendoredSource, kind: str | None, wanted: str | None
 ) -> FoundEnvironment:

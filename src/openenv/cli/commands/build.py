@@ -226,9 +226,6 @@ def own_dockerfile() -> str:
     return read_template("common", "server/Dockerfile")
 
 
-# ------------------------------------------------------------------ what is refused
-
-
 def _check(tags: Sequence[str] | None, push: str | None, plain: bool, offline: bool) -> None:
     for tag in tags or ():
         if not TAG.fullmatch(tag):
@@ -266,9 +263,6 @@ def _check_unlocked(locking: LockOptions) -> None:
                 f"--{name.replace('_', '-')} has no effect on a Dockerfile that ignores the lock",
                 hint="have it install .openenv/requirements.lock, as that of `openenv init` does",
             )
-
-
-# ------------------------------------------------------------------ what is said
 
 
 def describe_plan(plan: BuildPlan) -> None:

@@ -72,8 +72,7 @@ def build(
             namespace=namespace,
         )
         write_catalog(snapshot, output)
-    for issue in snapshot.issues:
-        say(f"warning: {issue.path} was left out: {issue.message}", style="yellow")
+    _warn_of_issues(snapshot)
     say(f"wrote {output}: {len(snapshot.entries)} environments of {snapshot.revision[:12]}")
     if as_json:
         emit({"path": str(output), "digest": snapshot.digest, "entries": len(snapshot.entries)})
@@ -127,8 +126,7 @@ def site(
             root=root,
             namespace=namespace,
         )
-    for issue in snapshot.issues:
-        say(f"warning: {issue.path} was left out: {issue.message}", style="yellow")
+    _warn_of_issues(snapshot)
     say(f"wrote {output / 'index.html'}: {len(snapshot.entries)} environments")
 
 
@@ -185,11 +183,21 @@ def discover(
         openenv discover chess --filter tags=game
         openenv discover --catalog all.json --limit 5
     """
+    from openenv.auto.catalog import load_catalog
+    from openenv.auto.catalog.building import list_installed_cards
     from openenv.auto.catalog.searching import did_you_mean, search_catalog
 
-    wanted = dict(_parse_filter(text) for text in filters or ())
+    wanted = {}
+    for text in filters or ():
+        name, sign, value = text.partition("=")
+        if not sign:
+            raise MisuseError(f"--filter {text} has no value", hint="write --filter tags=game")
+        wanted[name] = value
     with _report_errors():
-        cards, where = _load_cards(catalog)
+        if catalog is None:
+            cards, where = list_installed_cards(), "the installed environments"
+        else:
+            cards, where = list(load_catalog(catalog).entries), str(catalog)
         matches = search_catalog(cards, query, filters=wanted, limit=limit)
     if not matches:
         close = did_you_mean(cards, query)
@@ -203,20 +211,9 @@ def discover(
         typer.echo(_format_card(match.entry))
 
 
-def _parse_filter(text: str) -> tuple[str, str]:
-    name, sign, value = text.partition("=")
-    if not sign:
-        raise MisuseError(f"--filter {text} has no value", hint="write --filter tags=game")
-    return name, value
-
-
-def _load_cards(catalog: Path | None) -> tuple[list[EnvironmentCard], str]:
-    from openenv.auto.catalog import load_catalog
-    from openenv.auto.catalog.building import list_installed_cards
-
-    if catalog is not None:
-        return list(load_catalog(catalog).entries), str(catalog)
-    return list_installed_cards(), "the installed environments"
+def _warn_of_issues(snapshot: Any) -> None:
+    for issue in snapshot.issues:
+        say(f"warning: {issue.path} was left out: {issue.message}", style="yellow")
 
 
 def _format_card(card: EnvironmentCard) -> str:

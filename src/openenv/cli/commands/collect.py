@@ -281,9 +281,6 @@ def collect(
     _report(done, url, as_json)
 
 
-# ------------------------------------------------------------------ what is played
-
-
 def _variant(env: str, base_url: str | None, config: str | None) -> Variant | None:
     from openenv.rollouts.collect.families import no_family, variant_of
 
@@ -327,9 +324,6 @@ def _report_errors(output_dir: Path, env: str) -> Iterator[None]:
         raise CommandError(
             f"the environment needs {error.name!r}, which is not installed"
         ) from error
-
-
-# ------------------------------------------------------------------ what is said
 
 
 def _show_plan(plan: dict[str, Any], as_json: bool) -> None:

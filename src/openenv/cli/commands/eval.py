@@ -165,9 +165,6 @@ def evaluate_command(
         say(f"It is in {output_dir}")
 
 
-# ------------------------------------------------------------------ what was asked for
-
-
 def _reports(text: str) -> list[str]:
     from openenv.evals.results import REPORTS
 
@@ -217,9 +214,6 @@ def _config(
         dataset=found.environment,
         eval_parameters={**asked, **({} if run is None else {"run": str(run)})},
     )
-
-
-# ------------------------------------------------------------------ playing
 
 
 def _play(
@@ -290,9 +284,6 @@ def _report_errors(output_dir: Path | None, env: str | None) -> Iterator[None]:
                 raise MisuseError(str(error)) from error
     except ModuleNotFoundError as error:
         raise CommandError(str(error)) from error
-
-
-# ------------------------------------------------------------------ what is said
 
 
 def _as_data(

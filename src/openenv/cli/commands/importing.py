@@ -162,9 +162,6 @@ def _project(requirement: str) -> str:
     return re.sub("[-_.]+", "-", found[0] if found else requirement).lower()
 
 
-# ------------------------------------------------------------------ an episode to play
-
-
 def _probe(found: FoundEnvironment) -> tuple[list[dict[str, Any]], bool]:
     """Return sample actions, and whether they follow from the source."""
     if found.kind == "verifiers":

@@ -16,6 +16,7 @@ from pathlib import Path
 from openenv.cli._console import CommandError, MisuseError, emit, say, unknown_name
 from openenv.cli._openenv import Origin, origin_for
 from openenv.cli._options import argument, option, takes_options
+from openenv.cli._progress import display
 from openenv.cli._template import (
     TEMPLATES,
     EnvironmentNames,
@@ -113,9 +114,6 @@ def write_environment(
         emit({"name": target.name, "path": str(target.resolve()), "files": sorted(files)})
 
 
-# ------------------------------------------------------------------ what is asked for
-
-
 def _list_templates(as_json: bool) -> None:
     if as_json:
         emit({"templates": {name: template_summary(name) for name in TEMPLATES}})
@@ -174,9 +172,6 @@ def _render(
     return render(names, inputs.layers, {**inputs.fills, **more}, inputs.files)
 
 
-# ------------------------------------------------------------------ names and places
-
-
 def check_name(name: str, command: str) -> None:
     """Refuse a name that is not a valid package name, or that hides a package."""
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) or not re.search("[A-Za-z]", name):
@@ -221,43 +216,32 @@ def check_target(target: Path) -> None:
         )
 
 
-# ------------------------------------------------------------------ after it is written
-
-
 def _lock(target: Path, builds: bool) -> bool:
     """Lock the dependencies with uv; return whether that succeeded."""
-    from openenv.cli._progress import display
-
+    hint = "pip install uv, then run `uv lock` in it"
+    why = "uv is not installed"
     uv = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))
-    if uv is None:
-        _warn_not_locked("uv is not installed", "pip install uv, then run `uv lock` in it")
-        return False
-    with display() as shown:
-        shown.begin("locking dependencies with uv", 1)
-        try:
-            done = subprocess.run(  # nosec B603  # no shell; uv
-                [uv, "lock", "--quiet", *(() if builds else ("--no-build",))],
-                cwd=target,
-                capture_output=True,
-                text=True,
-                stdin=subprocess.DEVNULL,
-                timeout=LOCK_TIMEOUT_S,
-            )
-            why = done.stderr.strip() if done.returncode else ""
-        except subprocess.TimeoutExpired:
-            why = f"uv took longer than {LOCK_TIMEOUT_S:g} s"
-        shown.finish("failed" if why else "uv.lock")
+    if uv is not None:
+        hint = "run `uv lock` in it where uv has an index"
+        with display() as shown:
+            shown.begin("locking dependencies with uv", 1)
+            try:
+                done = subprocess.run(  # nosec B603  # no shell; uv
+                    [uv, "lock", "--quiet", *(() if builds else ("--no-build",))],
+                    cwd=target,
+                    capture_output=True,
+                    text=True,
+                    stdin=subprocess.DEVNULL,
+                    timeout=LOCK_TIMEOUT_S,
+                )
+                why = " ".join(done.stderr.split()) if done.returncode else ""
+            except subprocess.TimeoutExpired:
+                why = f"uv took longer than {LOCK_TIMEOUT_S:g} s"
+            shown.finish("failed" if why else "uv.lock")
     if why:
-        _warn_not_locked(
-            " ".join(why.split()).removeprefix("error: "),
-            "run `uv lock` in it where uv has an index",
-        )
+        say(f"warning: no uv.lock was written: {why.removeprefix('error: ')}", style="yellow")
+        say(f"hint: {hint}; until then `openenv validate` finds that nothing is fixed")
     return not why
-
-
-def _warn_not_locked(why: str, hint: str) -> None:
-    say(f"warning: no uv.lock was written: {why}", style="yellow")
-    say(f"hint: {hint}; until then `openenv validate` finds that nothing is fixed")
 
 
 def _print_next_steps(target: Path, count: int, *, has_oracle: bool) -> None:

@@ -65,6 +65,7 @@ def leaderboard(
         openenv leaderboard envs --output board --level static --skip-build
         openenv leaderboard envs --output board --level static --skip-build --resume
     """
+    from openenv._internal.packages import MissingPackage
     from openenv.errors import OpenEnvError
     from openenv.validation.leaderboard import LeaderboardSettings, expand_targets
     from openenv.validation.targets import PackageNotFound
@@ -83,7 +84,11 @@ def leaderboard(
     )
     try:
         board = _rank(expand_targets(paths), output, how)
-        _write_page(board, output)
+        try:
+            (output / "leaderboard.html").write_text(board.html(), encoding="utf-8")
+        except MissingPackage as error:
+            say(f"no page was written: {error}", style="yellow")
+        say(f"wrote {output}/leaderboard.json and .md")
     except PackageNotFound as error:
         raise CommandError(str(error), exit_code=NO_PACKAGE) from error
     except OpenEnvError as error:
@@ -117,14 +122,3 @@ def _rank(targets: list[str], output: Path, how: LeaderboardSettings) -> Leaderb
         kept = f", {resumed} of them kept" if resumed else ""
         shown.finish(f"{len(targets)} environments{kept}")
     return board
-
-
-def _write_page(board: Leaderboard, output: Path) -> None:
-    """Write the HTML page if the required packages are installed."""
-    from openenv._internal.packages import MissingPackage
-
-    try:
-        (output / "leaderboard.html").write_text(board.html(), encoding="utf-8")
-    except MissingPackage as error:
-        say(f"no page was written: {error}", style="yellow")
-    say(f"wrote {output}/leaderboard.json and .md")

@@ -40,8 +40,18 @@ def mcp(
         openenv mcp my_env --config  # the entry for mcp.json
     """
     if config:
-        _check_runs_here(target)
-        emit({"mcpServers": {_name(target): _entry(target)}})
+        from openenv.manifest.directories import absolute_target
+        from openenv.server.loading import RunsElsewhere, check_runs_here
+
+        try:
+            check_runs_here(target)
+        except RunsElsewhere as error:
+            raise CommandError(error.reason, hint=error.hint) from error
+        name = Path(target.partition(":")[0]).resolve().stem or "openenv"
+        beside_python = os.path.join(os.path.dirname(sys.executable), "openenv")
+        command = shutil.which("openenv") or beside_python
+        entry = {"command": command, "args": ["mcp", absolute_target(target)]}
+        emit({"mcpServers": {name: entry}})
         return
     sys.path.insert(0, str(Path.cwd()))
     set_up_logs()
@@ -111,23 +121,3 @@ def _printing_elsewhere() -> Iterator[None]:
         sys.stdout.flush()
         os.dup2(kept, 1)
         os.close(kept)
-
-
-def _check_runs_here(target: str) -> None:
-    from openenv.server.loading import RunsElsewhere, check_runs_here
-
-    try:
-        check_runs_here(target)
-    except RunsElsewhere as error:
-        raise CommandError(error.reason, hint=error.hint) from error
-
-
-def _name(target: str) -> str:
-    return Path(target.partition(":")[0]).resolve().stem or "openenv"
-
-
-def _entry(target: str) -> dict[str, object]:
-    from openenv.manifest.directories import absolute_target
-
-    command = shutil.which("openenv") or os.path.join(os.path.dirname(sys.executable), "openenv")
-    return {"command": command, "args": ["mcp", absolute_target(target)]}

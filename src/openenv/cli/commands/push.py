@@ -172,9 +172,6 @@ def _refuse(chosen: str, asked: PushOptions, *others: str) -> None:
             raise MisuseError(f"{chosen} excludes --{name.replace('_', '-')}")
 
 
-# ------------------------------------------------------------------ to a registry
-
-
 def _push_image(asked: PushOptions, registry: str) -> None:
     from openenv.hub import SecretsFoundError, check_structure, find_secrets
     from openenv.hub.secrets import split_allowed

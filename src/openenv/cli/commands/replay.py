@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from openenv.cli._console import (
 )
 from openenv.cli._failures import describe_user_error
 from openenv.cli._options import argument, complete_environments, option, takes_options
+from openenv.cli._progress import display
 from openenv.cli.commands.serve import package_called
 
 if TYPE_CHECKING:
@@ -61,38 +63,32 @@ def replay(
 
     sys.path.insert(0, str(Path.cwd()))
     target = None if target is None else package_called(target)
+    play = functools.partial(
+        _replay, file, target=target, url=url, episode=episode, tolerance=tolerance
+    )
     with _report_errors():
         try:
-            report = _replay(file, target, url, episode, tolerance, trust)
+            report = play(trust_recorded=trust)
         except UntrustedTarget as error:
             if not is_at_terminal() or not agrees(str(error), "Import it, and play?"):
                 raise
-            report = _replay(file, target, url, episode, tolerance, True)
+            report = play(trust_recorded=True)
     if as_json:
-        emit(_as_data(report))
+        emit({"same": report.is_same, **asdict(report)})
     if report.divergence is not None:
         raise CommandError(str(report.divergence), hint=_hint(report))
-    say(f"the same: {_describe_counts(report)}")
+    skipped = f"; skipped, in whole or in part: {report.skipped:,}" if report.skipped else ""
+    say(f"the same: episodes: {report.episodes:,}, events: {report.events:,}{skipped}")
 
 
-def _replay(file: Path, target: str | None, url: str | None, *rest: Any) -> ReplayReport:
+def _replay(file: Path, **how: Any) -> ReplayReport:
     from openenv._internal.logs import silence
-    from openenv.cli._progress import display
     from openenv.rollouts.replays import count_events, replay
 
-    episode, tolerance, trust = rest
     # Recorded errors occur again and need no log lines.
     with silence("openenv.execution"), display() as shown:
         shown.begin("replaying", count_events(file))
-        report = replay(
-            file,
-            target=target,
-            url=url,
-            episode=episode,
-            tolerance=tolerance,
-            trust_recorded=trust,
-            progress=lambda events: shown.update(events, "events"),
-        )
+        report = replay(file, progress=lambda events: shown.update(events, "events"), **how)
         shown.finish(f"{report.events:,} events")
     return report
 
@@ -126,21 +122,9 @@ def _report_errors() -> Iterator[None]:
         ) from error
 
 
-def _describe_counts(report: ReplayReport) -> str:
-    words = f"episodes: {report.episodes:,}, events: {report.events:,}"
-    if report.skipped:
-        words += f"; skipped, in whole or in part: {report.skipped:,}"
-    return words
-
-
 def _hint(report: ReplayReport) -> str:
     if report.is_other_schema:
         return "the models of actions and observations have changed since it was recorded"
     if report.unseeded:
         return "episodes were begun without a seed: reset(seed=...) makes them the same again"
     return "--episode N plays one alone; --tolerance 1e-6 lets numbers be a little apart"
-
-
-def _as_data(report: ReplayReport) -> dict[str, Any]:
-    data = asdict(report)
-    return {"same": report.is_same, **data}

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from openenv.rollouts import RolloutProgress, RolloutRun, Summary
     from openenv.tasks import Taskset
 
-# ------------------------------------------------------------------ its options
 # The groups are also options of `openenv eval`; their order is that of the help.
 
 
@@ -166,9 +165,6 @@ def run_arguments(
         "error_budget": parse_error_budget(failures.error_budget),
         "trajectory_scorer": None if scorer is None else resolve_scorer(scorer),
     }
-
-
-# ------------------------------------------------------------------ the command
 
 
 @takes_options
@@ -348,9 +344,6 @@ def report_errors(output: Path | None, env: str | None = None) -> Iterator[None]
         raise CommandError(describe_error(error)) from error
     except ValueError as error:  # of an option that means nothing
         raise MisuseError(str(error)) from error
-
-
-# ------------------------------------------------------------------ what is said
 
 
 def describe_progress(progress: RolloutProgress) -> str:

@@ -53,7 +53,6 @@ class LogFormat(str, Enum):
 ANY_ADDRESS = ("0.0.0.0", "::", "")
 
 
-# ------------------------------------------------------------------ its options
 # These are also options of `openenv mcp`.
 TARGET: str = argument(
     ".",
@@ -243,9 +242,6 @@ def _sources(target: str) -> Path:
     return Path(file).parent if file else Path.cwd()
 
 
-# ------------------------------------------------------------------ what is served
-
-
 def package_called(target: str) -> str:
     """Return the package of an installed environment by name: ``2048`` gives ``game_2048_env``.
 
@@ -368,9 +364,6 @@ def _environments_nearby(target: str) -> Iterator[str]:
             yield os.path.relpath(manifest.parent, here)
 
 
-# ------------------------------------------------------------------ where it is served
-
-
 def _listen(host: str, port: int) -> socket.socket:
     from openenv.server.run import LISTEN_BACKLOG, bind
 
@@ -395,9 +388,6 @@ def _reachable(host: str) -> str:
     if host in ANY_ADDRESS:
         return "127.0.0.1"
     return f"[{host}]" if ":" in host else host
-
-
-# ------------------------------------------------------------------ what is said
 
 
 def _announce(

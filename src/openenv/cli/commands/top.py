@@ -82,9 +82,6 @@ def _watch(views: Iterator[View]) -> None:
             live.update(_render_table(view), refresh=True)
 
 
-# ------------------------------------------------------------------ reading
-
-
 def _views(urls: list[str], key: str | None, interval: float) -> Iterator[View]:
     """Yield the activity of all servers, interval by interval."""
 
@@ -113,8 +110,6 @@ def _row(
         return after
     return compare_readings(after if isinstance(before, MetricsUnreadable) else before, after)
 
-
-# ------------------------------------------------------------------ showing
 
 COLUMNS = ("sessions", "queue", "steps/s", "p50", "p99", "in/s", "out/s")
 
