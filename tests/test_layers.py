@@ -324,7 +324,7 @@ HOMES = {
         "openenv.server.socket",
         "openenv.testing.trainers",
     },
-    "websockets": {"openenv.providers._forwarding", "openenv.server.run"},
+    "websockets": {"openenv.providers._relay", "openenv.server.run"},
     "yaml": {
         "openenv._internal.yaml",
         "openenv.cli._template",

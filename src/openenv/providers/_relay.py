@@ -1,26 +1,45 @@
-"""Ports of the loopback interface that lead to servers elsewhere."""
+"""Ports of the loopback interface that lead to servers elsewhere.
+
+A `Relay` listens at a port and hands each connection to a `Serve` function: `through` a `Reach`,
+which connects to the server, or `to_pod`. Relays may share a `RelayThread`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import os
 import socket
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from openenv._internal.net.proxies import proxy_for
+from openenv._internal.redaction import redact
 from openenv._internal.timing import new_event_loop
 from openenv.errors import ProviderError
 from openenv.providers._inside import BACKLOG, NEEDED, REACHED, REFUSED
 
+if TYPE_CHECKING:
+    from openenv.providers._clusters import WebSocketAddress
+
+logger = logging.getLogger(__name__)
+
 CHUNK = 2**18
 TUNNEL_S = 10.0
+# Kubernetes' port forwarding: https://kubernetes.io/docs/reference/using-api/api-concepts
+PROTOCOL = "v4.channel.k8s.io"
+OPEN_TIMEOUT_S = 20.0
+DATA, ERROR = 0, 1  # channels
 
 T = TypeVar("T")
 
 Onward = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
 
 Reach = Callable[[asyncio.StreamReader], AbstractAsyncContextManager[tuple[Onward, bytes]]]
 """Connects to the server for one client connection, and returns the data read from the client.
@@ -72,6 +91,7 @@ class Tunnel:
         path.chmod(0o666)
         self._listener.listen(BACKLOG)
         self._listener.setblocking(False)
+        self.close = self._listener.close
 
     @asynccontextmanager
     async def __call__(self, _: asyncio.StreamReader) -> AsyncIterator[tuple[Onward, bytes]]:
@@ -98,9 +118,37 @@ class Tunnel:
             if answer == REFUSED:
                 raise ConnectionRefusedError("the server does not listen")
 
-    def close(self) -> None:
-        """Accept no more connections. Safe to repeat."""
-        self._listener.close()
+
+class RelayThread:
+    """An event loop in a thread, for any number of relays. Any thread may call the methods."""
+
+    def __init__(self) -> None:
+        self._loop = new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="openenv-relay", daemon=True
+        )
+        self._thread.start()
+        self._owner = os.getpid()
+        self.close = weakref.finalize(self, _end, self._loop, self._thread, self._owner)
+        self.close.atexit = False  # the thread is a daemon
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread runs in this process, and not only in a forked child's parent."""
+        return self.close.alive and self._owner == os.getpid()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the thread, and return the result."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, owner: int) -> None:
+    if os.getpid() != owner:  # a forked child's copy
+        return
+    loop.call_soon_threadsafe(loop.stop)
+    if thread is not threading.current_thread():
+        thread.join()
+        loop.close()
 
 
 class Relay:
@@ -108,7 +156,8 @@ class Relay:
 
     Args:
         port: The port on 127.0.0.1; None chooses a free port.
-        reach: Connects to the server for each connection, in the relay's own thread.
+        serve: Forwards one connection; called in the relay's thread.
+        thread: The thread; by default a new one.
 
     Attributes:
         port: The port.
@@ -117,19 +166,16 @@ class Relay:
         ProviderError: The port is taken.
     """
 
-    def __init__(self, port: int | None, reach: Reach) -> None:
-        self._reach = reach
+    def __init__(self, port: int | None, serve: Serve, thread: RelayThread | None = None) -> None:
+        self._serve = serve
         self._passing: set[asyncio.Future[None]] = set()
-        self._loop = new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="openenv-relay", daemon=True
-        )
-        self._thread.start()
+        self._thread = thread or RelayThread()
+        self._has_own_thread = thread is None
         try:
-            listening = asyncio.run_coroutine_threadsafe(self._listen(port or 0), self._loop)
-            self._server = listening.result()
+            self._server = self._thread.run(self._listen(port or 0))
         except OSError as error:
-            self._end()
+            if self._has_own_thread:
+                self._thread.close()
             raise ProviderError(f"cannot listen on 127.0.0.1 port {port}: {error}") from None
         self.port: int = self._server.sockets[0].getsockname()[1]
 
@@ -143,29 +189,32 @@ class Relay:
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.closing(writer), contextlib.suppress(OSError, EOFError):
-            async with self._reach(reader) as ((onward_reader, onward_writer), read):
-                onward_writer.write(read)
-                there, back = _pump(reader, onward_writer), _pump(onward_reader, writer)
-                await asyncio.gather(there, back)
+            await self._serve(reader, writer)
 
     def close(self) -> None:
         """Stop listening, and cut all connections. A second call does nothing."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._server.close)
-            self._end()
+        if self._thread.is_running:
+            self._thread.run(self._stop())
+            if self._has_own_thread:
+                self._thread.close()
 
-    def _end(self) -> None:
-        asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+    async def _stop(self) -> None:
+        self._server.close()
+        while self._passing:  # another may just have begun
+            for passing in self._passing:
+                passing.cancel()
+            await asyncio.gather(*self._passing, return_exceptions=True)
 
 
-async def _cancel_all() -> None:
-    while tasks := asyncio.all_tasks() - {asyncio.current_task()}:  # another may just have begun
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+def through(reach: Reach) -> Serve:
+    """Return a `Serve` that connects to the server by a `Reach`."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with reach(reader) as ((onward_reader, onward_writer), read):
+            onward_writer.write(read)
+            await asyncio.gather(_pump(reader, onward_writer), _pump(onward_reader, writer))
+
+    return serve
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -176,3 +225,70 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             await writer.drain()
     with contextlib.suppress(OSError, RuntimeError):
         writer.write_eof()
+
+
+def to_pod(find: Callable[[], WebSocketAddress]) -> Serve:
+    """Return a `Serve` that leads to a pod's port, through the API server of the pod's cluster.
+
+    Each connection has its own WebSocket. A message begins with the number of a channel: 0 carries
+    the data of the port, 1 the reason why the port cannot be reached.
+
+    Args:
+        find: Returns where a new connection leads to; may block, and raise `ProviderError`.
+    """
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from websockets.asyncio.client import connect
+        from websockets.exceptions import WebSocketException
+        from websockets.typing import Subprotocol
+
+        try:
+            address = await asyncio.to_thread(find)
+            proxy = None if address.proxy else proxy_for(address.url)
+            options: dict[str, Any] = {"ssl": address.tls, "server_hostname": address.server_name}
+            async with connect(
+                address.url,
+                additional_headers=dict(address.headers),
+                subprotocols=[Subprotocol(PROTOCOL)],
+                compression=None,
+                max_size=None,
+                open_timeout=OPEN_TIMEOUT_S,
+                ping_interval=None,  # which kubelets do not answer
+                close_timeout=1.0,
+                proxy=address.proxy or (proxy.url if proxy is not None else None),
+                **{name: value for name, value in options.items() if value is not None},
+            ) as socket:
+                there = asyncio.ensure_future(_send(reader, socket))
+                back = asyncio.ensure_future(_receive(socket, writer))
+                try:
+                    # The protocol cannot end one direction alone.
+                    await asyncio.wait([there, back], return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    there.cancel()
+                    back.cancel()
+                    await asyncio.gather(there, back, return_exceptions=True)
+        except (OSError, ValueError, ProviderError, WebSocketException) as error:
+            logger.debug("a connection could not be passed on: %s", redact(str(error)))
+
+    return serve
+
+
+async def _send(reader: asyncio.StreamReader, socket: Any) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(CHUNK):
+            await socket.send(bytes([DATA]) + data)
+
+
+async def _receive(socket: Any, writer: asyncio.StreamWriter) -> None:
+    opened = set[int]()  # channels whose first message, the port's number, has come
+    async for message in socket:
+        data = message if isinstance(message, bytes) else message.encode()
+        channel = data[0]
+        if channel not in opened:
+            opened.add(channel)
+        elif channel == ERROR:
+            logger.debug("a pod's port: %s", redact(data[1:].decode(errors="replace")))
+            return
+        elif channel == DATA:
+            writer.write(data[1:])
+            await writer.drain()

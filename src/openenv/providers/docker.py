@@ -27,7 +27,7 @@ from openenv.errors import ProviderError, ProviderExited
 from openenv.providers import _inside
 from openenv.providers._pulls import Progress, fetch
 from openenv.providers._readiness import LOG_TAIL_LINES
-from openenv.providers._relay import Reach, Relay, Tunnel, to_host
+from openenv.providers._relay import Reach, Relay, Tunnel, through, to_host
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
 from openenv.providers.engines import (
     EngineInfo,
@@ -276,7 +276,7 @@ class LocalDockerProvider(ImageProvider):
                 host, port = self._address(container, chosen)
                 reach = to_host(host, port)
             if chosen.is_apart or (request.port is not None and chosen.network == "internal"):
-                relay = Relay(request.port, reach)
+                relay = Relay(request.port, through(reach))
                 ways.callback(relay.close)
                 host, port = "127.0.0.1", relay.port
             url = f"http://{host}:{port}"

@@ -36,7 +36,7 @@ from openenv.providers._hosted import (
     retried,
     service_error,
 )
-from openenv.providers._relay import CHUNK, Onward, Relay
+from openenv.providers._relay import CHUNK, Onward, Relay, through
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
 from openenv.providers.options import check_positive
 from openenv.providers.servers import MANAGED, Executed
@@ -223,9 +223,8 @@ class _HFSandbox(HostedSandbox):
 
     def address(self) -> str:
         sandbox = self._sandbox
-        self._relay = Relay(
-            None, _with_credentials(sandbox.proxy_url_for(PORT), lambda: sandbox.proxy_headers)
-        )
+        reach = _with_credentials(sandbox.proxy_url_for(PORT), lambda: sandbox.proxy_headers)
+        self._relay = Relay(None, through(reach))
         return f"http://127.0.0.1:{self._relay.port}"
 
     def why_ended(self) -> str | None:

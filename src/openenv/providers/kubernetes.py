@@ -22,7 +22,6 @@ from typing import Any, ClassVar
 from openenv._internal.redaction import redact
 from openenv.errors import ProviderError, ProviderExited, ProviderTimeout
 from openenv.providers._clusters import Cluster, ClusterError
-from openenv.providers._forwarding import Forwarding
 from openenv.providers._manifests import (
     CONTAINER,
     MANAGER,
@@ -32,7 +31,7 @@ from openenv.providers._manifests import (
     server_objects,
 )
 from openenv.providers._readiness import HEALTH_TIMEOUT_S, LOG_TAIL_LINES, is_healthy, wait_until
-from openenv.providers._relay import Relay, to_host
+from openenv.providers._relay import Relay, RelayThread, through, to_host, to_pod
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
 from openenv.providers.options import name_for
 from openenv.providers.owners import OWNER, is_orphan, own_name
@@ -141,7 +140,7 @@ class KubernetesProvider(ImageProvider):
         self._lease_s = lease_s
         self._cluster = Cluster(kubeconfig, context)
         self._leases: dict[str, _NamespaceLease] = {}
-        self._forwarding: Forwarding | None = None
+        self._thread: RelayThread | None = None  # for all forwarded ports
         self._turn_of_cluster = threading.Lock()
 
     def _launch(self, request: LaunchRequest) -> Server:
@@ -190,11 +189,10 @@ class KubernetesProvider(ImageProvider):
         options = made.options
         if options.reach == "port-forward":
             with self._turn_of_cluster:
-                if self._forwarding is None:
-                    self._forwarding = Forwarding()
-                forwarding = self._forwarding
-            at = forwarding.listen(port, _PodChooser(made))
-            return f"http://127.0.0.1:{at}", lambda: forwarding.stop(at)
+                if self._thread is None:
+                    self._thread = RelayThread()
+                relay = Relay(port, to_pod(_PodChooser(made)), self._thread)
+            return f"http://127.0.0.1:{relay.port}", relay.close
         if options.reach == "gateway":
             assert options.gateway is not None
             url = options.gateway.format(name=made.name, namespace=made.namespace)
@@ -203,16 +201,16 @@ class KubernetesProvider(ImageProvider):
         if port is None:
             bracketed = f"[{host}]" if ":" in host else host
             return f"http://{bracketed}:{options.container_port}", _nothing
-        relay = Relay(port, to_host(host, options.container_port))
+        relay = Relay(port, through(to_host(host, options.container_port)))
         return f"http://127.0.0.1:{port}", relay.close
 
     def close(self) -> None:
         super().close()
         with self._turn_of_cluster:
             leases, self._leases = self._leases, {}
-            forwarding, self._forwarding = self._forwarding, None
-        if forwarding is not None:
-            forwarding.close()
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.close()
         for held in leases.values():
             held.close()
 

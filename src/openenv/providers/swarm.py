@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Literal, get_args
 from openenv._internal.redaction import redact
 from openenv.errors import NotSupported, ProviderError, ProviderExited
 from openenv.providers._readiness import HEALTH_TIMEOUT_S, LOG_TAIL_LINES, is_healthy, wait_until
-from openenv.providers._relay import CHUNK, Onward, Reach, Relay, in_time
+from openenv.providers._relay import CHUNK, Onward, Reach, Relay, in_time, through
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
 from openenv.providers.docker import (
     INSIDE,
@@ -694,11 +694,11 @@ class Service(Server):
         self.replicas: tuple[Server, ...] = ()
         try:
             for slot in range(1, fleet.replicas + 1):
-                relay = Relay(port if fleet.replicas == 1 else None, _to_slot(fleet, slot))
+                relay = Relay(port if fleet.replicas == 1 else None, through(_to_slot(fleet, slot)))
                 relays.append(relay)
                 self.replicas += (_Replica(fleet, slot, f"{made.name}.{slot}", relay, key),)
             if fleet.replicas > 1:
-                relays.append(Relay(port, _Spread(fleet)))
+                relays.append(Relay(port, through(_Spread(fleet))))
         except BaseException:
             _close_all(relays)
             raise
