@@ -97,3 +97,18 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
+
+
+def close_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Cancel everything on an event loop that does not run, and close the loop."""
+
+    async def end() -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await loop.shutdown_asyncgens()
+        await loop.shutdown_default_executor()
+
+    loop.run_until_complete(end())
+    loop.close()

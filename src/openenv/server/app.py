@@ -22,7 +22,7 @@ from openenv.execution.process import Workers
 from openenv.execution.recording import Recordings
 from openenv.execution.session import SessionInfo
 from openenv.execution.spec import EnvironmentSpec
-from openenv.server.auth import KeyGuard
+from openenv.server.auth import KeyGuard, path_of
 from openenv.server.home import HomeLoop
 from openenv.server.http import control_routes
 from openenv.server.info import info_routes
@@ -251,7 +251,7 @@ class _RootRedirect:
         answer = self._otherwise
         # Whatever else asks is answered as by the public package: there is nothing here.
         if scope["type"] == "http" and "text/html" in Headers(scope=scope).get("accept", ""):
-            path = scope["path"].removeprefix(scope.get("root_path", ""))
+            path = path_of(scope)
             is_read = scope["method"] in ("GET", "HEAD")
             if is_read and path in ("", "/") and self._app.docs_url:
                 # Relative, so that it is right below the path at which a proxy has put this.

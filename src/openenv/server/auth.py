@@ -127,11 +127,11 @@ class KeyGuard:
             tenant = Principal(read.name, Role(read.role), session_id=read.session, limits=limits)
         except ValueError as error:
             raise NotPermittedError(f"{TENANT_HEADER} cannot be read: {error}") from None
-        _check_may_reach(tenant, _path(scope))
+        _check_may_reach(tenant, path_of(scope))
         return self._tenants.find(principal, tenant)
 
     def _principal(self, scope: Scope, keys: Keyring) -> Principal | None:
-        path = _path(scope)
+        path = path_of(scope)
         offered = keys_in(scope["headers"])
         if not offered:
             if is_public(path) or path in self._for_everybody:
@@ -155,7 +155,7 @@ def _check_may_reach(principal: Principal, path: str) -> None:
         )
 
 
-def _path(scope: Scope) -> str:
+def path_of(scope: Scope) -> str:
     """Return the path within the application, which may be mounted in another."""
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", ""))

@@ -36,17 +36,16 @@ from typing import Any
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from openenv._internal.timing import new_event_loop
+from openenv._internal.timing import close_loop, new_event_loop
 from openenv.execution.manager import SessionManager
 from openenv.protocol.http import IN_PROCESS_EXTENSION
 from openenv.server.mcp.endpoint import MCPEndpoint
-from openenv.server.websocket import SOCKET_EXTENSION
+from openenv.server.websocket import SOCKET_EXTENSION, owners_of
 
 logger = logging.getLogger(__name__)
 
 # Packages whose servers keep one event loop for as long as they serve an application.
 SERVERS = ("uvicorn", "hypercorn", "granian", "daphne", "openenv.server")
-WRAPPINGS = 5  # at most, around what a server passes as `receive`
 EXIT_GRACE_S = 2.0
 
 _on_threads: weakref.WeakSet[HomeLoop] = weakref.WeakSet()
@@ -117,7 +116,8 @@ class HomeLoop:
         extensions = scope.get("extensions") or {}
         if IN_PROCESS_EXTENSION in extensions:
             return None
-        if SOCKET_EXTENSION in extensions or _is_of_server(receive):
+        is_server = any(type(one).__module__.startswith(SERVERS) for one in owners_of(receive))
+        if SOCKET_EXTENSION in extensions or is_server:
             self._move_to(asyncio.get_running_loop())
             return None
         loop = new_event_loop()
@@ -165,33 +165,7 @@ def _end_all() -> None:
 def _run(loop: asyncio.AbstractEventLoop) -> None:
     """Run a loop until the loop is stopped, and end the tasks that libraries have left."""
     loop.run_forever()
-    loop.run_until_complete(_end_tasks())
-    loop.run_until_complete(loop.shutdown_asyncgens())
-    loop.close()
-
-
-async def _end_tasks() -> None:
-    left = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in left:
-        task.cancel()
-    await asyncio.gather(*left, return_exceptions=True)
-
-
-def _is_of_server(receive: Any, wrappings: int = WRAPPINGS) -> bool:
-    """Say whether a known web server calls the application.
-
-    Middleware may have wrapped `receive` in functions, or in a request of Starlette's.
-    """
-    owner = getattr(receive, "__self__", None)
-    if type(owner).__module__.startswith(SERVERS):
-        return True
-    if not wrappings:
-        return False
-    inner = [getattr(owner, "_receive", None)]
-    for cell in getattr(receive, "__closure__", None) or ():
-        with contextlib.suppress(ValueError):  # an empty one
-            inner.append(cell.cell_contents)
-    return any(callable(one) and _is_of_server(one, wrappings - 1) for one in inner)
+    close_loop(loop)
 
 
 class _AtHome:

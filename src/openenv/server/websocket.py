@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -244,7 +244,8 @@ class AdoptsUvicorn:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            config = _uvicorn_behind(receive)
+            configs = (getattr(owner, "config", None) for owner in owners_of(receive))
+            config: Any = next((c for c in configs if hasattr(c, "ws_protocol_class")), None)
             if config is not None:
                 from openenv.server import socket
 
@@ -273,21 +274,21 @@ class AdoptsUvicorn:
 
 
 UVICORNS_MAX_BYTES = 2**24  # its own default for the size of a message
-WRAPPINGS = 5  # at most, around what uvicorn passes as `receive`
+WRAPPINGS = 5  # at most, around what a server passes as `receive`
 
 
-def _uvicorn_behind(receive: Any, wrappings: int = WRAPPINGS) -> Any:
-    """Return the configuration of the uvicorn that calls the application, if it is uvicorn.
+def owners_of(receive: Any, wrappings: int = WRAPPINGS) -> Iterator[Any]:
+    """Iterate over the objects behind an ASGI `receive`, of which one is its server.
 
-    `receive` may be wrapped in functions: FastAPI's telemetry does that.
+    Middleware may have wrapped `receive` in functions, as FastAPI's telemetry does, or in a request
+    of Starlette's.
     """
-    config = getattr(getattr(receive, "__self__", None), "config", None)
-    if hasattr(config, "ws_protocol_class"):
-        return config
+    owner = getattr(receive, "__self__", None)
+    yield owner
+    inner = [getattr(owner, "_receive", None)]
     for cell in getattr(receive, "__closure__", None) or ():
         with contextlib.suppress(ValueError):  # an empty one
-            if wrappings and callable(cell.cell_contents):
-                found = _uvicorn_behind(cell.cell_contents, wrappings - 1)
-                if found is not None:
-                    return found
-    return None
+            inner.append(cell.cell_contents)
+    for one in inner:
+        if wrappings and callable(one):
+            yield from owners_of(one, wrappings - 1)

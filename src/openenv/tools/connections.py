@@ -17,7 +17,7 @@ import contextlib
 import functools
 import importlib
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from importlib import metadata
 from typing import Any, Protocol
@@ -27,6 +27,7 @@ from pydantic_core import to_json
 
 from openenv.errors import OpenEnvError, Refused
 from openenv.tools.functions import InvalidToolArguments, UnknownTool
+from openenv.tools.progress import OnProgress
 from openenv.tools.results import WRAPPED
 
 __all__ = [
@@ -40,8 +41,6 @@ __all__ = [
     "sdk_version",
     "connect_sdk",
 ]
-
-OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 
 # Limits of a list, against servers whose pages never end. All pages together may be as large as one
 # message.

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from typing_extensions import TypeVar as TypeVarWithDefault
 
 from openenv._internal.redaction import redact
-from openenv._internal.timing import Expired, within
+from openenv._internal.timing import Expired, close_loop, within
 from openenv.environment import Environment, Transform
 from openenv.errors import NotSupported, OpenEnvError, Refused, SandboxUnavailable, words
 from openenv.settings import ServerMode, parse_mode
@@ -482,7 +482,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
             self._run(self._let_go())
         loop, self._own_loop = self._own_loop, None
         if loop is not None:
-            _wait_on_thread(lambda: _close_loop(loop))
+            _wait_on_thread(lambda: close_loop(loop))
 
 
 def _run_on_new_loop(work: Coroutine[Any, Any, T]) -> T:
@@ -491,21 +491,6 @@ def _run_on_new_loop(work: Coroutine[Any, Any, T]) -> T:
     except RuntimeError:
         return asyncio.run(work)
     return _wait_on_thread(lambda: asyncio.run(work))
-
-
-def _close_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel everything on an event loop and close the loop."""
-
-    async def end() -> None:
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        await loop.shutdown_asyncgens()
-        await loop.shutdown_default_executor()
-
-    loop.run_until_complete(end())
-    loop.close()
 
 
 def _wait_on_thread(function: Callable[[], T]) -> T:

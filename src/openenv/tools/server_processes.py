@@ -21,7 +21,7 @@ from pydantic_core import to_json
 
 from openenv._internal.quoting import printable
 from openenv._internal.redaction import redact
-from openenv._internal.timing import Expired, within
+from openenv._internal.timing import Expired, raise_first, within
 from openenv.errors import InvalidArgumentError, Refused, words
 from openenv.tools.connections import ConnectionBroken, MCPConnection, OnProgress, ServerRefused
 from openenv.tools.functions import UnknownTool
@@ -380,9 +380,7 @@ class WrappedServers:
 async def _await_all(work: Iterable[Any]) -> list[Any]:
     """Await everything, even after a failure; then raise the first exception."""
     results = await asyncio.gather(*work, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
+    raise_first(results)
     return results
 
 

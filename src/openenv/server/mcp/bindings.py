@@ -20,7 +20,7 @@ import contextlib
 import hashlib
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +52,9 @@ from openenv.execution.tools import (
 from openenv.manifest import MANIFEST
 from openenv.protocol.messages import Transition
 from openenv.settings import ServerMode
+from openenv.tools.progress import OnProgress
 from openenv.tools.results import build_failure
 
-OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 MAX_SUBSCRIBED = 1000  # resources, of one agent
 REWARD, DONE, TRUNCATED = "openenv/reward", "openenv/done", "openenv/truncated"
 

@@ -27,6 +27,7 @@ from openenv.execution.manager import SessionManager
 from openenv.execution.principal import Principal
 from openenv.server.mcp.bindings import AgentBinding, Reporter, digest_of, readme_of
 from openenv.tools.connections import ServerRefused, sdk_version
+from openenv.tools.progress import OnProgress
 from openenv.tools.results import extract_text
 
 ORIGIN = "openenv.mcp.origin"  # the key of the `RequestOrigin` in a scope
@@ -256,7 +257,7 @@ class Bridge:
         name: str,
         arguments: dict[str, Any],
         meta: dict[str, Any],
-        report: Callable[[float, float | None, str | None], Any] | None,
+        report: OnProgress | None,
     ) -> dict[str, Any]:
         """Answer `tools/call`.
 
@@ -381,9 +382,7 @@ async def _ask(binding: AgentBinding, method: str, params: dict[str, Any]) -> di
         return None
 
 
-async def _tick(
-    reporter: Reporter, report: Callable[[float, float | None, str | None], Any], total: Any
-) -> None:
+async def _tick(reporter: Reporter, report: OnProgress, total: Any) -> None:
     """Report how long a call has been running, until the tool reports progress."""
     began = time.monotonic()
     while True:
