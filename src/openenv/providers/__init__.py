@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from openenv.providers.ray import RayServer as RayServer
     from openenv.providers.servers import Executed as Executed
     from openenv.providers.servers import ImageProvider as ImageProvider
+    from openenv.providers.servers import LaunchRequest as LaunchRequest
     from openenv.providers.servers import Server as Server
     from openenv.providers.servers import ServerProvider as ServerProvider
     from openenv.providers.swarm import DockerSwarmProvider as DockerSwarmProvider

@@ -315,7 +315,10 @@ class Cluster:
             if 200 <= status < 300:
                 return data
             reason, words = _words(status, data)
-            if left and _may_pass(method, status, reason, words):
+            may_pass = status in BUSY or (method == "POST" and reason == "Conflict")  # of a quota
+            if status == 500:  # which some versions also answer to invalid requests
+                may_pass = "timed out" in words or "leader changed" in words
+            if left and may_pass:
                 time.sleep(min(wait or pause, 10.0))
                 continue
             if method == "POST" and reason == "AlreadyExists" and left < TRIES - 1:
@@ -372,14 +375,6 @@ def _words(status: int, data: bytes) -> tuple[str, str]:
         said = read_json(data)
         return str(said.get("reason") or ""), str(said.get("message") or f"status {status}")
     return "", data.decode(errors="replace").strip() or f"status {status}"
-
-
-def _may_pass(method: str, status: int, reason: str, words: str) -> bool:
-    """Return whether a refused request may succeed in a moment."""
-    if status == 500:  # which some versions also answer to invalid requests
-        return "timed out" in words or "leader changed" in words
-    # Concurrent requests conflict in the count of a quota.
-    return status in BUSY or (method == "POST" and reason == "Conflict")
 
 
 def _exit_code(program: str, status: Mapping[str, Any]) -> int:

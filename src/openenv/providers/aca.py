@@ -167,9 +167,13 @@ class ACASandboxProvider(HostedProvider):
         if endpoint is None:
             region = _told("region", region, "AZURE_REGION")
             endpoint = sdk().endpoint_for_region(region)
-        self._client = sdk().SandboxGroupClient(
-            endpoint, credential or _credential(), **told, **(sdk_kwargs or {})
-        )
+        if not credential:
+            with needs("ACASandboxProvider", "pip install 'openenv[aca]'"):
+                from azure.identity import (  # pyright: ignore[reportMissingImports]
+                    DefaultAzureCredential,
+                )
+            credential = DefaultAzureCredential()
+        self._client = sdk().SandboxGroupClient(endpoint, credential, **told, **(sdk_kwargs or {}))
 
     @staticmethod
     def deny_all_egress(allow: list[str] | None = None) -> Any:
@@ -273,12 +277,6 @@ def _source(image: str) -> dict[str, str | None]:
             "or 'disk-id:<id>'; an image of a registry has to be made a disk first"
         )
     return {"disk": None, "disk_id": name} if is_id else {"disk": name}
-
-
-def _credential() -> Any:
-    with needs("ACASandboxProvider", "pip install 'openenv[aca]'"):
-        from azure.identity import DefaultAzureCredential  # pyright: ignore[reportMissingImports]
-    return DefaultAzureCredential()
 
 
 class _ACASandbox(HostedSandbox):

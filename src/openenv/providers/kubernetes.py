@@ -196,11 +196,11 @@ class KubernetesProvider(ImageProvider):
         if options.reach == "gateway":
             assert options.gateway is not None
             url = options.gateway.format(name=made.name, namespace=made.namespace)
-            return url.rstrip("/"), _nothing
+            return url.rstrip("/"), lambda: None
         host = f"{made.name}.{made.namespace}.svc" if made.is_deployment else _pod_ip(made)
         if port is None:
             bracketed = f"[{host}]" if ":" in host else host
-            return f"http://{bracketed}:{options.container_port}", _nothing
+            return f"http://{bracketed}:{options.container_port}", lambda: None
         relay = Relay(port, through(to_host(host, options.container_port)))
         return f"http://127.0.0.1:{port}", relay.close
 
@@ -247,7 +247,7 @@ class _ClusterServer(Server):
 
         what = f"answer at {self.url}/health"
         try:
-            wait_until(is_ready, timeout_s, what, _nothing, self._last_lines)
+            wait_until(is_ready, timeout_s, what, lambda: None, self._last_lines)
         except ProviderTimeout as error:
             why = why_not_ready(self._made.cluster, self._made.namespace, self.name)
             words = str(error).partition("\n")[0]
@@ -367,10 +367,6 @@ def _reference(made: Manifest) -> dict[str, Any]:
         "name": made["metadata"]["name"],
         "uid": made["metadata"]["uid"],
     }
-
-
-def _nothing() -> None:
-    pass
 
 
 class _PodChooser:
@@ -543,8 +539,13 @@ def why_not_ready(cluster: Cluster, namespace: str, name: str) -> str:
         pods = cluster.list("Pod", namespace, labels=f"{SERVER}={name}")
     except ClusterError as error:
         return str(error)
-    if not pods:
-        return "; ".join(["there is no pod", *_replica_set_events(cluster, namespace, name)])
+    if not pods:  # a Deployment's ReplicaSets have the reason as an event
+        with contextlib.suppress(ClusterError):
+            sets = cluster.list("ReplicaSet", namespace, labels=f"{SERVER}={name}")
+            names = [one["metadata"]["name"] for one in sets]
+            events = [line for one in names for line in _events(cluster, namespace, one)]
+            return "; ".join(["there is no pod", *events])
+        return "there is no pod"
     words = [_state_of(cluster, namespace, pod) for pod in pods if not _is_ready(pod)]
     counted = f"{len(pods) - len(words)} of {len(pods)} pods are ready; " if len(pods) > 1 else ""
     return counted + "; ".join(dict.fromkeys(words))
@@ -563,15 +564,6 @@ def _state_of(cluster: Cluster, namespace: str, pod: Manifest) -> str:
     said += [line for line in events if not any(one and one in line for one in said)]
     phase = f"the pod is {status.get('phase') or 'unknown'}"
     return ": ".join([phase, "; ".join(dict.fromkeys(map(redact, said)))] if said else [phase])
-
-
-def _replica_set_events(cluster: Cluster, namespace: str, name: str) -> list[str]:
-    """Return why a Deployment makes no pods, from the events of the ReplicaSets."""
-    try:
-        sets = cluster.list("ReplicaSet", namespace, labels=f"{SERVER}={name}")
-    except ClusterError:
-        return []
-    return [line for one in sets for line in _events(cluster, namespace, one["metadata"]["name"])]
 
 
 def _cure(error: ClusterError) -> str:

@@ -120,7 +120,9 @@ class ModalProvider(DockerfileProvider):
         modal = sdk()
         kind = modal.Sandbox
         create = kind._experimental_create if self._uses_v2 else kind.create
-        only(options, "cmd", *_options_of(create))
+        kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        parameters = inspect.signature(create).parameters.values()
+        only(options, "cmd", *({one.name for one in parameters if one.kind in kinds} - OWN))
         with _failing(f"{image} is no image for Modal"):
             arguments: dict[str, Any] = {
                 "timeout": self._timeout,
@@ -136,17 +138,15 @@ class ModalProvider(DockerfileProvider):
                 arguments["secrets"] = [*(options.get("secrets") or ()), told]
         try:
             with _failing(f"a sandbox for {image} could not be made"):
-                arguments["app"] = self._app_of(modal)
+                with self._turn_of_app:
+                    if self._app is None:
+                        lookup = modal.App.lookup
+                        self._app = lookup(self._app_name, create_if_missing=True)
+                arguments["app"] = self._app
                 return _ModalSandbox(create(*MAIN_COMMAND, **arguments))
         except BaseException:
             self._terminate_named(modal, arguments["name"])
             raise
-
-    def _app_of(self, modal: Any) -> Any:
-        with self._turn_of_app:
-            if self._app is None:
-                self._app = modal.App.lookup(self._app_name, create_if_missing=True)
-            return self._app
 
     def _image_for(self, modal: Any, image: str) -> Any:
         file = registered(image)
@@ -169,12 +169,6 @@ class ModalProvider(DockerfileProvider):
                 of_name(self._app_name, name).terminate()
 
         clean_up(terminate, f"{name} may be left behind until its time is over")
-
-
-def _options_of(create: Any) -> set[str]:
-    parameters = inspect.signature(create).parameters.values()
-    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return {one.name for one in parameters if one.kind in kinds} - OWN
 
 
 class _ModalSandbox(HostedSandbox):

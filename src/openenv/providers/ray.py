@@ -184,11 +184,14 @@ class RayProvider(ImageProvider):
         register_secrets_of(variables)
         _connect(self, self._address)
         with _translated_errors(f"{target} could not be started"):
+            environment = chosen.runtime_env
+            if environment is None:  # the job's
+                environment = sdk().get_runtime_context().runtime_env or {}
             name = name_for(target)
             actor, place, address = self._place(name, chosen)
             try:
                 started = actor.start.remote(
-                    _target_on_nodes(target, chosen),
+                    target if environment.get("working_dir") else absolute_target(target),
                     request.port,
                     variables,
                     key,
@@ -750,13 +753,6 @@ def _words(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines()]
     aside = ("class_name:", "actor_id:", "pid:", "namespace:", "ip:", "name:")
     return " ".join(line for line in lines if line and not line.startswith(aside))
-
-
-def _target_on_nodes(target: str, chosen: RayOptions) -> str:
-    """Return the target as the nodes resolve it."""
-    of_job = sdk().get_runtime_context().runtime_env or {}
-    environment = of_job if chosen.runtime_env is None else chosen.runtime_env
-    return target if environment.get("working_dir") else absolute_target(target)
 
 
 def _unplaced(asked: Mapping[str, float], waited_s: float, times: int = 1) -> ProviderTimeout:
