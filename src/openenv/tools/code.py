@@ -13,8 +13,6 @@ from openenv.sandbox.interpreter import Execution, Interpreter
 from openenv.sandbox.sandbox import Sandbox
 from openenv.types import Observation
 
-__all__ = ["CodeMode"]
-
 RESULT = "__openenv_result__"
 
 # Run before and after the code, so that `result` is a value that this code has assigned.

@@ -30,18 +30,6 @@ from openenv.tools.functions import InvalidToolArguments, UnknownTool
 from openenv.tools.progress import OnProgress
 from openenv.tools.results import WRAPPED
 
-__all__ = [
-    "MCPConnection",
-    "ConnectionBroken",
-    "OnProgress",
-    "ServerRefused",
-    "MCPClient",
-    "ask_session",
-    "error_code",
-    "sdk_version",
-    "connect_sdk",
-]
-
 # Limits of a list, against servers whose pages never end. All pages together may be as large as one
 # message.
 MAX_PAGES, MAX_LISTED_BYTES = 1000, 64 * 2**20

@@ -23,15 +23,14 @@ from openenv._internal.quoting import printable
 from openenv._internal.redaction import redact
 from openenv._internal.timing import Expired, raise_first, within
 from openenv.errors import InvalidArgumentError, Refused, words
-from openenv.tools.connections import ConnectionBroken, MCPConnection, OnProgress, ServerRefused
+from openenv.tools.connections import ConnectionBroken, MCPConnection, ServerRefused
 from openenv.tools.functions import UnknownTool
+from openenv.tools.progress import OnProgress
 from openenv.tools.results import extract_text
 from openenv.tools.servers import ServerTools, open_server_tools
 from openenv.tools.sources import Address, InProcess, Program, Source
 from openenv.tools.transports import MCPServerProcess, connect_address, connect_process
 from openenv.tools.types import RESERVED_TOOL_NAMES
-
-__all__ = ["WrappedServers", "WrappedServerGone"]
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,6 @@ from openenv.tools.connections import (
     ConnectionBroken,
     MCPClient,
     MCPConnection,
-    OnProgress,
     SDKClient,
     ask_session,
     connect_sdk,
@@ -26,10 +25,9 @@ from openenv.tools.connections import (
     sdk_version,
 )
 from openenv.tools.functions import InvalidToolArguments, UnknownTool
+from openenv.tools.progress import OnProgress
 from openenv.tools.results import build_failure
 from openenv.types import public_schema
-
-__all__ = ["ServerTools", "fastmcp_client", "is_server", "open_server_tools"]
 
 logger = logging.getLogger(__name__)
 

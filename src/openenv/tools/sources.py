@@ -23,8 +23,6 @@ from urllib.parse import urlsplit
 from openenv._internal.redaction import redact, register_secret, register_secrets_of
 from openenv.tools.servers import is_server
 
-__all__ = ["Address", "InProcess", "Program", "Source", "read_sources"]
-
 
 @dataclass(frozen=True)
 class Program:

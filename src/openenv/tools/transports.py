@@ -32,8 +32,6 @@ from openenv.tools.connections import (
 )
 from openenv.tools.sources import Address, Program
 
-__all__ = ["MCPServerProcess", "connect_address", "connect_process"]
-
 logger = logging.getLogger(__name__)
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
