@@ -160,7 +160,6 @@ class _EnvironmentSubject:
     async def play_together(
         self, sessions: Sequence[Session], **arguments: Any
     ) -> list[list[Transition]]:
-        """Play an episode in each session in lockstep."""
         acts = [self.policy() for _ in sessions]
         first = await asyncio.gather(*(self.reset(session, **arguments) for session in sessions))
         episodes = [[transition] for transition in first]
@@ -282,7 +281,6 @@ _CHECKS: dict[str, _Check] = {}
 
 
 def _checks(promise: str) -> Callable[[_Check], _Check]:
-    """Register a check of a promise."""
     return lambda check: _CHECKS.setdefault(promise, check)
 
 

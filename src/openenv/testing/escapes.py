@@ -211,7 +211,6 @@ class _SharedIPC:
         self._opened = libc.mq_open(self.posix.encode(), os.O_CREAT | os.O_RDWR, 0o666, None)
 
     def is_touched(self) -> bool:
-        """Return whether anything has changed."""
         libc, about = self._libc, ctypes.create_string_buffer(256)
         is_there = (
             libc.msgctl(self.queue, 2, about) == 0 and libc.shmctl(self.memory, 2, about) == 0
@@ -220,7 +219,6 @@ class _SharedIPC:
         return not is_there or text != self._token or libc.semctl(self.semaphore, 0, 12) != 0
 
     def close(self) -> None:
-        """Remove the objects."""
         libc = self._libc
         libc.shmdt(ctypes.c_void_p(self._at))
         libc.shmctl(self.memory, 0, None)
@@ -304,8 +302,6 @@ def _check_still_serving(sandbox: Sandbox) -> list[str]:
 
 @dataclass
 class _SandboxWatch:
-    """Measurements of a sandbox from outside."""
-
     memory: int = 0  # peak memory in bytes
     kernel: int = 0  # growth of the kernel's own memory in bytes
     # All processes seen, by pid, with start times.

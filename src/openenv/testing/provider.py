@@ -247,7 +247,6 @@ _CHECKS: dict[str, _Check] = {}
 
 
 def _checks(promise: str) -> Callable[[_Check], _Check]:
-    """Register a check of a promise."""
     return lambda check: _CHECKS.setdefault(promise, check)
 
 
@@ -449,7 +448,6 @@ def _threads(subject: _ProviderSubject) -> None:
 
 
 def _in_threads(call: Callable[[], object], count: int) -> list[BaseException]:
-    """Call in so many threads at once, and return what was raised."""
     with ThreadPoolExecutor(count) as pool:
         raised = [future.exception() for future in [pool.submit(call) for _ in range(count)]]
     return [error for error in raised if error is not None]
@@ -575,7 +573,6 @@ def _kill_stopped(subject: _ProviderSubject) -> None:
 
 
 def _for_seconds(call: Callable[[], object], seconds: float) -> None:
-    """Call repeatedly until the call raises or the time is over."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         call()

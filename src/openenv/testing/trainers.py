@@ -694,7 +694,6 @@ def _find_fault(
 
 
 def _wrong_group(rollouts: Sequence[TrainerRollout]) -> str | None:
-    """Describe what is wrong with rollouts of a group that began differently, or return None."""
     trained = [one for one in rollouts if one.is_trained_on]
     is_said = any(UNEQUAL.search(one.error or "") for one in rollouts)
     if len(trained) < 2 and is_said:
@@ -706,7 +705,6 @@ def _wrong_group(rollouts: Sequence[TrainerRollout]) -> str | None:
 
 
 def _wrong_actions(case: TrainerCase, episode: _PlantedEpisode) -> str | None:
-    """Describe what is wrong with the actions that reached the environment, or return None."""
     task = case.reset.get("task_id")
     if episode.task_id != task:
         return f"reset was called with task_id={episode.task_id!r}; expected {task!r}"
@@ -722,7 +720,6 @@ def _wrong_actions(case: TrainerCase, episode: _PlantedEpisode) -> str | None:
 
 
 def _wrong_rollout(case: TrainerCase, rollout: TrainerRollout) -> str | None:
-    """Describe what is wrong with a rollout, or return None."""
     wrong = _wrong_worth(case, rollout)
     if wrong is not None or not rollout.is_trained_on:
         return wrong
