@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from openenv.wrappers.presets import from_openspiel as from_openspiel
     from openenv.wrappers.presets import from_reasoning_gym as from_reasoning_gym
     from openenv.wrappers.presets import from_textarena as from_textarena
-    from openenv.wrappers.python import from_python as from_python
+    from openenv.wrappers.targets import from_python as from_python
     from openenv.wrappers.verifiers import from_verifiers as from_verifiers
 else:
     __getattr__, __dir__, __all__ = lazy(__name__, submodules=["targets"])

@@ -172,12 +172,7 @@ def make_preset(
 ) -> Any:
     """Make a subclass with a constructor that takes no arguments and passes `arguments` on.
 
-    Args:
-        cls: The class.
-        name: Name of the new class's subject.
-        made_by: Makes the same class in another process; must be picklable.
-        arguments: Arguments of the constructor.
-        **attributes: Further class attributes.
+    `made_by` makes the same class in another process, and must be picklable.
 
     Raises:
         AdapterError: The class does not accept the arguments.

@@ -178,9 +178,6 @@ def _reward_range(spec: Any) -> tuple[float, float] | None:
     return (low, high) if math.isfinite(low) and math.isfinite(high) else None
 
 
-# ------------------------------------------------------------------ specs as spaces
-
-
 def _space(spec: Any, path: str) -> spaces.Space[Any]:
     """Return the space of a spec or nested specs.
 
@@ -212,9 +209,6 @@ def _widest(dtype: Any) -> tuple[Any, Any]:
         return False, True
     limits = np.iinfo(dtype)
     return limits.min, limits.max
-
-
-# ------------------------------------------------------------------ finding what is named
 
 
 def _make(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from openenv._internal.lazy import lazy_module
 from openenv._internal.packages import needs
 from openenv.errors import InvalidReturnError, NotSupported, Refused
 from openenv.spaces import annotation_of, from_plain, to_plain
-from openenv.wrappers.classes import AdapterError
+from openenv.wrappers.classes import ActT, AdapterError, ObsT, WrapperEnvironment
 
 with needs("a space"):
     from gymnasium import spaces
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from gymnasium import Space
 else:
     np = lazy_module("numpy")
-
-__all__ = ["Elements", "render_frame", "to_json_part"]
 
 RENDERED = ("rgb_array", "ansi")
 
@@ -126,6 +125,44 @@ def _copy_arrays(plain: Any) -> Any:
     if isinstance(plain, list | tuple):
         return type(plain)(_copy_arrays(value) for value in plain)
     return plain
+
+
+class SpacesEnvironment(WrapperEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
+    """The base class of wrappers of Gymnasium and PettingZoo."""
+
+    RESET_REST = "options"
+
+    def reset(  # type: ignore[override]  # no **kwargs: a misspelled argument is an error
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> ObsT:
+        """Begin an episode.
+
+        Args:
+            seed: Seed, 0 or greater.
+            episode_id: Value of `state.episode_id`; by default a new id.
+            options: Options of the environment's own `reset`. They may also be passed as keyword
+                arguments: ``reset(low=0.1)``.
+        """
+        if seed is not None and seed < 0:
+            raise Refused(f"seed is {seed}; expected 0 or greater")
+        begun = self._env.reset(seed=seed, options=options)
+        self._begin(episode_id)
+        return self._observe_reset(begun)
+
+    @abstractmethod
+    def _observe_reset(self, begun: Any) -> ObsT: ...
+
+    def render(self) -> Any:
+        """Draw the episode: an array of shape (height, width, 3), or text.
+
+        Raises:
+            NotSupported: There is no render mode, or it draws elsewhere.
+            Refused: No episode has begun.
+        """
+        return render_frame(self._env, self._episode_id is not None)
 
 
 def render_frame(env: Any, has_begun: bool) -> Any:

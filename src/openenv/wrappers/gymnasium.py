@@ -12,12 +12,10 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Generic
 
 from openenv._internal.packages import MissingPackage, needs
-from openenv.errors import Refused
 from openenv.wrappers.classes import (
     ActT,
     AdapterError,
     ObsT,
-    WrapperEnvironment,
     assign_to_caller,
     describe,
     make_class,
@@ -25,7 +23,7 @@ from openenv.wrappers.classes import (
     source_name,
     to_score,
 )
-from openenv.wrappers.elements import Elements, render_frame, to_json_part
+from openenv.wrappers.elements import Elements, SpacesEnvironment, to_json_part
 
 with needs("openenv.wrappers.from_gymnasium"):
     import gymnasium
@@ -40,7 +38,7 @@ Source = str | Callable[..., "gymnasium.Env[Any, Any]"]
 QUICK = ("gymnasium.envs.classic_control", "gymnasium.envs.toy_text")
 
 
-class GymnasiumEnvironment(WrapperEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
+class GymnasiumEnvironment(SpacesEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
     """The base class of environments made by `from_gymnasium`.
 
     An action has the field `action`, an observation the field `observation`, whatever the spaces
@@ -53,27 +51,9 @@ class GymnasiumEnvironment(WrapperEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
 
     ACTIONS: ClassVar[Elements]
     OBSERVATIONS: ClassVar[Elements]
-    RESET_REST = "options"
 
-    def reset(  # type: ignore[override]
-        self,
-        seed: int | None = None,
-        episode_id: str | None = None,
-        options: dict[str, Any] | None = None,
-    ) -> ObsT:
-        """Begin an episode.
-
-        Args:
-            seed: Seed, 0 or greater.
-            episode_id: Value of `state.episode_id`; by default a new id.
-            options: Options of the environment's own `reset`. They may also be passed as keyword
-                arguments: ``reset(low=0.1)``.
-        """
-        if seed is not None and seed < 0:
-            raise Refused(f"seed is {seed}; Gymnasium takes those from 0")
-        element, info = self._env.reset(seed=seed, options=options)
-        self._begin(episode_id)
-        return self._observe(element, info)
+    def _observe_reset(self, begun: Any) -> ObsT:
+        return self._observe(*begun)
 
     def step(  # type: ignore[override]
         self, action: ActT
@@ -105,15 +85,6 @@ class GymnasiumEnvironment(WrapperEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
             metadata=metadata,
         )
         return seen
-
-    def render(self) -> Any:
-        """Draw the episode: an array of shape (height, width, 3), or text.
-
-        Raises:
-            NotSupported: There is no render mode, or it draws elsewhere.
-            Refused: No episode has begun.
-        """
-        return render_frame(self._env, self._episode_id is not None)
 
 
 def from_gymnasium(source: Source, /, **arguments: Any) -> type[GymnasiumEnvironment[Any, Any]]:

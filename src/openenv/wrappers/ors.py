@@ -151,7 +151,7 @@ class OrsClient:
         async with self._request("POST", path, body, self._session) as answer:
             if answer.status >= 300:
                 _check(answer.status, await answer.read(MAX_BYTES), path)
-            async for event in _parse_events(_read_lines(answer)):
+            async for event in _parse_events(answer):
                 yield event
 
     def _path(self, route: str) -> str:
@@ -293,35 +293,28 @@ def _check(status: int, content: bytes, path: str) -> None:
     raise Refused(f"the ORS server refused {path}: {redact(str(detail))[:500]}")
 
 
-async def _read_lines(answer: StreamedAnswer) -> AsyncIterator[str]:
-    """Yield complete lines of an answer on arrival."""
+async def _parse_events(answer: StreamedAnswer) -> AsyncGenerator[tuple[str, str], None]:
+    """Parse server-sent events on arrival (HTML Living Standard, 9.2.6).
+
+    An event without a blank line at its end is incomplete, and left out.
+    """
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    rest = ""
+    rest, event = "", "message"
+    data: list[str] = []
     async for part in answer.parts():
         *lines, rest = (rest + decoder.decode(part)).replace("\r\n", "\n").split("\n")
         for line in lines:
-            yield line
+            name, _, value = line.partition(":")
+            if not line:
+                if data:
+                    yield event, "\n".join(data)
+                event, data = "message", []
+            elif name == "event":
+                event = value.removeprefix(" ")
+            elif name == "data":
+                data.append(value.removeprefix(" "))
         if len(rest) > MAX_BYTES:
             raise ConnectionError(f"a line of a stream has over {MAX_BYTES} characters")
-
-
-async def _parse_events(lines: AsyncIterator[str]) -> AsyncGenerator[tuple[str, str], None]:
-    """Parse server-sent events (HTML Living Standard, 9.2.6)."""
-    event = "message"
-    data: list[str] = []
-    async for line in lines:
-        if not line:
-            if data:
-                yield event, "\n".join(data)
-            event, data = "message", []
-            continue
-        name, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        if name == "event":
-            event = value
-        elif name == "data":
-            data.append(value)
-    # An event without a blank line at its end is incomplete.
 
 
 def _to_mcp_block(block: Mapping[str, Any]) -> dict[str, Any]:

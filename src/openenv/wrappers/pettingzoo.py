@@ -13,7 +13,6 @@ import importlib
 import importlib.util
 import pkgutil
 import reprlib
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple
@@ -37,7 +36,7 @@ from openenv.wrappers.classes import (
     suggest_name,
     to_score,
 )
-from openenv.wrappers.elements import Elements, render_frame, to_json_part
+from openenv.wrappers.elements import Elements, SpacesEnvironment, to_json_part
 
 with needs("openenv.wrappers.from_pettingzoo"):
     import pettingzoo  # type: ignore[import-untyped]
@@ -56,34 +55,8 @@ class PettingZooAgents(NamedTuple):
     scored: str  # the agent whose reward is the reward of the step
 
 
-class _MultiAgentEnvironment(WrapperEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
-    """The base class of both kinds of multi-agent environments."""
-
+class _MultiAgentEnvironment(SpacesEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
     AGENTS: ClassVar[PettingZooAgents]
-    RESET_REST = "options"
-
-    def reset(  # type: ignore[override]  # no **kwargs: a misspelled argument is an error
-        self,
-        seed: int | None = None,
-        episode_id: str | None = None,
-        options: dict[str, Any] | None = None,
-    ) -> ObsT:
-        """Begin an episode.
-
-        Args:
-            seed: Seed, 0 or greater.
-            episode_id: Value of `state.episode_id`; by default a new id.
-            options: Options of the environment's own `reset`. They may also be passed as keyword
-                arguments.
-        """
-        if seed is not None and seed < 0:
-            raise Refused(f"seed is {seed}; PettingZoo takes those from 0")
-        begun = self._env.reset(seed=seed, options=options)
-        self._begin(episode_id)
-        return self._observe_reset(begun)
-
-    @abstractmethod
-    def _observe_reset(self, begun: Any) -> ObsT: ...
 
     def _observe(
         self,
@@ -122,15 +95,6 @@ class _MultiAgentEnvironment(WrapperEnvironment[ActT, ObsT], Generic[ActT, ObsT]
             metadata=metadata,
         )
         return seen
-
-    def render(self) -> Any:
-        """Draw the episode: an array of shape (height, width, 3), or text.
-
-        Raises:
-            NotSupported: There is no render mode, or it draws elsewhere.
-            Refused: No episode has begun.
-        """
-        return render_frame(self._env, self._episode_id is not None)
 
 
 class TurnsEnvironment(_MultiAgentEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
@@ -197,7 +161,6 @@ class ParallelEnvironment(_MultiAgentEnvironment[ActT, ObsT], Generic[ActT, ObsT
         return self._observe(*outcome, agents=[str(agent) for agent in self._env.agents])
 
     def _read(self, actions: Mapping[str, Any]) -> dict[Any, Any]:
-        """Convert the actions of all agents that are in to elements."""
         present = [str(agent) for agent in self._env.agents]
         missing = [agent for agent in present if agent not in actions]
         if missing:
@@ -213,7 +176,6 @@ class ParallelEnvironment(_MultiAgentEnvironment[ActT, ObsT], Generic[ActT, ObsT
 
 
 def _read_action(elements: Elements, value: Any) -> Any:
-    """Validate an action and convert the value to an element."""
     try:
         value = elements.reader.validate_python(value)
     except ValidationError as error:
@@ -313,53 +275,38 @@ def _action_in_turn(agents_of_env: PettingZooAgents) -> dict[str, Any]:
         schemas = [one.reader.json_schema() for one in kinds]
         annotation = Annotated[Any, WithJsonSchema({"anyOf": schemas})]
     spaces = ", or ".join(str(one.space) for one in kinds)
-    return {
-        "action": (
-            annotation,
-            Field(description=f"The action of the agent whose turn it is: an element of {spaces}."),
-        ),
-        "agent": (
-            Literal[tuple(agents_of_env.agents)] | None,  # pyright: ignore[reportOperatorIssue]
-            Field(default=None, description="The acting agent; a step out of turn is refused."),
-        ),
-    }
+    text = f"The action of the agent whose turn it is: an element of {spaces}."
+    acting: Any = Literal[tuple(agents_of_env.agents)]
+    said = "The acting agent; a step out of turn is refused."
+    return {"action": _field(annotation, text), "agent": _field(acting | None, said, default=None)}
 
 
 def _action_at_once(agents_of_env: PettingZooAgents) -> dict[str, Any]:
     by_agent = _by_agent("Actions", agents_of_env.actions)
-    return {"actions": (by_agent, Field(description="The action of every agent that is in."))}
+    return {"actions": _field(by_agent, "The action of every agent that is in.")}
 
 
 def _observation(agents_of_env: PettingZooAgents, is_parallel: bool) -> dict[str, Any]:
     agents: Any = Literal[tuple(agents_of_env.agents)]
-    who = (
-        {"agents": (list[agents], Field(description="The agents that act next."))}
-        if is_parallel
-        else {
-            "agent": (
-                agents | None,
-                Field(description="The agent whose turn it is; null after the end."),
-            )
-        }
-    )
-    masks = Field(description="Masks of legal actions (1), if the environment has any.")
+    if is_parallel:
+        who = {"agents": _field(list[agents], "The agents that act next.")}
+    else:
+        who = {"agent": _field(agents | None, "The agent whose turn it is; null after the end.")}
+    by_agent = _by_agent("Observations", agents_of_env.observations)
+    masks = "Masks of legal actions (1), if the environment has any."
+    rewards = f"Rewards of this step; `reward` is that of {agents_of_env.scored}."
     return {
         **who,
-        "observations": (
-            _by_agent("Observations", agents_of_env.observations),
-            Field(description="The observation of each agent."),
-        ),
-        "action_masks": (dict[str, list[int]], masks),
-        "rewards": (
-            dict[str, float | None],
-            Field(description=f"Rewards of this step; `reward` is that of {agents_of_env.scored}."),
-        ),
-        "terminations": (dict[str, bool], Field(description="True for agents that are out.")),
-        "truncations": (
-            dict[str, bool],
-            Field(description="True for agents that were cut off."),
-        ),
+        "observations": _field(by_agent, "The observation of each agent."),
+        "action_masks": _field(dict[str, list[int]], masks),
+        "rewards": _field(dict[str, float | None], rewards),
+        "terminations": _field(dict[str, bool], "True for agents that are out."),
+        "truncations": _field(dict[str, bool], "True for agents that were cut off."),
     }
+
+
+def _field(annotation: Any, description: str, **options: Any) -> tuple[Any, Any]:
+    return annotation, Field(description=description, **options)
 
 
 def _by_agent(title: str, elements: Mapping[str, Elements]) -> Any:
