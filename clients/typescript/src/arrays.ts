@@ -1,10 +1,10 @@
 /**
- * Arrays as NumPy has them, over typed arrays.
+ * NumPy's arrays, backed by typed arrays.
  *
  * @module
  */
 
-/** The typed arrays that elements of a known dtype are kept in. */
+/** The typed arrays that hold elements. */
 export type Elements =
   | Uint8Array
   | Int8Array
@@ -53,7 +53,7 @@ const DTYPES = new Map<unknown, string>([
 
 const IS_LITTLE = new Uint8Array(new Uint16Array([1]).buffer)[0] === 1;
 
-/** The dtype of a typed array's elements, as NumPy writes it; undefined where it has none. */
+/** Return the dtype of a typed array as NumPy writes it; undefined if there is none. */
 export function dtypeOf(array: ArrayBufferView): string | undefined {
   return DTYPES.get(array.constructor);
 }
@@ -67,20 +67,20 @@ export function dtypeOf(array: ArrayBufferView): string | undefined {
  * ```
  */
 export class NDArray {
-  /** As NumPy writes it: `<f4`, `|u1`. */
+  /** The dtype as NumPy writes it: `<f4`, `|u1`. */
   readonly dtype: string;
   /** The length of each axis. */
   readonly shape: readonly number[];
   /**
-   * The elements, the last axis running fastest. Of a dtype that has no typed array (half
-   * precision, complex numbers, text, times) they are its bytes.
+   * The elements in C order; the bytes if the dtype has no typed array (half precision, complex
+   * numbers, text, times).
    */
   readonly data: Elements;
 
   /**
    * @param data - The elements.
-   * @param shape - The length of each axis; by default there is one.
-   * @param dtype - Where `data` are the bytes of a dtype that has no typed array.
+   * @param shape - The length of each axis; by default there is one axis.
+   * @param dtype - The dtype, if `data` are the bytes of a dtype that has no typed array.
    */
   constructor(data: Elements, shape: readonly number[] = [data.length], dtype?: string) {
     const own = dtypeOf(data);
@@ -110,12 +110,12 @@ export class NDArray {
     return new NDArray(new make(copy.buffer), shape, native);
   }
 
-  /** The bytes of the elements, in the order that `dtype` says. */
+  /** Return the bytes of the elements, in the byte order of `dtype`. */
   toBytes(): Uint8Array {
     return new Uint8Array(this.data.buffer, this.data.byteOffset, this.data.byteLength);
   }
 
-  /** The elements as nested lists. */
+  /** Return the elements as nested lists. */
   toLists(): unknown {
     const flat: unknown[] = [...this.data].map((x) => (this.dtype === "|b1" ? x === 1 : x));
     let level = flat;

@@ -23,25 +23,25 @@ import type { Queued, Reply, SessionRequest } from "./messages.ts";
 import type { PendingCall, Session, SessionListener } from "./session.ts";
 import { within } from "./timing.ts";
 
-/** The fields of an action, an observation or a state, where nothing more is known of them. */
+/** The fields of an action, an observation or a state of unknown type. */
 export type Fields = Record<string, unknown>;
 
-/** What `reset` or `step` came to. */
+/** The result of `reset` or `step`. */
 export interface StepResult<Observation = Fields> {
   readonly observation: Observation;
-  /** Null where there is none. */
+  /** The reward of the step; null if there is none. */
   readonly reward: number | boolean | null;
   /** The episode is over. */
   readonly done: boolean;
-  /** It was cut off by a limit outside the task. */
+  /** A limit outside the task ended the episode. */
   readonly truncated: boolean;
-  /** What the environment notes beside the observation. */
+  /** Annotations of the environment. */
   readonly metadata: Fields;
   /** Diagnostics. */
   readonly info: Fields | undefined;
-  /** What is known of the reward beside the number. */
+  /** Details of the reward, such as its components. */
   readonly rewardInfo: Fields | undefined;
-  /** Names of arguments that were passed, and that nobody took. */
+  /** Names of the arguments that the environment did not take. */
   readonly ignoredArguments: readonly string[];
 }
 
@@ -53,23 +53,22 @@ export interface Tool {
   readonly inputSchema: Fields;
 }
 
-/** What shows people where an episode stands. */
+/** A view of the episode for people. */
 export type Rendering =
   string | NDArray | { readonly mediaType: string; readonly bytes: Uint8Array };
 
-/** How one request is made. */
+/** Options of a request. */
 export interface CallOptions {
   /**
-   * Give up when it is aborted. The server is not told: there is nothing in the protocol to tell
-   * it by. Make the same call again to wait for its answer, or to have it if it has come meanwhile;
-   * in version 0 the session waits for a `reset`.
+   * Aborts the call. The server is not told, since the protocol has no message for that. Make the
+   * same call again to get its answer; in version 0 the session needs a `reset`.
    */
   readonly signal?: AbortSignal;
 }
 
-/** How one step is made. */
+/** Options of a step. */
 export interface StepOptions extends CallOptions {
-  /** Its deadline, in seconds. The server keeps it in version 1, this client in version 0. */
+  /** Deadline in seconds. The server enforces it in version 1, this client in version 0. */
   readonly timeoutS?: number;
   /** Further arguments of the environment's `step`; version 0 carries none. */
   readonly arguments?: Fields;
@@ -81,7 +80,7 @@ const CLOSE_LIMIT_S = 5;
 const RESET_HINT = "call reset() to begin a new episode";
 const ASK_AGAIN_HINT = "ask again with the same action to have its answer, or call reset()";
 
-/** Requests after which it is known where the episode stands, and those that do not change that. */
+/** Requests that begin an episode, and requests that change nothing. */
 const BEGINNINGS: ReadonlySet<string> = new Set(["reset", "restore"]);
 const READINGS: ReadonlySet<string> = new Set(["state", "snapshot", "render"]);
 
@@ -90,23 +89,23 @@ interface SentRequest {
   readonly request: SessionRequest;
   readonly call: PendingCall;
   readonly session: Session;
-  /** Why there was no episode before it, where there was none. */
+  /** Why there was no episode before the request; undefined if there was one. */
   readonly before: string | undefined;
-  /** What was asked for, noted when its caller gave up: the caller may reuse what it passed. */
+  /** The request as written when its caller gave up: the caller may reuse the objects in it. */
   frame: Frame | undefined;
 }
 
-/** What a request came to, and where. */
+/** The answer to a request, and the session that gave it. */
 interface Answered {
   readonly reply: Reply;
   readonly session: Session;
 }
 
 /**
- * A session with an environment that a server has.
+ * A session of an environment on a server.
  *
- * Calls may be made before others have been answered: they are served in order. A session whose
- * episode is lost throws {@link SessionLost} until `reset`, which opens another if need be.
+ * Calls may be made before earlier calls have been answered; they are served in order. If the episode
+ * is lost, calls throw {@link SessionLost} until `reset`, which opens another session if necessary.
  *
  * A call that timed out or was aborted is carried out all the same, once. In version 1, the same call
  * with the same arguments waits for that answer instead of being sent; any other step throws
@@ -132,7 +131,7 @@ export class EnvClient<
   #session: Promise<Session> | undefined;
   #current: Session | undefined;
   #lost: string | undefined;
-  /** What was sent in version 1, in order, of which no caller has the answer; without readings. */
+  /** The requests of version 1, in order, whose answers no caller has; those in `READINGS` excepted. */
   #sent: SentRequest[] = [];
   #closes = 0;
   /** Called when the place in the server's queue has changed. */
@@ -149,10 +148,10 @@ export class EnvClient<
   }
 
   /**
-   * Connect to a server, for one session at first.
+   * Connect to a server and open a session.
    *
-   * @param url - Of the server, such as `http://localhost:8000`.
-   * @throws ConnectError - No server answers there, or it does not let this client in.
+   * @param url - The address of the server, such as `http://localhost:8000`.
+   * @throws ConnectError - No server answers there, or it refuses this client.
    */
   static async connect<Action extends object = Fields, Observation = Fields, State = Fields>(
     url: string,
@@ -169,17 +168,17 @@ export class EnvClient<
     return client;
   }
 
-  /** Another session with the same server, by the same connection where that can have many. */
+  /** Return another session on the same server; in version 1 it shares the connection. */
   newSession(): EnvClient<Action, Observation, State> {
     return new EnvClient(this.#group);
   }
 
-  /** The version of the protocol that is spoken; undefined without a connection. */
+  /** The protocol version; undefined without a connection. */
   get version(): 0 | 1 | undefined {
     return this.#current?.version;
   }
 
-  /** What the server has said that it can do; nothing in version 0. */
+  /** The capabilities of the server; empty in version 0. */
   get capabilities(): ReadonlySet<string> {
     return this.#current?.capabilities ?? new Set();
   }
@@ -196,7 +195,7 @@ export class EnvClient<
     try {
       answered = await this.#exchange(request, options);
     } catch (error) {
-      // A connection may have broken while nothing was asked. A reset loses nothing by it.
+      // The connection may have broken while it was idle. A reset loses nothing by that.
       if (!(error instanceof SessionLost) || closes !== this.#closes) throw error;
       answered = await this.#exchange(request, options);
     }
@@ -206,8 +205,8 @@ export class EnvClient<
   /**
    * Take a step.
    *
-   * @throws StepTimeout - Its `timeoutS` is over. Where it goes on, `late()` waits for its answer,
-   * and so does the same step again; until it was taken, or a `reset`, no other step can be taken.
+   * @throws StepTimeout - The step took longer than `timeoutS`. If it is still running, `late()` and
+   * the same step again wait for its answer; before that, or a `reset`, no other step is possible.
    * @throws ValidationFailed - The action does not fit; the environment has not seen it.
    * @throws ExecutionFailed - The environment raised.
    * @throws SessionLost - The episode is gone, or its state unknown.
@@ -222,15 +221,15 @@ export class EnvClient<
     return { ...result, ignoredArguments: [...result.ignoredArguments, ...Object.keys(given)] };
   }
 
-  /** The state of the episode. */
+  /** Read the state of the episode. */
   async state(options: CallOptions = {}): Promise<State> {
     return (await this.#exchange({ type: "state" }, options)).reply.data as State;
   }
 
   /**
-   * Where the episode stands, for people: text, SVG, pixels or the bytes of an image.
+   * Render the episode for people: as text, SVG, pixels or the bytes of an image.
    *
-   * @throws NotSupported - The server is too old for it.
+   * @throws NotSupported - The server is too old.
    */
   async render(options: CallOptions = {}): Promise<Rendering> {
     const { data } = (await this.#exchange({ type: "render" }, options)).reply;
@@ -239,19 +238,19 @@ export class EnvClient<
     return { mediaType: String(data["media_type"]), bytes: bytesIn(data["bytes"]) };
   }
 
-  /** Bytes to which `restore` goes back, in this session or another one. */
+  /** Store the episode; `restore` continues from the bytes, in this session or another one. */
   async snapshot(options: CallOptions = {}): Promise<Uint8Array> {
     const { reply } = await this.#exchange({ type: "snapshot" }, options);
     return bytesIn(reply.data["snapshot"]);
   }
 
-  /** Go back to a snapshot; gives the state. */
+  /** Continue from a snapshot, and return the state. */
   async restore(snapshot: Uint8Array, options: CallOptions = {}): Promise<State> {
     const { reply } = await this.#exchange({ type: "restore", data: { snapshot } }, options);
     return reply.data as State;
   }
 
-  /** The tools that the environment offers. */
+  /** List the tools of the environment. */
   async listTools(options: CallOptions = {}): Promise<Tool[]> {
     const result = await this.#rpc("tools/list", {}, options);
     const tools = isObject(result) ? result["tools"] : undefined;
@@ -260,8 +259,7 @@ export class EnvClient<
   }
 
   /**
-   * Call a tool, and give what it returned: its plain value, or else its text, or else its content
-   * blocks.
+   * Call a tool and return its result: the value, or else the text, or else the content blocks.
    *
    * @throws ToolFailed - The tool failed, does not take these arguments, or does not exist.
    */
@@ -269,7 +267,7 @@ export class EnvClient<
     return valueOf(await this.#rpc("tools/call", { name, arguments: args }, options, name), name);
   }
 
-  /** End the session, and the connection with its last one. Safe to repeat. */
+  /** End the session, and with the last session the connection. Idempotent. */
   async close(): Promise<void> {
     this.#closes += 1;
     const session = this.#session;
@@ -345,9 +343,9 @@ export class EnvClient<
   }
 
   /**
-   * The same request, whose caller has given up; undefined where there is none.
+   * Find the same request among those whose callers have given up; undefined if there is none.
    *
-   * @throws SessionLost - There is none, and this one cannot be sent now.
+   * @throws SessionLost - There is none, and the request cannot be sent now.
    */
   #findSent(request: SessionRequest): SentRequest | undefined {
     const givenUp = this.#sent.length === 0 ? [] : this.#givenUp();
@@ -365,13 +363,13 @@ export class EnvClient<
     return undefined;
   }
 
-  /** Requests that were given up, from the latest on that begins an episode. */
+  /** Return the requests of the running episode whose callers have given up. */
   #givenUp(): SentRequest[] {
     const from = this.#sent.findLastIndex(({ request }) => BEGINNINGS.has(request.type));
     return this.#sent.slice(Math.max(from, 0)).filter(({ call }) => call.isGivenUp);
   }
 
-  /** Note that a caller has an answer. */
+  /** Note that the caller has the answer. */
   #noteTaken({ request, call }: SentRequest): void {
     const place = this.#sent.findIndex((sent) => sent.call === call);
     if (place === -1) return; // the session is over, or another episode has begun
@@ -383,7 +381,7 @@ export class EnvClient<
     }
   }
 
-  /** Note that a caller has an error instead. */
+  /** Note that the caller has an error instead of an answer. */
   #noteFailed({ request, call, before }: SentRequest, error: unknown): void {
     this.#sent = this.#sent.filter((sent) => sent.call !== call);
     if (BEGINNINGS.has(request.type)) {
@@ -398,7 +396,7 @@ export class EnvClient<
     return new SessionLost(words, { cause: error });
   }
 
-  /** Wait for the answer, as long as its caller does. */
+  /** Wait for the answer until the caller gives up. */
   #settled(
     sent: SentRequest,
     signal: AbortSignal | undefined,
@@ -462,7 +460,7 @@ export class EnvClient<
     });
   }
 
-  /** Note that nobody waits for an answer any more, unless its caller asks for it. */
+  /** Note that no caller waits for the answer any more. */
   #unanswered<E extends OpenEnvError | undefined>(sent: SentRequest, error: E): E {
     const { request, call, session } = sent;
     call.isGivenUp = true;
@@ -499,7 +497,7 @@ export class EnvClient<
 
   // ---------------------------------------------------------------- the session
 
-  /** The session, opened if need be. */
+  /** Return the session, which is opened if there is none. */
   async #opened(): Promise<Session> {
     this.#session ??= this.#open();
     return this.#session;
@@ -538,7 +536,7 @@ export class EnvClient<
 
 const NO_TOOLS = "Environment does not support MCP";
 
-/** What a request is called in messages. */
+/** Return the name of a request in error messages. */
 function nameOf({ type }: SessionRequest): string {
   return type === "mcp" ? "call of a tool" : type;
 }
@@ -555,7 +553,7 @@ function noteFrame(sent: SentRequest): void {
   }
 }
 
-/** Whether what was asked before is what is asked now. */
+/** Return whether a request was sent before with the same content. */
 function isSame(
   { request: before, session, frame }: SentRequest,
   request: SessionRequest,
@@ -572,7 +570,7 @@ function endOf(why: OpenEnvError): string {
 
 // ------------------------------------------------------------------ answers
 
-/** What version 0 has no field for stands in the metadata; in version 1 beside them. */
+/** Read a result. Version 0 has some of its fields in the metadata, version 1 beside them. */
 function resultOf<Observation>({ type, data }: Reply): StepResult<Observation> {
   if (type !== "observation") throw new ProtocolError(`the server answered with ${type}`);
   const metadata = isObject(data["metadata"]) ? data["metadata"] : {};
@@ -613,7 +611,7 @@ function toolOf(tool: unknown): Tool {
   };
 }
 
-/** The plain value of what a tool gave, in either form. */
+/** Return the plain value of a tool's result, of either form. */
 function valueOf(result: unknown, name: string): unknown {
   if (!isObject(result)) return result;
   if ("tool_name" in result && "error" in result) {

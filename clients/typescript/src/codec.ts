@@ -1,5 +1,5 @@
 /**
- * Messages of version 1 to frames, and back.
+ * Codecs of version 1: messages to frames, and back.
  *
  * @module
  */
@@ -8,10 +8,10 @@ import { ProtocolError } from "./errors.ts";
 import { readJson, writeJson } from "./json.ts";
 import type { Answer, Request } from "./messages.ts";
 
-/** What a frame is in a WebSocket message. */
+/** The content of a WebSocket message. */
 export type Frame = string | Uint8Array<ArrayBuffer>;
 
-/** Whether two frames are the same. */
+/** Return whether two frames are equal. */
 export function isSameFrame(one: Frame, other: Frame): boolean {
   if (typeof one === "string" || typeof other === "string") return one === other;
   return one.length === other.length && one.every((byte, place) => byte === other[place]);
@@ -23,13 +23,13 @@ export interface Codec {
   readonly name: string;
   /** Write one request. */
   encode(request: Request): Frame;
-  /** Put requests, which are written already, into one frame. */
+  /** Join written requests into one frame. */
   join(requests: readonly Frame[]): Frame;
-  /** Read what a frame holds. */
+  /** Read a frame. */
   decode(frame: Frame): unknown;
 }
 
-/** `openenv.v1.json`: needs no other package, and can be read along. */
+/** `openenv.v1.json`: needs no other package, and people can read it. */
 export const json: Codec = {
   name: "openenv.v1.json",
   encode: (request) => writeJson(request),
@@ -41,9 +41,9 @@ export const json: Codec = {
 };
 
 /**
- * The answers in a frame.
+ * Read the answers in a frame.
  *
- * @throws ProtocolError - The frame is none that a server may send.
+ * @throws ProtocolError - The frame breaks the protocol.
  */
 export function answersIn(codec: Codec, frame: Frame): Answer[] {
   let found: unknown;
@@ -72,7 +72,7 @@ function isNumberOrNull(value: unknown): value is number | null {
   return value === null || typeof value === "number";
 }
 
-/** Whether a value is an object of named fields. */
+/** Return whether a value is an object, not an array or null. */
 export function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }

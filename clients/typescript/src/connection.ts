@@ -23,16 +23,16 @@ import { sleep } from "./timing.ts";
 import { Keepalive } from "./transports/keepalive.ts";
 import type { WebSocketTransport } from "./transports/websocket.ts";
 
-/** Close codes that tell of an accident; with any other, a side has ended the connection. */
+/** Close codes of accidents; any other code means that a side has ended the connection. */
 const ACCIDENTS: ReadonlySet<number> = new Set([1006, 1011, 1013, 1014]);
-const SILENT = 1006; // as of a socket that broke
+const SILENT = 1006; // the code of a broken socket
 /** An answer of this size is acknowledged at once. */
 const LARGE_BYTES = 2 ** 16;
 const HELLO_LIMIT_S = 10;
 const FIRST_PAUSE_S = 0.05;
 const LONGEST_PAUSE_S = 5;
 
-/** What the server's first frame says. */
+/** The content of the server's first frame. */
 interface Hello {
   readonly connection: string;
   readonly token: string;
@@ -46,7 +46,7 @@ interface Hello {
 /** A request that is to be sent with the next frame. */
 interface Unsent {
   readonly request: Request;
-  /** It is not sent: it cannot be written, or is too large. */
+  /** Called if the request is not sent: it cannot be written, or is too large. */
   readonly fail: (error: unknown) => void;
 }
 
@@ -56,7 +56,7 @@ class CannotResume extends Error {}
 /** A connection of version 1. */
 export class SessionConnection {
   readonly capabilities: ReadonlySet<string>;
-  /** Why it is over; undefined while it is not. */
+  /** Why the connection is over; undefined while it is open. */
   over: OpenEnvError | undefined;
   readonly #codec: Codec;
   readonly #reopen: () => Promise<WebSocketTransport>;
@@ -66,7 +66,7 @@ export class SessionConnection {
   #lastSession = -1;
   #unsent: Unsent[] = [];
   #isFlushing = false;
-  /** Frames that the server may not have, oldest first, after `#acknowledged` that it has. */
+  /** Frames that the server has not acknowledged, the oldest first; `#acknowledged` come before. */
   #kept: Frame[] = [];
   #acknowledged = 0;
   #received = 1; // the hello
@@ -74,8 +74,8 @@ export class SessionConnection {
   readonly #keepalive: Keepalive;
   #probes = 0;
   /**
-   * Sockets that were given up. To close one tells the server to end all sessions, until it knows
-   * that the connection goes on by another.
+   * Transports that were given up. Closing one would end all sessions on the server, until the server
+   * knows that the connection continues on another.
    */
   #stale: WebSocketTransport[] = [];
 
@@ -102,10 +102,10 @@ export class SessionConnection {
   }
 
   /**
-   * Take a socket that has been opened for version 1, and wait for its hello.
+   * Wait for the server's hello on a transport that was opened for version 1.
    *
-   * @param reopen - Opens another socket to the same server, should this one break.
-   * @param silenceS - Seconds of silence, where an answer is awaited, after which it has broken.
+   * @param reopen - Opens another transport to the same server if this one breaks.
+   * @param silenceS - Seconds of silence, while an answer is awaited, until the transport is given up.
    */
   static async greeted(
     codec: Codec,
@@ -123,14 +123,14 @@ export class SessionConnection {
     }
   }
 
-  /** Begin a session; it is opened by its first request. */
+  /** Return a new session; its first request opens it. */
   open(listener: SessionListener, opening: Readonly<Record<string, unknown>>): RemoteSession {
     const session = new RemoteSession(this, ++this.#lastSession, listener, opening);
     this.#sessions.set(session.number, session);
     return session;
   }
 
-  /** Send a request with the next frame: all that are made in one turn share one. */
+  /** Send a request with the next frame, which carries all requests of one turn. */
   send(request: Request, fail: (error: unknown) => void): void {
     this.#unsent.push({ request, fail });
     if (this.#transport !== undefined) this.#keepalive.start();
@@ -142,17 +142,17 @@ export class SessionConnection {
     });
   }
 
-  /** Write a request, without sending it. */
+  /** Write a request without sending it. */
   encode(request: Request): Frame {
     return this.#codec.encode(request);
   }
 
-  /** Drop a session that is over. */
+  /** Forget a session that is over. */
   forget(session: RemoteSession): void {
     this.#sessions.delete(session.number);
   }
 
-  /** No session is left. */
+  /** True if no session is left. */
   get isIdle(): boolean {
     return this.#sessions.size === 0;
   }
@@ -360,7 +360,7 @@ export class SessionConnection {
   }
 }
 
-/** One session of a connection of version 1. */
+/** A session of a connection of version 1. */
 export class RemoteSession implements Session {
   readonly version = 1;
   readonly number: number;
@@ -388,7 +388,7 @@ export class RemoteSession implements Session {
     return this.#connection.capabilities;
   }
 
-  /** An answer is awaited, if only by the server's bookkeeping: its caller may have given up. */
+  /** True if an answer is still to come, even if its caller has given up. */
   get isAwaiting(): boolean {
     return this.#calls.size > 0 || (this.#closing !== undefined && this.over === undefined);
   }
@@ -427,7 +427,7 @@ export class RemoteSession implements Session {
     await this.#closing.promise;
   }
 
-  /** Take an answer that carries the number of this session. */
+  /** Handle an answer for this session. */
   heed({ type, id, data }: Answer): void {
     if (type === "queued") {
       this.#listener.onQueued(data as unknown as Queued);

@@ -1,5 +1,5 @@
 /**
- * Every error of the client, in one tree. Their names are those of the Python client.
+ * All errors of the client. Their names are those of the Python client.
  *
  *     OpenEnvError
  *      +-- ConnectError            no connection could be made
@@ -31,10 +31,10 @@ import type { StepResult } from "./client.ts";
 /** The `data` of an error message: `message`, `code`, and what belongs to the code. */
 export type ErrorData = Readonly<Record<string, unknown>>;
 
-/** What is wrong with one field of a request. */
+/** A validation error of a field of a request. */
 export interface FieldError {
   readonly type: string;
-  /** Where: names and indices, from the outside in. */
+  /** The path to the field: names and indices. */
   readonly loc: readonly (string | number)[];
   readonly msg: string;
   readonly input?: unknown;
@@ -51,10 +51,10 @@ export class OpenEnvError extends Error {
 /** No connection to the server could be made. */
 export class ConnectError extends OpenEnvError {}
 
-/** The server wants a key and got none, or one that it does not know. */
+/** The server requires a key, and got none or an unknown key. */
 export class AuthenticationError extends ConnectError {}
 
-/** The server knows who asks, and does not let them in there. */
+/** The server knows the client, and denies access. */
 export class PermissionRefused extends ConnectError {}
 
 /** The session, and with it the episode, is gone or in an unknown state; `reset` begins another. */
@@ -65,11 +65,11 @@ export class ResponseTimeout extends OpenEnvError {}
 
 /** A step took longer than the `timeoutS` that it was given. */
 export class StepTimeout extends ResponseTimeout {
-  /** What it was given, in seconds. */
+  /** The deadline of the step, in seconds. */
   readonly timeoutS: number;
-  /** It goes on. Until it is back, the session answers everything else `SessionBusy`. */
+  /** The step is still running. Until it ends, other requests fail with `SessionBusy`. */
   readonly isRunning: boolean;
-  /** Waits for the step's own answer, where it goes on. */
+  /** Waits for the answer, if the step is still running. */
   late?: () => Promise<StepResult<unknown>>;
 
   constructor(message: string, timeoutS: number, isRunning: boolean) {
@@ -82,14 +82,14 @@ export class StepTimeout extends ResponseTimeout {
 /** The peer sent something that the protocol does not allow. */
 export class ProtocolError extends OpenEnvError {}
 
-/** The server, or the version of the protocol that it speaks, does not have what was asked for. */
+/** The server or its protocol version lacks a feature. */
 export class NotSupported extends OpenEnvError {}
 
 /** The server answered a request with an error. */
 export class ServerError extends OpenEnvError {
   /** The code, such as `EXECUTION_ERROR`. */
   readonly code: string;
-  /** All that the server said of it. */
+  /** The data of the error message. */
   readonly data: ErrorData;
 
   constructor(message: string, code: string, data: ErrorData = {}) {
@@ -98,12 +98,12 @@ export class ServerError extends OpenEnvError {
     this.data = data;
   }
 
-  /** What is wrong, field by field, where the server said so. */
+  /** The validation errors, field by field; empty if the server sent none. */
   get errors(): readonly FieldError[] {
     return errorsIn(this.data);
   }
 
-  /** Under which id the server's log has it, where it was not meant for the caller. */
+  /** The id of the entry in the server's log, if the error's text was not sent. */
   get incident(): string | undefined {
     const incident = this.data["incident"];
     return typeof incident === "string" ? incident : undefined;
@@ -124,10 +124,10 @@ export class MalformedRequest extends ServerError {}
 /** The request or the action did not fit its model; see `errors`. */
 export class ValidationFailed extends ServerError {}
 
-/** The environment raised while it served the request. */
+/** The environment raised an exception. */
 export class ExecutionFailed extends ServerError {}
 
-/** A tool was called and failed, or could not be called. */
+/** A tool failed or could not be called. */
 export class ToolFailed extends ExecutionFailed {
   readonly toolName: string;
   /** `execution_error`, `invalid_args`, `transport_error`, `tool_not_found` or `timeout`. */
@@ -143,7 +143,7 @@ export class ToolFailed extends ExecutionFailed {
 /** The server has no free slot. */
 export class CapacityError extends ServerError {}
 
-/** The key in use asks for more than it may. Nothing was carried out; the session goes on. */
+/** The key exceeds a rate limit. Nothing was carried out; the session goes on. */
 export class RateLimited extends ServerError {
   /** Seconds after which to try again. */
   get retryAfterS(): number {
@@ -152,19 +152,19 @@ export class RateLimited extends ServerError {
   }
 }
 
-/** The server could not make the environment. */
+/** The server could not construct the environment. */
 export class FactoryFailed extends ServerError {}
 
 /** The session is not there, or could not be served. */
 export class SessionFailed extends ServerError {}
 
-/** A step whose time is over has not come back yet. */
+/** An overdue step is still running. */
 export class SessionBusy extends ServerError {}
 
-/** What the server would answer, or was to be sent, is over the limit. */
+/** A request or an answer is over the size limit. */
 export class MessageTooLarge extends ServerError {}
 
-/** The environment or the server does not have what was asked for. */
+/** The environment or the server lacks a feature. */
 export class NotSupportedByServer extends ServerError {}
 
 const BY_CODE: Readonly<Record<string, typeof ServerError>> = {
@@ -181,7 +181,7 @@ const BY_CODE: Readonly<Record<string, typeof ServerError>> = {
   RATE_LIMITED: RateLimited,
 };
 
-/** What a handshake is refused with, by the status. */
+/** The errors of refused handshakes, by status. */
 const BY_STATUS: Readonly<Record<number, typeof ConnectError>> = {
   401: AuthenticationError,
   403: PermissionRefused,
@@ -193,12 +193,12 @@ const CLOSING: ReadonlySet<unknown> = new Set([
   "SESSION_ERROR",
 ]);
 
-/** Whether an error ends its session. */
+/** Return whether an error ends its session. */
 export function closes(data: ErrorData): boolean {
   return CLOSING.has(data["code"]);
 }
 
-/** Turn the `data` of an error message into what is thrown. */
+/** Return the error for the `data` of an error message. */
 export function errorOf(data: ErrorData): ServerError | StepTimeout {
   const code = typeof data["code"] === "string" ? data["code"] : "UNKNOWN";
   const message = typeof data["message"] === "string" ? data["message"] : "Unknown error";
@@ -209,7 +209,7 @@ export function errorOf(data: ErrorData): ServerError | StepTimeout {
   return new (known ?? ServerError)(message, code, data);
 }
 
-/** Turn the status with which a handshake was refused, and the words, into what is thrown. */
+/** Return the error for the status and the text of a refused handshake. */
 export function refusalOf(status: number, words: string): ConnectError {
   return new (BY_STATUS[status] ?? ConnectError)(words);
 }

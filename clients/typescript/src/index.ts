@@ -1,5 +1,5 @@
 /**
- * Drive environments that an OpenEnv server has.
+ * A client of OpenEnv environments.
  *
  * @module
  */

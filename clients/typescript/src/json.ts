@@ -6,15 +6,15 @@
 
 import { NDArray, dtypeOf } from "./arrays.ts";
 
-/** How what JSON has no form for is written. */
+/** Options for values that JSON has no form for. */
 export interface JsonOptions {
-  /** Write NaN and infinity as servers of version 0 read them; otherwise as null. */
+  /** Write NaN and infinity as servers of version 0 read them; by default as null. */
   readonly keepNaN?: boolean;
-  /** Write arrays as nested lists; otherwise as objects of dtype, shape and data. */
+  /** Write arrays as nested lists; by default as objects of dtype, shape and data. */
   readonly asLists?: boolean;
 }
 
-/** Write a value as JSON. What `JSON.stringify` leaves out, such as undefined, is left out. */
+/** Write a value as JSON. Values that `JSON.stringify` omits, such as undefined, are omitted. */
 export function writeJson(value: unknown, options: JsonOptions = {}): string {
   return write(value, options) ?? "null";
 }
@@ -70,7 +70,7 @@ function writeArray(array: NDArray, options: JsonOptions): string {
 const MAY_BE_BIG = /[0-9]{16}/;
 const INTEGER = /^-?[0-9]+$/;
 
-/** Read JSON. Integers that are no safe numbers are bigints; arrays are {@link NDArray}. */
+/** Read JSON. Integers that are not safe become bigints; arrays become {@link NDArray}. */
 export function readJson(text: string): unknown {
   const hasBig = MAY_BE_BIG.test(text);
   if (!hasBig && !text.includes('"dtype"')) return JSON.parse(text);
@@ -108,7 +108,7 @@ function isArrayObject(value: unknown): value is ArrayObject {
 
 const PIECE = 0x8000; // characters that `String.fromCharCode` is given at once
 
-/** Bytes as base64 (RFC 4648, section 4). */
+/** Encode bytes as base64 (RFC 4648, section 4). */
 export function toBase64(bytes: Uint8Array): string {
   const pieces: string[] = [];
   for (let at = 0; at < bytes.length; at += PIECE) {
@@ -117,7 +117,7 @@ export function toBase64(bytes: Uint8Array): string {
   return btoa(pieces.join(""));
 }
 
-/** The bytes that base64 stands for. */
+/** Decode base64. */
 export function fromBase64(text: string): Uint8Array {
   return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
 }

@@ -1,5 +1,6 @@
 /**
- * `openenv.v1.msgpack`, which takes the package `@msgpack/msgpack`: arrays and bytes as they are.
+ * The codec `openenv.v1.msgpack`, which needs the package `@msgpack/msgpack`. It carries arrays and
+ * bytes unencoded.
  *
  * @example
  * ```ts
@@ -62,7 +63,7 @@ export const msgpack: Codec = {
 const MAX_32 = 2 ** 32;
 const MIN_32 = -(2 ** 31);
 
-/** The same value, with arrays and integers as the encoder is to write them. */
+/** Convert a value to what the encoder writes correctly. */
 function toWire(value: unknown): unknown {
   if (typeof value === "number") {
     // The encoder writes a number beyond 32 bits as floating point, a bigint as an integer.
@@ -91,7 +92,7 @@ function toWire(value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, toWire(item)]));
 }
 
-/** The same value, with integers as numbers wherever these are exact. */
+/** Convert bigints that are exact as numbers to numbers. */
 function fromWire(value: unknown): unknown {
   if (typeof value === "bigint") {
     const number = Number(value);

@@ -43,8 +43,8 @@ export interface Session {
   /** Send a request; requests are served in order. */
   send(request: SessionRequest): PendingCall;
   /**
-   * Write a request as it is sent, without what differs from one time to the next. Version 0, whose
-   * answers have no numbers, has nothing to ask again by.
+   * Write a request without the parts that differ from call to call. Absent in version 0, which cannot
+   * ask again.
    */
   encode?(request: SessionRequest): Frame;
   /** Close the session; settles when the server has. */

@@ -14,28 +14,28 @@ import { SessionConnection } from "./connection.ts";
 
 const SILENCE_S = 45;
 
-/** How to connect. */
+/** Options of a connection. */
 export interface ConnectOptions {
-  /** The server's key, where it wants one. */
+  /** The API key, if the server requires one. */
   readonly apiKey?: string;
   /**
-   * The codecs of version 1 to offer, the preferred one first; by default `json`. With none,
-   * version 0 is spoken. A server that knows none of them is spoken to in version 0 as well.
+   * The codecs of version 1 to offer, the preferred one first; by default `json`. Version 0 is used
+   * if the list is empty, or if the server knows none of them.
    */
   readonly codecs?: readonly Codec[];
   /** Seconds to wait for a connection; 10 by default. */
   readonly connectTimeoutS?: number;
-  /** Seconds to wait for an answer; 60 by default. Infinity waits for ever. */
+  /** Seconds to wait for an answer; 60 by default. Infinity is no limit. */
   readonly messageTimeoutS?: number;
   /**
-   * Seconds of silence, while an answer is awaited, after which the connection counts as broken: 45
-   * by default, Infinity never. Version 1 then goes on by another connection, with nothing lost or
-   * done twice; in version 0 the session is lost, unless the server still answers `/health`.
+   * Seconds of silence, while an answer is awaited, after which the connection counts as broken; 45
+   * by default, Infinity is no limit. Version 1 resumes on another connection, and each request is
+   * carried out once; in version 0 the session is lost, unless the server still answers `/health`.
    */
   readonly silenceTimeoutS?: number;
   /** Seconds to wait for a slot of a server that is full; 150 by default, 0 does not wait. */
   readonly queueTimeoutS?: number;
-  /** The largest answer to take, in bytes; by default any. */
+  /** The largest accepted answer in bytes; by default there is no limit. */
   readonly maxMessageBytes?: number;
   /** Called with the place in the queue of a session that waits for a slot. */
   readonly onQueue?: (queued: Queued) => void;

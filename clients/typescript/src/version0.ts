@@ -15,7 +15,7 @@ import type { WebSocketTransport } from "./transports/websocket.ts";
 
 const TYPES: ReadonlySet<string> = new Set(["reset", "step", "state", "mcp"]);
 
-/** The session of a socket of version 0. */
+/** The session of a connection of version 0. */
 export class Version0Session implements Session {
   readonly version = 0;
   readonly capabilities: ReadonlySet<string> = new Set();
@@ -28,9 +28,9 @@ export class Version0Session implements Session {
   #isClosing = false;
 
   /**
-   * @param isThere - Asks by other means whether the server answers: in this version a request is
-   * answered only after those before it.
-   * @param silenceS - Seconds of silence, where an answer is awaited, after which it is lost.
+   * @param isThere - Asks by other means whether the server answers, since version 0 answers requests
+   * in order.
+   * @param silenceS - Seconds of silence, while an answer is awaited, until the session is lost.
    */
   constructor(
     transport: WebSocketTransport,
@@ -92,8 +92,8 @@ export class Version0Session implements Session {
   }
 
   /**
-   * Its caller has given up a request, and waits for the answer to a `reset` behind it. Then there is
-   * nothing to lose: a server may be there, and this connection not.
+   * The caller has given up a request, and waits for the answer to a later `reset`. Then nothing is
+   * lost if the connection ends, which may be broken although the server is there.
    */
   get #isForsaken(): boolean {
     const isReset = (one: { type: string; call: PendingCall }): boolean =>

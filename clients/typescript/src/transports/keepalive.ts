@@ -20,10 +20,10 @@ export interface Watched {
 
 const PERIODS = 3; // of a limit
 const LONGEST_TIMER_MS = 2 ** 31 - 1; // a longer one fires at once
-/** What has come while the timers stood still, as of a laptop that slept, is read first. */
+/** Frames that came while the timers stood still, as on a laptop that slept, are read first. */
 const READ_FIRST_MS = 50;
 
-/** Watches one connection for as long as something is awaited by it. */
+/** Watches a connection while an answer is awaited. */
 export class Keepalive {
   readonly #watched: Watched;
   readonly #periodMs: number;
@@ -38,12 +38,12 @@ export class Keepalive {
     this.#periodMs = periodMs > LONGEST_TIMER_MS ? Infinity : periodMs;
   }
 
-  /** Note that something has come, or that somebody else tells that the server is there. */
+  /** Note a sign of life of the server. */
   heard(): void {
     this.#isHeard = true;
   }
 
-  /** Note that something is awaited from now on. */
+  /** Note that an answer is awaited from now on. */
   start(): void {
     if (this.#timer !== undefined || this.#periodMs === Infinity) return;
     this.#isHeard = false;
@@ -51,7 +51,7 @@ export class Keepalive {
     this.#wait();
   }
 
-  /** Watch no more. */
+  /** Stop watching. */
   stop(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;
@@ -70,7 +70,7 @@ export class Keepalive {
       this.#timer = setTimeout(() => this.#decide(), READ_FIRST_MS);
       return;
     }
-    this.#wait(); // before it is asked: a question is awaited, too
+    this.#wait(); // before the probe, which is awaited too
     if (this.#silentPeriods > 0) this.#watched.probe();
   }
 

@@ -1,5 +1,5 @@
 /**
- * WebSockets, opened; and why one could not be.
+ * WebSocket connections, and the reasons why one cannot be opened.
  *
  * @module
  */
@@ -7,18 +7,18 @@
 import type { Frame } from "../codec.ts";
 import { ConnectError, refusalOf } from "../errors.ts";
 
-/** How to reach a server. */
+/** The address of a server, and how to connect to it. */
 export interface Address {
-  /** Of the server, such as `http://localhost:8000`. */
+  /** The URL, such as `http://localhost:8000`. */
   readonly url: string;
   readonly apiKey: string | undefined;
   readonly timeoutS: number;
 }
 
-/** What a socket tells whoever holds it. */
+/** The receiver of a transport's frames. */
 export interface Receiver {
   onFrame(frame: Frame): void;
-  /** It is closed; `code` is that of RFC 6455. */
+  /** The transport is closed; `code` is that of RFC 6455. */
   onClosed(code: number, reason: string): void;
 }
 
@@ -30,7 +30,7 @@ interface Ended {
   readonly reason: string;
 }
 
-/** An open WebSocket. What comes before there is a listener is kept, for it or for `next`. */
+/** An open WebSocket. Frames are kept until a receiver is attached, or `receive` reads them. */
 export class WebSocketTransport {
   readonly protocol: string;
   readonly #socket: WebSocket;
@@ -61,9 +61,9 @@ export class WebSocketTransport {
   }
 
   /**
-   * The next frame, while nobody listens.
+   * Wait for the next frame, before a receiver is attached.
    *
-   * @throws ConnectError - None came in time, or at all.
+   * @throws ConnectError - No frame came in time, or the socket is closed.
    */
   async receive(timeoutS: number): Promise<Frame> {
     if (this.#early.length === 0 && this.#ended === undefined) {
@@ -82,7 +82,7 @@ export class WebSocketTransport {
     throw new ConnectError(`the server closed the socket (${[code, reason].join(" ").trim()})`);
   }
 
-  /** Have a listener told of what has come, and of what comes. */
+  /** Hand all frames to a receiver from now on, first those that were kept. */
   attach(receiver: Receiver): void {
     this.#receiver = receiver;
     for (const frame of this.#early.splice(0)) receiver.onFrame(frame);
@@ -93,7 +93,7 @@ export class WebSocketTransport {
     if (this.#socket.readyState === WebSocket.OPEN) this.#socket.send(frame);
   }
 
-  /** Close it. Pages may say 1000 only, or a code of their own. */
+  /** Close the socket. Web pages may send code 1000 or private codes only. */
   close(): void {
     this.#socket.close(1000);
   }
@@ -102,9 +102,9 @@ export class WebSocketTransport {
 /**
  * Open a WebSocket at `/ws` of a server.
  *
- * @param subprotocols - Those of version 1 to offer. A socket for which the server has chosen none
- * is of version 0, and has no `protocol`.
- * @throws ConnectError - It cannot be opened; a subclass where the server says why.
+ * @param subprotocols - The subprotocols of version 1 to offer. If the server chooses none, the
+ * connection has version 0 and no `protocol`.
+ * @throws ConnectError - The WebSocket cannot be opened; a subclass if the server says why.
  */
 export async function openTransport(
   address: Address,
@@ -117,8 +117,8 @@ export async function openTransport(
     if (refusal instanceof ConnectError) throw refusal;
     if (!refusal.isThere || subprotocols.length === 0) throw error;
   }
-  // A socket for which the server has chosen none of what was offered is refused here, not there.
-  // But it may have been an accident, and version 0 cannot do as much.
+  // If the server chooses no subprotocol, the browser or Node refuses the socket. But the failure may
+  // have been an accident, so version 1 is tried again before version 0.
   try {
     return await opened(address, subprotocols);
   } catch {
@@ -126,7 +126,7 @@ export async function openTransport(
   }
 }
 
-/** Open another socket for a connection of version 1, with the subprotocol that it has. */
+/** Open another WebSocket for a connection of version 1, with the same subprotocol. */
 export async function reopenTransport(
   address: Address,
   subprotocol: string,
@@ -175,7 +175,7 @@ function opened(address: Address, subprotocols: readonly string[]): Promise<WebS
   });
 }
 
-/** Ask by HTTP why a handshake failed, which a WebSocket does not tell; or else who is there. */
+/** Ask by HTTP why a handshake failed, which a WebSocket does not tell, or whether a server is there. */
 async function refusalAt(address: Address): Promise<ConnectError | { isThere: boolean }> {
   const { url, apiKey, timeoutS } = address;
   let response: Response;
@@ -184,22 +184,22 @@ async function refusalAt(address: Address): Promise<ConnectError | { isThere: bo
     const signal = AbortSignal.timeout(timeoutS * 1000);
     response = await fetch(routeUrl(url, "http"), { headers, signal, redirect: "manual" });
   } catch {
-    // Nobody; but to a page a server is nobody, too, that does not let it read its answers.
+    // No server; or, on a web page, a server that does not let the page read its answers.
     return { isThere: !TAKES_HEADERS };
   }
   try {
     const body = (await response.json()) as { code?: unknown; detail?: unknown };
     if ("code" in body) return refusalOf(response.status, String(body.detail));
   } catch {
-    // no server of ours says that
+    // not an answer of an OpenEnv server
   }
   return { isThere: true };
 }
 
 /**
- * Ask by HTTP whether a server is there at all. Where a page may not ask, that counts as an answer.
+ * Ask by HTTP whether a server answers. If a web page may not ask, that counts as an answer.
  *
- * @param timeoutS - Seconds without an answer, after which it is not.
+ * @param timeoutS - Seconds to wait for an answer.
  */
 export async function isHealthy(address: Address, timeoutS: number): Promise<boolean> {
   const options: RequestInit = { mode: "no-cors", cache: "no-store", redirect: "manual" };
@@ -213,10 +213,10 @@ export async function isHealthy(address: Address, timeoutS: number): Promise<boo
   }
 }
 
-/** The routes that a server prints, one of which may end the address that people paste. */
+/** The routes that a server prints, one of which may end an address. */
 const PAGES = /\/(docs|health|mcp|web|ws)$/i;
 
-/** The address of `/ws`, or another route, by a scheme of WebSockets or of HTTP. */
+/** Return the URL of a route of a server, for WebSocket or HTTP. */
 export function routeUrl(url: string, scheme: "ws" | "http", route = "ws"): string {
   const target = parsed(url);
   const isSecure = target.protocol === "https:" || target.protocol === "wss:";
@@ -230,7 +230,7 @@ export function routeUrl(url: string, scheme: "ws" | "http", route = "ws"): stri
   return target.href;
 }
 
-/** An address with its scheme, which is that of HTTP where there is none: `localhost:8000`. */
+/** Parse an address; without a scheme, as in `localhost:8000`, it is HTTP. */
 function parsed(url: string): URL {
   const text = url.trim();
   try {
