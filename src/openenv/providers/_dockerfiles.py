@@ -96,7 +96,7 @@ def parse(text: str, path: Path, context: Path) -> RegisteredDockerfile:
     """
     dockerfile = ParsedDockerfile(text, str(path))
     if not dockerfile.stages:
-        raise ValueError(f"{path} is no Dockerfile: it has no FROM")
+        raise ValueError(f"{path} is not a Dockerfile: it has no FROM")
     if not all(stage.base for stage in dockerfile.stages):
         raise ValueError(f"{path}: FROM names no image")
     entrypoint: Any = None

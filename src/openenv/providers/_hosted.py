@@ -267,7 +267,7 @@ class HostedServer(Server):
         exit_code = int(code) if code.isdigit() else None
         if self._shows_log:
             raise ProviderExited(words, exit_code=exit_code, logs=redact(log))
-        hint = "; surface_server_logs=True says its last lines here"
+        hint = "; pass surface_server_logs=True to see the last lines here"
         raise ProviderExited(words + hint, exit_code=exit_code)
 
     @property
@@ -385,9 +385,9 @@ class HostedProvider(ImageProvider):
         if found is not None:
             return found
         raise ValueError(
-            f"nothing says how the server of {image} is started: there is no openenv.yaml with an "
+            f"nothing says how to start the server of {image}: there is no openenv.yaml with an "
             "'app' below /app, and no Dockerfile with a CMD; pass cmd='uvicorn server.app:app "
-            f"--host 0.0.0.0 --port {PORT}', or as it is started"
+            f"--host 0.0.0.0 --port {PORT}', or the server's own command"
         )
 
     def _sweep(self) -> None:
@@ -438,7 +438,7 @@ def command_of_manifest(sandbox: HostedSandbox, listens: str | None = None) -> s
     try:
         manifest = read_yaml(text)[0] if path else None
     except UnreadableYAML as error:
-        raise ValueError(f"{path} in {sandbox.name} is no YAML: {error}") from None
+        raise ValueError(f"{path} in {sandbox.name} is not valid YAML: {error}") from None
     app = manifest.get("app") if isinstance(manifest, dict) else None
     if not isinstance(app, str) or not app.strip():
         return None
@@ -471,7 +471,7 @@ def only(options: Mapping[str, Any], *known: str) -> None:
 def no_adapter(adapter: Any) -> None:
     """Raise TypeError for the stand-in for an SDK that the public package's tests pass."""
     if adapter is not None:
-        raise TypeError("_adapter is not taken: this provider speaks with the service's own SDK")
+        raise TypeError("_adapter is not supported: this provider uses the service's own SDK")
 
 
 def https_only(url: str) -> str:
@@ -481,7 +481,7 @@ def https_only(url: str) -> str:
         ProviderError: The URL has another scheme than https.
     """
     if not url.startswith("https://"):
-        raise ProviderError(f"the service gave an address that is not of https: {redact(url)}")
+        raise ProviderError(f"the service returned an address without https: {redact(url)}")
     return url.rstrip("/")
 
 

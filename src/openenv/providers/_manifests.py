@@ -141,7 +141,7 @@ class KubernetesOptions(ServerOptions):
         if self.stop_grace_s < 0:
             raise ValueError(f"stop_grace_s is {self.stop_grace_s!r}; it must not be below 0")
         if self.kind == "deployment" and self.ttl_s is not None:
-            raise ValueError("ttl_s is of pods; a Deployment starts those that end anew")
+            raise ValueError("ttl_s needs kind='pod'; a Deployment restarts pods that end")
         self._check_reach()
         _ids(self.user)
         for network in self.egress:
@@ -150,19 +150,19 @@ class KubernetesOptions(ServerOptions):
         if not _NAME.fullmatch(self.namespace):
             raise ValueError(f"namespace is {self.namespace!r}, which Kubernetes does not allow")
         if self.network == "open" and (self.egress or self.dns):
-            raise ValueError("egress and dns say what network='internal' lets out; it is 'open'")
+            raise ValueError("egress and dns need network='internal'; network is 'open'")
 
     def _check_reach(self) -> None:
         if (self.reach == "gateway") != (self.gateway is not None):
             raise ValueError(
-                f"reach is {self.reach!r} and gateway {self.gateway!r}; each wants the other"
+                f"reach is {self.reach!r} and gateway {self.gateway!r}; set both or neither"
             )
         if self.gateway is not None:
             named = {name for _, name, _, _ in string.Formatter().parse(self.gateway) if name}
             if "name" not in named or named - {"name", "namespace"}:
                 raise ValueError(
-                    f"gateway is {self.gateway!r}; expected a URL with {{name}}, and {{namespace}} "
-                    "where that is wanted"
+                    f"gateway is {self.gateway!r}; expected a URL with {{name}}, and optionally "
+                    "{{namespace}}"
                 )
 
 
@@ -170,8 +170,8 @@ def _ids(user: str) -> tuple[int, int]:
     parts = user.split(":")
     if len(parts) != 2 or not all(part.isdecimal() for part in parts) or int(parts[0]) == 0:
         raise ValueError(
-            f"user is {user!r}; expected numbers as 'uid:gid', and not those of root: an image's "
-            "own name of a user says nothing to a cluster"
+            f"user is {user!r}; expected numbers as 'uid:gid', other than root's: a cluster does "
+            "not know the names of an image's users"
         )
     return int(parts[0]), int(parts[1])
 
@@ -180,7 +180,7 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
     try:
         return ipaddress.ip_network(text)
     except ValueError as error:
-        raise ValueError(f"egress names {text!r}, which is no network: {error}") from None
+        raise ValueError(f"egress names {text!r}, which is not a network: {error}") from None
 
 
 # ------------------------------------------------------------------ objects

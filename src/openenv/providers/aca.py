@@ -254,8 +254,8 @@ class ACASandboxProvider(HostedProvider):
 def _check_anonymous(anonymous_port: Any) -> None:
     if anonymous_port is not True:
         raise ValueError(
-            f"anonymous_port is {anonymous_port!r}; it must be True, by which you say that the "
-            "server's address is open to whoever knows it: clients have no other way to it"
+            f"anonymous_port is {anonymous_port!r}; it must be True, to confirm that the server's "
+            "address is open to everybody who knows it: clients have no other way to the server"
         )
 
 
@@ -273,8 +273,8 @@ def _source(image: str) -> dict[str, str | None]:
         name = image.removeprefix(DISK)
     if not name or "/" in name or ":" in name:
         raise ValueError(
-            f"{image!r} is no disk of Azure's: expected the name of a public disk, 'disk:<name>' "
-            "or 'disk-id:<id>'; an image of a registry has to be made a disk first"
+            f"{image!r} is not a disk of Azure's: expected the name of a public disk, "
+            "'disk:<name>' or 'disk-id:<id>'; an image of a registry must be made a disk first"
         )
     return {"disk": None, "disk_id": name} if is_id else {"disk": name}
 

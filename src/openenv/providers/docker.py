@@ -362,8 +362,8 @@ class LocalDockerProvider(ImageProvider):
         given = podmans_runtime(self._client, container)
         if given != chosen.runtime:
             raise ProviderError(
-                f"this engine runs containers by {given}, and not by runtime={chosen.runtime!r}; "
-                "Podman is told that in its own configuration, containers.conf"
+                f"this engine ran the container by {given} instead of runtime={chosen.runtime!r}; "
+                "Podman's runtime is set in its own configuration, containers.conf"
             )
 
     def _address(self, container: str, chosen: ContainerOptions) -> tuple[str, int]:

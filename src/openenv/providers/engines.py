@@ -59,7 +59,7 @@ def find_engine(address: str | None = None) -> Any:
     told = address or os.environ.get("DOCKER_HOST") or _of_context()
     if told is not None:
         if told.startswith("unix://") and not _listens(told.removeprefix("unix://")):
-            raise ProviderError(f"no engine answers at {told}: nobody listens there; {HOW}")
+            raise ProviderError(f"no engine answers at {told}: nothing listens there; {HOW}")
         try:
             return _client(docker, told)
         except docker.errors.DockerException as error:
@@ -255,7 +255,7 @@ class _Podman:
             if process.poll() is not None or time.monotonic() > deadline:
                 words = log.read_text(errors="replace").strip()
                 _end(process, str(folder), os.getpid())
-                raise ProviderError(f"podman's service did not start: {words or 'no word of it'}")
+                raise ProviderError(f"podman's service did not start: {words or 'no output'}")
             time.sleep(0.02)
 
 

@@ -137,9 +137,9 @@ class HFSandboxProvider(HostedProvider):
             command = command_of_manifest(sandbox, f"--uds {SOCKET}")
         if command is None:
             raise ValueError(
-                f"nothing says how the server of {image} is started: there is no command 'server', "
+                f"nothing says how to start the server of {image}: there is no command 'server', "
                 f"and no openenv.yaml with an 'app' below /app; pass cmd='uvicorn server.app:app "
-                f"--uds {SOCKET}', or as it is started"
+                f"--uds {SOCKET}', or the server's own command"
             )
         return f'mkdir -p "$SBX_PROXY_DIR"\n{command}'
 

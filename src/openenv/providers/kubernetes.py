@@ -146,12 +146,16 @@ class KubernetesProvider(ImageProvider):
     def _launch(self, request: LaunchRequest) -> Server:
         image, chosen, key = self._resolve(request, self._options)
         if chosen.kind == "pod" and request.options.get("replicas") is not None:
-            raise ValueError("replicas of one launch are of kind='deployment'; a pod is one")
+            raise ValueError(
+                "a launch takes replicas only with kind='deployment'; a pod is one server"
+            )
         if chosen.reach == "auto":
             is_around = self._cluster.is_around
             chosen = replace(chosen, reach="cluster" if is_around else "port-forward")
         if request.port is not None and chosen.reach == "gateway":
-            raise ValueError("there is no port on this host where reach is 'gateway'")
+            raise ValueError(
+                "port cannot be chosen with reach='gateway', which uses no port of this host"
+            )
         with self._turn_of_cluster:
             held = self._held_by(chosen.namespace)
         name = name_for(image)
@@ -502,7 +506,7 @@ def check_deployment(cluster: Cluster, namespace: str, name: str) -> None:
         return
     for condition in status.get("conditions") or ():
         if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
-            raise ProviderError(f"no pod is made: {redact(condition.get('message') or '')}")
+            raise ProviderError(f"no pod was created: {redact(condition.get('message') or '')}")
     for pod in cluster.list("Pod", namespace, labels=f"{SERVER}={name}"):
         if "deletionTimestamp" not in pod["metadata"]:
             _raise_trouble(cluster, pod)

@@ -42,7 +42,9 @@ class ServerOptions:
     def _check_secrets(self, names: Collection[str]) -> None:
         for name in names:
             if not name.isidentifier():
-                raise ValueError(f"a secret's name is {name!r}; it must be one of a variable")
+                raise ValueError(
+                    f"a secret's name is {name!r}; it must be valid as a variable's name"
+                )
 
 
 def check_choice(name: str, value: object, allowed: Collection[object]) -> None:

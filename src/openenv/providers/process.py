@@ -446,7 +446,7 @@ class HostProvider(ServerProvider, RuntimeProvider):
     def _launch(self, request: LaunchRequest) -> HostServer:
         if request.image is not None:
             raise ProviderError(
-                f"{type(self).__name__} runs no images; it serves what it was made for"
+                f"{type(self).__name__} runs no images; it serves the target that it was made for"
             )
         key = key_of(self._wanted_key)
         env_vars = {**self._env_vars, **request.env_vars}

@@ -101,9 +101,9 @@ class RayOptions(ServerOptions):
         self._check_positive("memory_bytes")
         for name, amount in self.resources.items():
             if name in _OWN_ARGUMENTS:
-                raise ValueError(f"{name} is no custom resource: pass {_OWN_ARGUMENTS[name]}")
+                raise ValueError(f"{name} is not a custom resource: pass {_OWN_ARGUMENTS[name]}")
             if not amount > 0:
-                raise ValueError(f"of {name} it asks for {amount!r}; it must be above 0")
+                raise ValueError(f"resources[{name!r}] is {amount!r}; it must be above 0")
 
     def asked(self) -> dict[str, float]:
         """Return all resources by Ray's names."""
@@ -343,7 +343,7 @@ class RayServer(Server):
         except ProviderError as error:
             if self._end is not None and self._end[2]:
                 return redact(self._end[2])
-            raise NotSupported(f"{error}; its log has gone with it", feature="logs") from None
+            raise NotSupported(f"{error}; its log is lost with it", feature="logs") from None
 
     def execute(self, command: Sequence[str], timeout_s: float = EXECUTE_TIMEOUT_S) -> Executed:
         done: Executed = self._ask(
@@ -365,7 +365,7 @@ class RayServer(Server):
                 self._kept_log = redact(log)
         except ray.exceptions.RayError as error:
             raise ProviderError(
-                redact(f"{self.name} could not be ended in order, and is killed: {_words(error)}")
+                redact(f"{self.name} could not be stopped cleanly, and was killed: {_words(error)}")
             ) from None
         finally:
             with _translated_errors(f"{self.name} could not be taken away"):
@@ -713,7 +713,7 @@ def _check_address(address: str) -> None:
     """Raise ProviderError if nothing listens at an address, which Ray would try for minutes."""
     place = urlsplit(address if "://" in address else f"ray://{address}")
     if place.port is not None and _answers(place.hostname or "", place.port) is not True:
-        raise ProviderError(f"Ray at {address} cannot be reached: nobody answers there")
+        raise ProviderError(f"Ray at {address} cannot be reached: nothing answers there")
 
 
 def _disconnect(provider: RayProvider) -> None:
@@ -771,7 +771,7 @@ def _unplaced(asked: Mapping[str, float], waited_s: float, times: int = 1) -> Pr
         why = "others hold it, or the runtime environment is still being made"
     return ProviderTimeout(
         f"the cluster gave no place within {waited_s:g} s to what asks for {each}: {why}. "
-        f"Its nodes have: {has}. Free in all: {free}"
+        f"Its nodes have: {has}. Free in total: {free}"
     )
 
 

@@ -148,7 +148,9 @@ class SwarmOptions(ServerOptions):
         """`memory_limit` in bytes."""
         told = re.fullmatch(r"(\d+(?:\.\d+)?)([bkmg]?)b?", str(self.memory_limit).strip().lower())
         if told is None:
-            raise ValueError(f"memory_limit is {self.memory_limit!r}; such as '512m' or bytes")
+            raise ValueError(
+                f"memory_limit is {self.memory_limit!r}; expected bytes, or a text such as '512m'"
+            )
         return int(float(told[1]) * 1024 ** "bkmg".index(told[2] or "b"))
 
     @property
@@ -280,8 +282,8 @@ def _join_swarm(client: Any, may_init: bool) -> None:
         swarm = client.info().get("Swarm") or {}
     if not swarm.get("ControlAvailable"):
         raise ProviderError(
-            f"the engine is no manager of its swarm (it is {swarm.get('LocalNodeState')}); name "
-            "one that is by DOCKER_HOST"
+            "the engine is not a manager of its swarm (state: "
+            f"{swarm.get('LocalNodeState')}); set DOCKER_HOST to a manager"
         )
 
 
@@ -423,12 +425,16 @@ def _remove_service(client: Any, service: str) -> None:
         if task["ServiceID"] == service
     ):
         if time.monotonic() > deadline:
-            raise ProviderError(f"the replicas of service {service[:12]} do not end")
+            raise ProviderError(
+                f"the replicas of service {service[:12]} have not ended within {STOP_S:g} s"
+            )
         time.sleep(0.05)
     label = {"label": f"com.docker.swarm.service.id={service}"}
     while client.containers(all=True, filters=label):  # on this node; Swarm removes them
         if time.monotonic() > deadline:
-            raise ProviderError(f"the containers of service {service[:12]} do not go")
+            raise ProviderError(
+                f"the containers of service {service[:12]} are still there after {STOP_S:g} s"
+            )
         time.sleep(0.05)
 
 
@@ -655,7 +661,7 @@ def _running(fleet: _Fleet) -> dict[int, Task]:
     try:
         return fleet.running()
     except (ProviderError, sdk().errors.DockerException) as error:
-        raise OSError("nobody can tell where the replicas are") from error
+        raise OSError("the engine does not say where the replicas are") from error
 
 
 async def _connected(fleet: _Fleet, task: Task) -> Onward:

@@ -197,7 +197,7 @@ def test_unknown_options_are_refused(provider: ACASandboxProvider, service: Azur
         provider.launch(port=9000)
     with pytest.raises(ValueError, match="anonymous_port is False"):
         provider.launch(anonymous_port=False)
-    with pytest.raises(ValueError, match="no disk of Azure's"):
+    with pytest.raises(ValueError, match="not a disk of Azure's"):
         provider.launch("ghcr.io/me/echo:latest")
     assert service.made == []
 

@@ -184,10 +184,10 @@ def test_a_service_that_is_silent_for_a_while_ends_nothing(provider: OfHere) -> 
 
 
 def test_a_command_has_to_be_known(provider: OfHere) -> None:
-    with pytest.raises(ValueError, match="nothing says how the server of image is started"):
+    with pytest.raises(ValueError, match="nothing says how to start the server of image"):
         provider.launch()
     provider.manifest = "app: ["
-    with pytest.raises(ValueError, match="is no YAML"):
+    with pytest.raises(ValueError, match="is not valid YAML"):
         provider.launch()
     assert [one.machine for one in provider.made] == [None, None]
 
@@ -293,7 +293,7 @@ def test_an_option_that_there_is_not_is_named_with_those_that_there_are() -> Non
 
 def test_an_address_that_others_can_read_along_is_refused() -> None:
     assert https_only("https://a.example/") == "https://a.example"
-    with pytest.raises(ProviderError, match="not of https"):
+    with pytest.raises(ProviderError, match="without https"):
         https_only("http://a.example")
 
 
@@ -355,9 +355,9 @@ OF_AZURE: dict[str, Any] = {
         ({"anonymous_port": False}, "anonymous_port is False"),
         ({"auto_suspend_mode": "Sleep"}, "auto_suspend_mode is 'Sleep'"),
         ({"create_timeout": 0}, "create_timeout is 0"),
-        ({"image": "ghcr.io/me/echo"}, "no disk of Azure's"),
-        ({"image": "echo:latest"}, "no disk of Azure's"),
-        ({"image": "disk-id:"}, "no disk of Azure's"),
+        ({"image": "ghcr.io/me/echo"}, "not a disk of Azure's"),
+        ({"image": "echo:latest"}, "not a disk of Azure's"),
+        ({"image": "disk-id:"}, "not a disk of Azure's"),
         ({"subscription_id": None}, "subscription_id is missing.*AZURE_SUBSCRIPTION_ID"),
         ({"region": None}, "region is missing.*AZURE_REGION"),
     ],

@@ -347,7 +347,7 @@ def test_what_a_quota_refuses_is_said(plane: ControlPlane) -> None:
             provider.launch()
         with (
             provider.launch(kind="deployment", reach="port-forward") as server,
-            pytest.raises(ProviderError, match=r"no pod is made: .*exceeded quota"),
+            pytest.raises(ProviderError, match=r"no pod was created: .*exceeded quota"),
         ):
             server.wait_for_ready(20)
     assert left(plane, "small") == []
@@ -373,7 +373,7 @@ def test_a_cluster_that_is_not_there_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plane: ControlPlane
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(ProviderError, match="no cluster is known"):
+    with pytest.raises(ProviderError, match="no cluster is configured"):
         KubernetesProvider(kubeconfig=str(tmp_path / "none"))
     told = plane.kubeconfig().read_text().replace(plane.url, "https://127.0.0.1:9")
     (tmp_path / "dead").write_text(told)

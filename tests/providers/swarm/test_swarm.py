@@ -499,7 +499,10 @@ def test_where_a_command_shall_run_has_to_be_said(service: Service) -> None:
         ({"network": "host"}, "network is 'host'; expected one of 'internal', 'published'"),
         ({"replicas": 0}, "replicas is 0; it must be above 0"),
         ({"cpu_limit": "many"}, "cpu_limit is 'many'; it must be a number"),
-        ({"memory_limit": "4 cups"}, "memory_limit is '4 cups'; such as '512m'"),
+        (
+            {"memory_limit": "4 cups"},
+            "memory_limit is '4 cups'; expected bytes, or a text such as '512m'",
+        ),
         ({"constraints": "node.role==manager"}, "it must be a list of texts"),
         ({"secrets": {"no name": "x"}}, "a secret's name is 'no name'"),
     ],
