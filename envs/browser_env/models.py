@@ -1,4 +1,4 @@
-"""What crosses the wire between the browser environment and its client."""
+"""Actions, observations and state of the browser environment."""
 
 from __future__ import annotations
 
@@ -51,10 +51,11 @@ MAX_PIXELS = 100_000
 
 
 class Element(BaseModel):
-    """Says which element of the page is meant, in one of four ways.
+    """A reference to an element of the page, in one of four ways.
 
-    By `ref`, an id in the observation's tree, such as ``e5`` (``f1e2`` in a frame); by CSS
-    `selector`; by `role`, with the accessible `name` or without; or by the `text` that it shows.
+    The ways are `ref`, an id in the observation's tree, such as ``e5`` (``f1e2`` in a frame); a CSS
+    `selector`; `role`, with or without the accessible `name`; and the `text` that the element
+    shows.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -79,30 +80,30 @@ class Element(BaseModel):
         default=None, min_length=1, max_length=2000, description="Text that the element shows."
     )
     nth: int | None = Field(
-        default=None, ge=0, description="Which, from 0, where several elements match."
+        default=None, ge=0, description="Index, from 0, if several elements match."
     )
 
     @property
     def is_given(self) -> bool:
-        """An element is named at all."""
+        """Whether the reference names an element."""
         return not (self.ref is None and self.selector is None and self.role is self.text is None)
 
     @property
     def words(self) -> str:
-        """The element as messages call it."""
+        """The element's description in messages."""
         ways = ("ref", "selector", "role", "name", "text", "nth")
         given = {way: getattr(self, way) for way in ways}
         return " ".join(f"{way}={value!r}" for way, value in given.items() if value is not None)
 
 
 class BrowserAction(Action):
-    """One thing to do in the browser. Its subclasses are the actions; `kind` tells them apart."""
+    """An action in the browser. The subclasses are the kinds of actions, which `kind` names."""
 
     kind: Any  # a Literal in each of them
 
 
 class _OnElement(BrowserAction, Element):
-    """An action on one element."""
+    """An action on an element."""
 
     @model_validator(mode="after")
     def _names_an_element_in_one_way(self) -> _OnElement:
@@ -111,7 +112,7 @@ class _OnElement(BrowserAction, Element):
 
 
 class _OnElementOrPage(BrowserAction, Element):
-    """An action on one element, or on none in particular."""
+    """An action on an element or on the page."""
 
     @model_validator(mode="after")
     def _names_an_element_in_one_way(self) -> _OnElementOrPage:
@@ -147,30 +148,32 @@ class Click(_OnElement):
 
 
 class Fill(_OnElement):
-    """Put `value` into a field, in place of what it holds."""
+    """Replace the content of a field by `value`."""
 
     kind: Literal["fill"] = "fill"
-    value: str = Field(max_length=MAX_INPUT, description="What the field shall hold.")
+    value: str = Field(max_length=MAX_INPUT, description="The new content of the field.")
 
 
 class Type(_OnElementOrPage):
-    """Type `value` key by key, into an element or where the focus is."""
+    """Type `value` key by key, into an element or at the focus."""
 
     kind: Literal["type"] = "type"
-    value: str = Field(max_length=2000, description="What to type.")
+    value: str = Field(max_length=2000, description="The text to type.")
 
 
 class Press(_OnElementOrPage):
-    """Press a key, on an element or where the focus is."""
+    """Press a key, on an element or at the focus."""
 
     kind: Literal["press"] = "press"
     key: str = Field(
-        min_length=1, max_length=50, description="Such as Enter, ArrowDown, a or Control+a."
+        min_length=1,
+        max_length=50,
+        description="The key, such as Enter, ArrowDown, a or Control+a.",
     )
 
 
 class Select(_OnElement):
-    """Choose options of a list, by their values or labels; all others are unchosen."""
+    """Choose options of a list by their values or labels, and deselect all others."""
 
     kind: Literal["select"] = "select"
     values: list[str] = Field(max_length=100, description="Values or labels of the options.")
@@ -180,7 +183,7 @@ class Check(_OnElement):
     """Tick a checkbox or a radio button, or clear a checkbox."""
 
     kind: Literal["check"] = "check"
-    checked: bool = Field(default=True, description="How it shall be afterwards.")
+    checked: bool = Field(default=True, description="The state afterwards.")
 
 
 class Hover(_OnElement):
@@ -193,7 +196,7 @@ class Drag(_OnElement):
     """Drag an element onto another one."""
 
     kind: Literal["drag"] = "drag"
-    to: Element = Field(description="Where to drop it.")
+    to: Element = Field(description="The element to drop it on.")
 
     @field_validator("to")
     @classmethod
@@ -203,11 +206,11 @@ class Drag(_OnElement):
 
 
 class Scroll(_OnElementOrPage):
-    """Scroll the page, or the scrollable box that is or holds an element, by CSS pixels."""
+    """Scroll the page, or the scrollable box of an element, by CSS pixels."""
 
     kind: Literal["scroll"] = "scroll"
-    dx: int = Field(default=0, ge=-MAX_PIXELS, le=MAX_PIXELS, description="To the right.")
-    dy: int = Field(default=0, ge=-MAX_PIXELS, le=MAX_PIXELS, description="Down.")
+    dx: int = Field(default=0, ge=-MAX_PIXELS, le=MAX_PIXELS, description="Pixels to the right.")
+    dy: int = Field(default=0, ge=-MAX_PIXELS, le=MAX_PIXELS, description="Pixels down.")
 
 
 class Back(BrowserAction):
@@ -229,7 +232,7 @@ class Reload(BrowserAction):
 
 
 class Wait(BrowserAction):
-    """Let time pass: the pages' time, which costs none, where the session is deterministic."""
+    """Let time pass. In a deterministic session, this is the pages' time, and takes none."""
 
     kind: Literal["wait"] = "wait"
     seconds: float = Field(default=1.0, gt=0, le=60, allow_inf_nan=False)
@@ -241,7 +244,7 @@ class Extract(_OnElementOrPage):
     kind: Literal["extract"] = "extract"
     what: Literal["text", "html", "value", "attribute"] = "text"
     attribute: str | None = Field(
-        default=None, max_length=200, description="Its name, where what is attribute."
+        default=None, max_length=200, description="With what='attribute': the attribute's name."
     )
 
     @model_validator(mode="after")
@@ -252,7 +255,7 @@ class Extract(_OnElementOrPage):
 
 
 class Evaluate(BrowserAction):
-    """Evaluate JavaScript in the active tab, where the server allows it; see `extracted`."""
+    """Evaluate JavaScript in the active tab, if the server allows it; see `extracted`."""
 
     kind: Literal["evaluate"] = "evaluate"
     script: str = Field(min_length=1, max_length=MAX_INPUT)
@@ -263,7 +266,7 @@ class NewTab(BrowserAction):
 
     kind: Literal["new_tab"] = "new_tab"
     url: str | None = Field(
-        default=None, max_length=MAX_URL, description="Where to; null for an empty one."
+        default=None, max_length=MAX_URL, description="The address; null for an empty tab."
     )
 
 
@@ -271,22 +274,24 @@ class SwitchTab(BrowserAction):
     """Make another tab the active one."""
 
     kind: Literal["switch_tab"] = "switch_tab"
-    tab: int = Field(ge=0, description="Its place among the observation's tabs.")
+    tab: int = Field(ge=0, description="The tab's index in the observation's tabs.")
 
 
 class CloseTab(BrowserAction):
     """Close a tab."""
 
     kind: Literal["close_tab"] = "close_tab"
-    tab: int | None = Field(default=None, ge=0, description="Its place; null for the active one.")
+    tab: int | None = Field(
+        default=None, ge=0, description="The tab's index; null for the active tab."
+    )
 
 
 class Dialogs(BrowserAction):
-    """Say how the dialogs that pages open (confirm, prompt) are answered from now on."""
+    """Set the answer to further dialogs of pages (confirm, prompt)."""
 
     kind: Literal["dialogs"] = "dialogs"
-    accept: bool = Field(description="OK; otherwise cancel, as it is in the beginning.")
-    text: str = Field(default="", max_length=2000, description="What is put into a prompt.")
+    accept: bool = Field(description="true for OK, false for Cancel, which is the initial setting.")
+    text: str = Field(default="", max_length=2000, description="The text for a prompt.")
 
 
 class Answer(BrowserAction):
@@ -320,7 +325,7 @@ AnyAction = Annotated[
     | Answer,
     Field(discriminator="kind"),
 ]
-"""What `step` takes: any of the actions."""
+"""Any of the actions, as an argument of `step`."""
 
 
 class Tab(BaseModel):
@@ -328,12 +333,12 @@ class Tab(BaseModel):
 
     url: str
     title: str = ""
-    is_active: bool = Field(default=False, description="Actions go to this one.")
-    trouble: str = Field(default="", description="Why its page is no more; empty if all is well.")
+    is_active: bool = Field(default=False, description="Whether actions go to this tab.")
+    trouble: str = Field(default="", description="The reason why its page was ended, or empty.")
 
 
 class PageEvent(BaseModel):
-    """Something that happened in a step beside what was asked for."""
+    """A further event of a step, beside the action."""
 
     kind: Literal["blocked", "dialog", "download", "popup", "stopped", "busy", "too_large"] = Field(
         description="blocked: a request was refused; dialog: a page asked something, and how it "
@@ -345,10 +350,10 @@ class PageEvent(BaseModel):
 
 
 class BrowserObservation(Observation):
-    """What the agent sees of the active tab, and what happened on the way.
+    """The active tab, and the events of the step.
 
-    Which of `tree`, `text`, `html` and `screenshot` are there is said by the options' `observe`;
-    the others are empty. Texts are cut at the options' `max_chars`, and `cut` says so.
+    The options' `observe` determines which of `tree`, `text`, `html` and `screenshot` are present;
+    the others are empty. Texts are cut at the options' `max_chars`, and `cut` reports that.
     """
 
     goal: str = Field(default="", description="The task, in words; empty without one.")
@@ -368,53 +373,54 @@ class BrowserObservation(Observation):
     scroll_y: int = Field(default=0, description="CSS pixels that the page is scrolled down.")
     page_height: int = Field(default=0, description="Height of the whole page, in CSS pixels.")
     tabs: list[Tab] = Field(default_factory=list, description="Open tabs, the oldest first.")
-    error: str = Field(
-        default="", description="Why the last action could not be carried out; empty if it was."
-    )
+    error: str = Field(default="", description="The reason why the last action failed, or empty.")
     extracted: list[str] | None = Field(
-        default=None, description="What extract or evaluate has read; null after other actions."
+        default=None, description="The result of extract or evaluate; null after other actions."
     )
     events: list[PageEvent] = Field(
-        default_factory=list, description="What else happened in this step."
+        default_factory=list, description="Further events of this step."
     )
     events_left_out: int = Field(default=0, ge=0, description="Further events, not listed.")
     cut: dict[str, int] = Field(
         default_factory=dict,
-        description="Fields that were cut, with the length that they would have had.",
+        description="Fields that were cut, with their full lengths.",
     )
 
 
 class BrowserOptions(BaseModel):
-    """How sessions browse; chosen for a server, and by `reset` for an episode."""
+    """The options of a session, set for a server and for an episode by `reset`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    observe: tuple[View, ...] = Field(default=("tree",), description="What observations hold.")
+    observe: tuple[View, ...] = Field(default=("tree",), description="The views in observations.")
     viewport: tuple[
         Annotated[int, Field(ge=200, le=4096)], Annotated[int, Field(ge=200, le=4096)]
     ] = Field(default=(1024, 768), description="Width and height of the page, in CSS pixels.")
     locale: str = Field(default="en-US", min_length=2, max_length=35, description="BCP 47.")
     timezone: str = Field(
-        default="UTC", min_length=1, max_length=64, description="IANA's name of it."
+        default="UTC", min_length=1, max_length=64, description="The time zone's IANA name."
     )
     deterministic: bool = Field(
         default=True,
-        description="Pages have a clock of their own, which moves in steps only, and seeded random "
-        "numbers. False gives them real time and chance.",
+        description="Pages have a clock that moves only in steps, and seeded random numbers. False "
+        "gives them real time and randomness.",
     )
     allowed_hosts: tuple[str, ...] = Field(
         default=(),
         max_length=100,
         description="Hosts that may be reached: example.org, *.example.org, or * for all public "
-        "ones. None by default: bundled pages only. An episode may narrow the server's.",
+        "hosts. By default only bundled pages. An episode may narrow the server's list.",
     )
     max_steps: int | None = Field(
-        default=None, ge=1, le=10_000, description="Limit; null is the task's, or 100."
+        default=None,
+        ge=1,
+        le=10_000,
+        description="Maximum steps; null is the task's limit, or 100.",
     )
     max_chars: int = Field(
-        default=20_000, ge=100, le=500_000, description="Characters of each text, at most."
+        default=20_000, ge=100, le=500_000, description="Maximum characters of each text."
     )
-    max_tabs: int = Field(default=5, ge=1, le=20, description="Tabs at a time.")
+    max_tabs: int = Field(default=5, ge=1, le=20, description="Maximum tabs at a time.")
     action_timeout_s: float = Field(
         default=10.0, gt=0, le=60, description="Seconds for an element to take an action."
     )
@@ -422,13 +428,13 @@ class BrowserOptions(BaseModel):
         default=30.0,
         gt=0,
         le=120,
-        description="Seconds for a page to load and come to rest. One that does not answer for two "
-        "thirds of it is ended.",
+        description="Seconds for a page to load and come to rest. A page that does not answer for "
+        "two thirds of this time is ended.",
     )
 
 
 class BrowserTask(BaseModel):
-    """One task of a task set. Its `id` is what `reset(task=...)` takes."""
+    """A task of the task set, by its `id` for `reset(task=...)`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -441,13 +447,13 @@ class BrowserTask(BaseModel):
 
 
 class BrowserState(State):
-    """Where the episode stands."""
+    """The state of the episode."""
 
     task: str | None = Field(default=None, description="The task's id; null without one.")
     goal: str = Field(default="", description="The task, in words.")
     url: str = Field(default="", description="Address of the active tab, when last looked at.")
-    max_steps: int = Field(default=0, ge=0, description="Steps after which it is cut off.")
-    is_done: bool = Field(default=False, description="The episode is over.")
+    max_steps: int = Field(default=0, ge=0, description="Steps after which it is truncated.")
+    is_done: bool = Field(default=False, description="Whether the episode is over.")
     blocked_hosts: dict[str, int] = Field(
         default_factory=dict,
         description="Requests that were refused in this episode, by host; 100 hosts at most.",

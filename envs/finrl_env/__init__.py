@@ -1,4 +1,4 @@
-"""Stock trading by FinRL's rules, on real data or on synthetic markets; names load on first use."""
+"""Stock trading by FinRL's rules, on real data or synthetic markets. Names load on first use."""
 
 from __future__ import annotations
 

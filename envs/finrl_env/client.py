@@ -8,7 +8,7 @@ __all__ = ["FinRLEnv"]
 
 
 class FinRLEnv(EnvClient[FinRLAction, FinRLObservation, FinRLState]):
-    """Trades on one FinRL server.
+    """A client that trades on one FinRL server.
 
     `reset` takes `seed`, `episode_id`, `market`, `start`, `days` and `task`, each of them for one
     episode:

@@ -1,4 +1,4 @@
-"""OpenSpiel's games as an OpenEnv environment; this side of it never imports OpenSpiel."""
+"""OpenSpiel's games as an OpenEnv environment. The client side never imports OpenSpiel."""
 
 from .client import OpenSpielEnv
 from .models import OpenSpielAction, OpenSpielObservation, OpenSpielState

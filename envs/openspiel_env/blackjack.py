@@ -1,15 +1,15 @@
 """A learner for blackjack, small enough to read, for `openenv demo`.
 
-The game is OpenSpiel's: one deck, hit or stand, the dealer draws to 17; see
-`examples/blackjack_optimum.py`, which computes what the best player wins. The learner plays it
-through `EnvClient`s like any trainer, many sessions at a time.
+The game is OpenSpiel's: one deck, hit or stand, the dealer draws to 17.
+`examples/blackjack_optimum.py` computes the reward of the best player. The learner plays through
+`EnvClient`s like any trainer, many sessions at a time.
 
 The policy is a table: for each hand a preference for each action, and a softmax over them. It is
 trained by REINFORCE with a baseline (Williams 1992; Sutton and Barto 2018, section 13.4) and an
 entropy bonus that keeps it exploring.
 
-Every hand has a seed, which fixes the cards and the player's own randomness, and the policy
-changes between batches only. So a run is reproducible, however the sessions are scheduled.
+Every hand has a seed, which fixes the cards and the player's own randomness, and the policy changes
+only between batches. So a run is reproducible for any scheduling of the sessions.
 """
 
 from __future__ import annotations
@@ -51,25 +51,25 @@ __all__ = [
 ]
 
 OPTIMUM = -0.042462
-"""Expected reward a hand of the best player, exact (`examples/blackjack_optimum.py`).
+"""The exact expected reward per hand of the best player (`examples/blackjack_optimum.py`).
 
-The best table over `hand_key`, which forgets single cards, is worth -0.042806.
+The best table over `hand_key`, which ignores single cards, has -0.042806.
 """
 
 RANDOM_PLAY = -0.392658
-"""Expected reward a hand of a player who hits or stands by the toss of a coin, exact."""
+"""The exact expected reward per hand of a player who hits or stands with equal probability."""
 
 TRAINING_SEEDS = 0
 EVALUATION_SEEDS = 1_000_000_000
 
 
 class Key(NamedTuple):
-    """What the player knows of a hand, as far as the table tells hands apart."""
+    """The features of a hand by which the table distinguishes hands."""
 
     total: int
     """Best total of the player's cards, 4 to 21."""
     soft: bool
-    """An ace counts eleven in it."""
+    """Whether an ace counts eleven in the total."""
     dealer: int
     """Rank of the dealer's face-up card: 1 for an ace, 10 for a ten or a face."""
 
@@ -79,7 +79,7 @@ Choose = Callable[[Key, Sequence[int], Random], int]
 
 
 class Step(NamedTuple):
-    """One decision: what was known, what was legal, what was chosen and what it paid."""
+    """A decision: the hand, the legal actions, the chosen one and its reward."""
 
     key: Key
     legal: tuple[int, ...]
@@ -88,7 +88,7 @@ class Step(NamedTuple):
 
 
 class Episode(NamedTuple):
-    """One hand, from the deal to the end."""
+    """A hand, from the deal to the end."""
 
     seed: int
     steps: tuple[Step, ...]
@@ -100,18 +100,18 @@ class Episode(NamedTuple):
 
 
 class CurvePoint(NamedTuple):
-    """One batch on the learning curve."""
+    """A batch on the learning curve."""
 
     hands: int
-    """Hands played since training began, this batch included."""
+    """Hands played since training began, including this batch."""
     mean_reward: float
-    """Mean return of this batch, played with the policy as it then was."""
+    """Mean return of this batch, with the policy of that time."""
     seconds: float
     """Seconds since training began."""
 
 
 class Evaluation(NamedTuple):
-    """What a player wins a hand; the three rates add up to 1."""
+    """A player's mean reward per hand, and the rates of results, which add up to 1."""
 
     mean: float
     stderr: float
@@ -122,7 +122,7 @@ class Evaluation(NamedTuple):
     hands: int
 
 
-# ------------------------------------------------------------------ what a hand looks like
+# ------------------------------------------------------------------ observations
 
 _TOTAL = slice(3, 33)  # a thermometer: one more 1 than the player's best total
 _UP_CARD = (33, 85)  # one of 52
@@ -131,12 +131,12 @@ _SIZE = 189
 
 
 def hand_key(info_state: Sequence[float]) -> Key:
-    """Read a hand off OpenSpiel's observation tensor of blackjack (189 numbers).
+    """Read a hand from OpenSpiel's observation tensor of blackjack (189 numbers).
 
     Cards are numbered by suit and then by rank, with the ace first.
 
     Raises:
-        ValueError: It is another game's tensor, or that of OpenSpiel before 1.6.
+        ValueError: The tensor belongs to another game, or to OpenSpiel before 1.6.
     """
     if len(info_state) != _SIZE:
         raise ValueError(
@@ -156,13 +156,13 @@ def hand_key(info_state: Sequence[float]) -> Key:
 class SoftmaxPolicy:
     """A table of preferences, one for each hand and action, and a softmax over them.
 
-    A hand that was never seen is played uniformly at random, or greedily by its first action.
+    For a hand that was never seen, `sample` chooses uniformly and `greedy` the first action.
 
     Args:
         learning_rate: Step size of the preferences.
-        value_rate: Least step size of the baseline, which is the running mean of the returns
-            that followed a hand: the n-th return counts 1/n, but never less than this.
-        entropy: Weight of the entropy bonus at the beginning; it fades as 1 / sqrt(batches).
+        value_rate: Minimum step size of the baseline, which is the running mean of the returns
+            after a hand. The n-th return counts 1/n, but never less than this.
+        entropy: Initial weight of the entropy bonus, which fades as 1 / sqrt(batches).
     """
 
     def __init__(
@@ -211,8 +211,8 @@ class SoftmaxPolicy:
         """Improve the policy by one batch of episodes that it played."""
         self._batches += 1
         bonus = self.entropy / math.sqrt(self._batches)
-        steps = [pair for episode in episodes for pair in _with_return(episode)]
-        # All of them before the first preference changes: the batch was played with these.
+        steps = [pair for episode in episodes for pair in _yield_returns(episode)]
+        # These are computed before any preference changes, because the batch was played with them.
         chances = [self.probabilities(step.key, step.legal) for step, _ in steps]
         for (step, to_come), before in zip(steps, chances, strict=True):
             self._learn(step, to_come, before, bonus)
@@ -231,7 +231,7 @@ class SoftmaxPolicy:
         self._values[key] += advantage * max(1.0 / self._visits[key], self.value_rate)
 
 
-def _with_return(episode: Episode) -> Iterator[tuple[Step, float]]:
+def _yield_returns(episode: Episode) -> Iterator[tuple[Step, float]]:
     """Yield each step with the reward from it to the end of the episode."""
     to_come = episode.total_reward
     for step in episode.steps:
@@ -240,7 +240,7 @@ def _with_return(episode: Episode) -> Iterator[tuple[Step, float]]:
 
 
 def random_choice(key: Key, legal: Sequence[int], rng: Random) -> int:
-    """Choose uniformly at random; the player that training is measured against."""
+    """Choose uniformly at random, as the baseline of training."""
     return rng.choice(legal)
 
 
@@ -248,7 +248,7 @@ def random_choice(key: Key, legal: Sequence[int], rng: Random) -> int:
 
 
 @cache
-def _action(action_id: int) -> OpenSpielAction:
+def _make_action(action_id: int) -> OpenSpielAction:
     from .models import OpenSpielAction
 
     return OpenSpielAction(action_id=action_id, game_name="blackjack")
@@ -262,7 +262,7 @@ async def play_episode(env: OpenSpielEnv, choose: Choose, seed: int) -> Episode:
         choose: The player.
         seed: Fixes the cards and the player's randomness, independently of each other.
     """
-    # Not Random(seed), from which the server deals.
+    # The server deals from Random(seed), so the player needs another generator.
     rng = Random(f"player {seed}")  # nosec B311  # a game
     result = await env.reset(seed=seed)
     steps = []
@@ -270,7 +270,7 @@ async def play_episode(env: OpenSpielEnv, choose: Choose, seed: int) -> Episode:
         key = hand_key(result.observation.info_state)
         legal = tuple(result.observation.legal_actions)
         action = choose(key, legal, rng)
-        result = await env.step(_action(action))
+        result = await env.step(_make_action(action))
         steps.append(Step(key, legal, action, float(result.reward or 0.0)))
     return Episode(seed, tuple(steps))
 
@@ -278,9 +278,9 @@ async def play_episode(env: OpenSpielEnv, choose: Choose, seed: int) -> Episode:
 async def play_episodes(
     envs: Sequence[OpenSpielEnv], choose: Choose, seeds: Sequence[int]
 ) -> list[Episode]:
-    """Play one hand for each seed on all clients at once; the answer is in the seeds' order.
+    """Play one hand for each seed on all clients at once, and return them in the seeds' order.
 
-    A client that is done with a hand takes the next one. The first failure stops all of them.
+    A client that has finished a hand takes the next one. The first failure stops all clients.
     """
     queue = iter(enumerate(seeds))
     played: dict[int, Episode] = {}
@@ -309,11 +309,11 @@ async def train(
     seed0: int = TRAINING_SEEDS,
     record: Callable[[Sequence[Episode]], None] | None = None,
 ) -> list[CurvePoint]:
-    """Train `policy` by playing; it is updated after each batch.
+    """Train `policy` by playing, with an update after each batch.
 
     Args:
         envs: Connected clients, each of which plays one hand at a time.
-        policy: Is changed.
+        policy: The policy, which is updated in place.
         hands: Hands to play; the last batch may be smaller.
         batch: Hands between two updates.
         on_progress: Called after each update.
@@ -321,7 +321,7 @@ async def train(
         record: Called with the episodes of each batch.
 
     Returns:
-        The learning curve, one point a batch.
+        The learning curve, with one point per batch.
     """
     began, curve = time.perf_counter(), []
     for first in range(0, hands, batch):
@@ -370,7 +370,7 @@ async def evaluate(
     )
 
 
-# ------------------------------------------------------------------ what is left behind
+# ------------------------------------------------------------------ output
 
 
 def write_episodes(file: TextIO, episodes: Iterable[Episode]) -> None:
@@ -395,14 +395,14 @@ def plot_curve(
     optimum: float,
     path: Path | str,
 ) -> None:
-    """Draw the learning curve to a file; its ending (.png, .svg, .pdf) chooses the format.
+    """Draw the learning curve to a file. The suffix (.png, .svg, .pdf) determines the format.
 
     Args:
         points: The curve that `train` returned.
-        baseline: What the untrained player wins.
-        evaluation: What the trained one wins.
-        optimum: What the best player wins, such as `OPTIMUM`.
-        path: The file; it is replaced.
+        baseline: The result of the untrained player.
+        evaluation: The result of the trained player.
+        optimum: The reward of the best player, such as `OPTIMUM`.
+        path: The file, which is replaced.
 
     Raises:
         ImportError: matplotlib is not installed.

@@ -8,7 +8,7 @@ __all__ = ["OpenSpielEnv"]
 
 
 class OpenSpielEnv(EnvClient[OpenSpielAction, OpenSpielObservation, OpenSpielState]):
-    """Plays the games of one OpenSpiel server.
+    """A client that plays the games of one OpenSpiel server.
 
     `reset` takes `seed`, `episode_id`, `game_name`, `game_params` and `opponent_policy`, each of
     them for one episode:

@@ -66,12 +66,12 @@ class OpenSpielSessionFactory(ResourceSessionFactory[StepEnvSessionAdapter]):
             seed=seed,
             episode_id=episode_id,
             tool_specs=[PLAY_MOVE],
-            action_builder=self._action,
+            action_builder=self._make_action,
             initial_messages_builder=self._messages,
             tool_result_builder=self._result,
         )
 
-    def _action(self, name: str, arguments: dict[str, Any]) -> OpenSpielAction:
+    def _make_action(self, name: str, arguments: dict[str, Any]) -> OpenSpielAction:
         return OpenSpielAction(action_id=int(arguments["action_id"]), game_name=self._game_name)
 
     def _messages(self, result: StepResult[Any], task: Any) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Reasoning Gym's questions as an OpenEnv environment; this side never imports the library."""
+"""Reasoning Gym as an OpenEnv environment. The client side never imports the library."""
 
 from .client import ReasoningGymEnv
 from .models import (

@@ -43,7 +43,7 @@ class ReasoningGymSessionFactory(ResourceSessionFactory[StepEnvSessionAdapter]):
         dataset_config: dict[str, Any] | None = None,
     ) -> None:
         self._client_factory = client_factory
-        self._dataset: dict[str, Any] = {
+        self._make_dataset: dict[str, Any] = {
             "dataset_name": dataset_name,
             "dataset_config": dataset_config or {},
             "size": 1,
@@ -62,7 +62,7 @@ class ReasoningGymSessionFactory(ResourceSessionFactory[StepEnvSessionAdapter]):
             action_builder=lambda name, given: ReasoningGymAction(answer=str(given["answer"])),
             initial_messages_builder=_messages,
             tool_result_builder=_result,
-            reset_kwargs=self._dataset,
+            reset_kwargs=self._make_dataset,
         )
 
 

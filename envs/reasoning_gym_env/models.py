@@ -1,4 +1,4 @@
-"""What crosses the wire between the Reasoning Gym environment and its client."""
+"""Actions, observations and state of the Reasoning Gym environment."""
 
 from __future__ import annotations
 
@@ -23,52 +23,54 @@ class ReasoningGymAction(Action):
 
 
 class ReasoningGymObservation(Observation):
-    """A question; after the answer what it was worth.
+    """A question, and after the answer its score.
 
-    `reward` equals `score`. Both are None after `reset`, and where the answer could not be scored,
-    of which `StepResult.unscored` then says why.
+    `reward` equals `score`. Both are None after `reset`, and if the answer could not be scored.
+    `StepResult.unscored` then has the reason.
     """
 
     question: str | None = Field(default=None, description="The question.")
     score: float | None = Field(
-        default=None, description="The dataset's score of the answer, 0 to 1; null before it."
+        default=None, description="The dataset's score of the answer, 0 to 1; null before that."
     )
     correct_answer: str | None = Field(
         default=None,
-        description="The dataset's own answer; null before the agent's, and where a dataset has "
-        "none since many answers are right.",
+        description="The dataset's own answer; null before the agent's answer, and if the dataset "
+        "has none because many answers are right.",
     )
     dataset_metadata: dict[str, Any] | None = Field(
         default=None,
-        description="What the dataset says about the question, which may hold the solution; null "
+        description="The dataset's metadata of the question, which may contain the solution; null "
         "before the answer.",
     )
 
 
 class ReasoningGymState(State):
-    """Which question is being asked."""
+    """The state of the episode: its dataset and its question."""
 
     dataset_name: str | None = Field(default=None, description="The dataset; null before reset.")
     dataset_config: dict[str, Any] = Field(
-        default_factory=dict, description="Its configuration, as far as it was given."
+        default_factory=dict, description="The given options of the dataset."
     )
     dataset_specs: list[dict[str, Any]] | None = Field(
         default=None, description="The parts of a composite dataset."
     )
     dataset_seed: int | None = Field(default=None, description="The seed of the dataset.")
-    dataset_size: int | None = Field(default=None, description="Questions of the dataset.")
-    question_index: int | None = Field(default=None, description="Of the question, from 0.")
-    task: str | None = Field(default=None, description="The id of the task being asked.")
+    dataset_size: int | None = Field(default=None, description="The dataset's number of questions.")
+    question_index: int | None = Field(default=None, description="The question's index, from 0.")
+    task: str | None = Field(default=None, description="The id of the running task.")
     correct_answer: Annotated[str | None, Private] = Field(
         default=None, description="The dataset's own answer."
     )
 
 
 class ReasoningGymTask(BaseModel):
-    """One question of a dataset with its default configuration. The question itself is not told."""
+    """A question of a dataset with its default options. The task does not contain the question."""
 
     model_config = ConfigDict(frozen=True)
 
-    id: str = Field(description="What reset(task=...) takes, such as train/leg_counting/17.")
-    split: Literal["train", "test"] = Field(description="They are drawn from different seeds.")
+    id: str = Field(description="The id for reset(task=...), such as train/leg_counting/17.")
+    split: Literal["train", "test"] = Field(
+        description="The task's split; the splits have different seeds."
+    )
     dataset_name: str = Field(description="The dataset.")

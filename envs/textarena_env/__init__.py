@@ -1,4 +1,4 @@
-"""TextArena's games as an OpenEnv environment; this side of it never imports TextArena."""
+"""TextArena's games as an OpenEnv environment. The client side never imports TextArena."""
 
 from .client import TextArenaEnv
 from .models import (

@@ -8,7 +8,7 @@ __all__ = ["TextArenaEnv"]
 
 
 class TextArenaEnv(EnvClient[TextArenaAction, TextArenaObservation, TextArenaState]):
-    """Plays the games of one TextArena server.
+    """A client that plays the games of one TextArena server.
 
     `reset` takes `seed`, `episode_id`, `task`, `env_id`, `num_players`, `max_turns`, `opponent`,
     `opponent_messages` and `agent_player`, each of them for one game:

@@ -1,7 +1,7 @@
-"""What training scripts read of a game of Wordle: guesses in replies, and marks in observations.
+"""Functions for training scripts that compute rewards from the texts of a game of Wordle.
 
-The server counts the marks itself, too: see `reward_signals` in the README. These functions are for
-scripts that make rewards of the texts.
+They find the guess in a reply, and the marks in an observation. The server counts the marks too;
+see `reward_signals` in the README.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _IN_BRACKETS = re.compile(rf"\[[A-Za-z]{{{LETTERS}}}\]")
 
 
 def extract_guess(text: str) -> str:
-    """Find the guess in a reply, as the game reads it.
+    """Find the guess in a reply, as the game does.
 
     Args:
-        text: What the model said.
+        text: The reply of the model.
 
     Returns:
-        The first five letters in brackets, in lower case; else the first five of all letters that
-        there are, in brackets; ``[dunno]`` where there are fewer.
+        The first five letters in brackets, in lower case, with the brackets. Without such, the
+        first five letters of the text, in brackets. ``[dunno]`` if the text has fewer letters.
     """
     if found := _IN_BRACKETS.search(text):
         return found[0].lower()
@@ -35,10 +35,10 @@ def extract_guess(text: str) -> str:
 
 
 def extract_wordle_feedback(observation: TextArenaObservation) -> str:
-    """Find what the game has said of the last guess: its letters, and below them their marks.
+    """Find the game's feedback on the last guess: its letters, and below them their marks.
 
     Returns:
-        The text after the last message's first ``Feedback:``; empty where there is none.
+        The text after the first ``Feedback:`` of the last message that has one, or ``""``.
     """
     for message in reversed(observation.messages):
         _, is_there, said = message.content.partition(FEEDBACK)
@@ -51,7 +51,7 @@ def extract_feedback_counts(feedback: str) -> tuple[int, int]:
     """Count the green and the yellow marks (``G`` and ``Y``) of the last guess.
 
     Args:
-        feedback: What `extract_wordle_feedback` gives.
+        feedback: The result of `extract_wordle_feedback`.
     """
     lines = ["".join(line.split()) for line in feedback.splitlines() if line.strip()]
     marks = next((line for line in reversed(lines) if set(line) <= set("GYX")), "")

@@ -1,1 +1,1 @@
-"""The side of the browser environment that runs Chromium."""
+"""The server side of the browser environment."""

@@ -168,15 +168,15 @@ def _locator(page: Page, element: Element) -> Locator:
 
 
 def _timeout(window: Window) -> float:
-    """For how long an element is waited for, in milliseconds."""
+    """Return the time to wait for an element, in milliseconds."""
     return window.options.action_timeout_s * 1000
 
 
 async def _ready(window: Window, element: Element, *, to_change: bool = True) -> Locator:
-    """Find an element that can be acted on.
+    """Find an element that accepts actions.
 
-    Where time stands still nothing becomes visible or enabled by itself, so that there is nothing
-    to wait for.
+    While the pages' time stands still, no element becomes visible or enabled by itself, so there is
+    nothing to wait for.
 
     Raises:
         ActionFailed: There is none, or it is hidden or disabled.

@@ -1,7 +1,7 @@
-"""Chromium as an environment: one browser context for each session, driven by Playwright.
+"""Chromium as an environment, with a browser context per session, driven by Playwright.
 
-The bundled tasks are in the manner of MiniWoB (Shi et al. 2017, "World of Bits: An Open-Domain
-Platform for Web-Based Agents", ICML); their pages and judges are our own.
+The bundled tasks have the form of MiniWoB (Shi et al. 2017, "World of Bits: An Open-Domain Platform
+for Web-Based Agents", ICML). Their pages and graders are our own.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = ["BrowserEnvironment"]
 
 DEFAULT_TASK = "click-button"
 STEPS_WITHOUT_TASK = 100
-# Of the time that the caller waits; the rest is for looking at what has come of it.
+# The share of the caller's time for the action; the rest is for the observation.
 SHARE_FOR_ACTING = 0.6
 SLACK_S = 2.0
 
@@ -58,28 +58,14 @@ TASK, HOSTS = "BROWSER_TASK", "BROWSER_ALLOWED_HOSTS"
 class BrowserEnvironment(Environment[AnyAction, BrowserObservation, BrowserState]):
     """A browser session: a task on bundled pages, or free browsing from an address.
 
-    All sessions of an event loop share one browser process, each with cookies, storage and pages of
-    its own. It starts with the first reset, and ends when the last session closes. An action that
-    cannot be carried out is no exception: the observation's `error` says why, and it counts as a
-    step.
+    All sessions of an event loop share one browser process; each has cookies, storage and pages of
+    its own. The process starts with the first reset, and ends when the last session closes. An
+    action that fails does not raise: the observation's `error` has the reason, and the action
+    counts as a step.
 
-    Where the options say `deterministic`, which they do by default, the seed and the actions
-    determine the observations: pages have a clock that stands still but for 0.1 s a step and what
-    `Wait` lets pass, and random numbers by the seed. Screenshots are equal on the same machine with
-    the same fonts.
-
-    Args:
-        task: What is done when `reset` names nothing: a task's id, or its kind. None takes
-            BROWSER_TASK, else ``click-button``.
-        options: How to browse; a `BrowserOptions`, or its fields. `allowed_hosts` left out takes
-            BROWSER_ALLOWED_HOSTS, separated by commas. Episodes may narrow those hosts.
-        sites: Directories that are shown as web sites, by host, without any server.
-        tasks: Kinds of tasks.
-        allow_javascript: Take `Evaluate`. An agent can then send what it likes from a task's pages.
-        executable: The browser; None takes BROWSER_EXECUTABLE, else has it found.
-
-    Raises:
-        Refused: There is no such task, option or directory.
+    With `deterministic`, which is the default, the seed and the actions determine the observations.
+    The pages' clock stands still except for 0.1 s per step and the time of `Wait`, and the seed
+    determines their random numbers. Screenshots are equal on the same machine with the same fonts.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
@@ -115,11 +101,11 @@ class BrowserEnvironment(Environment[AnyAction, BrowserObservation, BrowserState
     # ------------------------------------------------------------------ episodes
 
     def reset(self, seed: int | None = None, episode_id: str | None = None) -> BrowserObservation:  # type: ignore[override]
-        """Not for this environment, which lives on an event loop; see `reset_async`."""
+        """Raise `NotSupported`, because the environment needs an event loop; see `reset_async`."""
         raise NotSupported("a browser lives on an event loop: await reset_async()", feature="reset")
 
     def step(self, action: AnyAction) -> BrowserObservation:  # type: ignore[override]
-        """Not for this environment, which lives on an event loop; see `step_async`."""
+        """Raise `NotSupported`, because the environment needs an event loop; see `step_async`."""
         raise NotSupported("a browser lives on an event loop: await step_async()", feature="step")
 
     async def reset_async(  # type: ignore[override]  # no **kwargs: a misspelt argument is an error
@@ -130,22 +116,22 @@ class BrowserEnvironment(Environment[AnyAction, BrowserObservation, BrowserState
         start_url: str | None = None,
         options: BrowserOptions | Mapping[str, Any] | None = None,
     ) -> BrowserObservation:
-        """Begin an episode in a browser context of its own.
+        """Start an episode in a browser context of its own.
 
         Args:
-            seed: Determines the instance of the task, where only its kind is named, and the pages'
-                random numbers; any integer. None draws one.
-            episode_id: Becomes `state.episode_id`; None makes one up.
-            task: A task's id (``login/7``), its kind (``login``: the seed draws an instance of the
-                train split), or a task as the task set lists it. None takes the environment's.
-            start_url: Browse freely from here, without a task and without rewards.
+            seed: Determines the pages' random numbers, and the task's instance if `task` is a kind;
+                any integer. None draws a seed.
+            episode_id: Becomes `state.episode_id`; None generates one.
+            task: A task's id (``login/7``), its kind (``login``; the seed draws an instance of the
+                train split), or a task of the task set. None takes the environment's own.
+            start_url: Browse freely from this address, without a task and without rewards.
             options: Fields of `BrowserOptions` that differ in this episode.
 
         Raises:
-            Refused: There is no such task or option, or the address may not be opened. The running
-                episode goes on.
+            Refused: The task or an option is unknown, or the address may not be opened. The running
+                episode continues.
             BrowserNotFound: There is no Chromium on this machine.
-            BrowserNotStarted: It would not start.
+            BrowserNotStarted: Chromium did not start.
         """
         chosen, allowed = self._options_for(options)
         rng = Random(f"browser/{uuid.uuid4() if seed is None else seed}")  # nosec B311
@@ -177,16 +163,15 @@ class BrowserEnvironment(Environment[AnyAction, BrowserObservation, BrowserState
     async def step_async(  # type: ignore[override]  # no **kwargs: as above
         self, action: AnyAction, timeout_s: float | None = None
     ) -> BrowserObservation:
-        """Carry out an action, wait until the pages are at rest, and look at them.
+        """Carry out an action, wait until the pages are at rest, and observe them.
 
         Args:
-            action: What to do.
-            timeout_s: Seconds that the caller waits. The action and the waiting for the pages take
-                three fifths of it at most.
+            action: The action.
+            timeout_s: Seconds that the caller waits. The action and the wait for the pages take at
+                most three fifths of it.
 
         Raises:
-            Refused: There is no running episode, or the action is not allowed here. Nothing
-                changes.
+            Refused: No episode is running, or the action is not allowed. Nothing changes.
             BrowserGone: The browser has died. The episode is lost.
         """
         window = self._running_window()
@@ -202,11 +187,11 @@ class BrowserEnvironment(Environment[AnyAction, BrowserObservation, BrowserState
 
     @property
     def state(self) -> BrowserState:
-        """Where the episode stands."""
+        """The state of the episode."""
         return self._state
 
     async def render(self) -> Picture:
-        """A screenshot of the active tab.
+        """Return a screenshot of the active tab.
 
         Raises:
             Refused: There is nothing to show, or the browser has died.

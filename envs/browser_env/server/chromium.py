@@ -77,11 +77,11 @@ class BrowserGone(Refused):
 
 @dataclass(frozen=True)
 class LaunchSettings:
-    """What a browser is started with; sessions with equal ones share it.
+    """The settings with which a browser starts. Sessions with equal settings share a browser.
 
     Attributes:
         resolver_rules: Chromium's ``--host-resolver-rules``.
-        executable: The program; None has it found.
+        executable: The program; None searches for one.
     """
 
     resolver_rules: str
@@ -89,10 +89,10 @@ class LaunchSettings:
 
 
 def find_executable(playwright: Playwright, named: str | None) -> str | None:
-    """The browser to start; None is Playwright's own download.
+    """Find the browser to start; None is Playwright's own download.
 
     Raises:
-        BrowserNotFound: There is none.
+        BrowserNotFound: There is no browser.
     """
     named = named or os.environ.get(EXECUTABLE)
     if named:
@@ -110,7 +110,7 @@ def find_executable(playwright: Playwright, named: str | None) -> str | None:
 
 
 def wants_sandbox() -> bool:
-    """Whether Chromium shall keep its own sandbox: yes, except as root, where it cannot.
+    """Return whether to use Chromium's own sandbox: yes, except as root, where it cannot work.
 
     Raises:
         BrowserNotStarted: BROWSER_SANDBOX is neither 0 nor 1.
@@ -224,7 +224,7 @@ class Lease:
         try:
             if shared.starting is None:
                 shared.starting = asyncio.create_task(shared.start())
-            # Others wait for the same start, so whoever began it may leave.
+            # Other sessions wait for the same start, so the first one may leave.
             await asyncio.shield(shared.starting)
         except BaseException:
             await asyncio.shield(lease.release())
@@ -233,14 +233,14 @@ class Lease:
 
     @property
     def settings(self) -> LaunchSettings | None:
-        """What the browser was started with; None once the lease is released."""
+        """The browser's settings, or None after the release of the lease."""
         return None if self._shared is None else self._shared.settings
 
     async def check(self) -> None:
-        """Ask the browser whether it is there, and Playwright's process between.
+        """Check that the browser and Playwright's process answer.
 
         Raises:
-            BrowserGone: It has died, or does not answer.
+            BrowserGone: The browser has died, or does not answer.
         """
         shared = self._shared
         if shared is None or shared.line is None or not shared.is_usable:

@@ -1,8 +1,8 @@
-"""Which hosts a session may reach.
+"""The hosts that a session may reach.
 
-A list of hosts is enforced twice: every request that a page begins is looked at before it is sent,
-and Chromium's resolver knows no other host, which holds for redirects, WebSockets, workers and
-whatever else nobody looks at.
+A list of hosts is enforced twice. Every request of a page is checked before it is sent. And
+Chromium's resolver knows no other host, which also covers redirects, WebSockets, workers and all
+requests that cannot be checked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PATTERN = re.compile(
     r"(\*\.)?([a-z0-9_]([a-z0-9_-]*[a-z0-9_])?\.)*[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?"
 )
 _SUFFIX = "*."
-# What "*" does not let in: names that lead to this machine or its network, whoever resolves them.
+# Names that "*" does not include, because they lead to this machine or its network.
 _LOCAL_SUFFIXES = ("localhost", "local", "internal", "home.arpa", "lan")
 # The same for Chromium's resolver, which takes globs: addresses of RFC 1918, 3927, 4193 and 6598.
 _LOCAL_GLOBS = (
@@ -36,10 +36,10 @@ _LOCAL_GLOBS = (
 
 @dataclass(frozen=True)
 class AllowedHosts:
-    """Hosts that may be reached: names, ``*.name`` for all below one, or ``*``.
+    """The hosts that may be reached: names, ``*.name`` for all names below, or ``*``.
 
-    ``*`` is all public hosts: an address of a private network, and a name such as ``localhost``,
-    has to be named itself. A public name that leads to a private address is not noticed.
+    ``*`` is all public hosts. An address of a private network, or a name such as ``localhost``,
+    must be listed itself. A public name that leads to a private address is not detected.
     """
 
     patterns: tuple[str, ...] = ()
@@ -49,16 +49,16 @@ class AllowedHosts:
         """Read a list of patterns.
 
         Raises:
-            Refused: One of them is no host.
+            Refused: A pattern is no host.
         """
         return cls(tuple(dict.fromkeys(_pattern(one) for one in patterns)))
 
     def let_in(self, host: str) -> bool:
-        """Whether a host may be reached."""
+        """Return whether a host may be reached."""
         return any(_matches(host, pattern) for pattern in self.patterns)
 
     def cover(self, other: AllowedHosts) -> bool:
-        """Whether these let in whatever `other` lets in."""
+        """Return whether these hosts include all hosts of `other`."""
         return all(map(self._covers, other.patterns))
 
     def _covers(self, pattern: str) -> bool:
@@ -68,19 +68,19 @@ class AllowedHosts:
 
     @property
     def resolver_rules(self) -> str:
-        """The value of Chromium's ``--host-resolver-rules`` that lets in these and no others."""
+        """The value of Chromium's ``--host-resolver-rules`` for these hosts and no others."""
         named = [f"EXCLUDE {pattern}" for pattern in self.patterns if pattern != EVERY]
         shut = _LOCAL_GLOBS if EVERY in self.patterns else ("*",)
-        # IPv6 addresses are not known by globs; a browser for public names does without them.
+        # Globs cannot tell IPv6 addresses apart, so a browser for public names does not use them.
         shut = (*shut, "*:*") if EVERY in self.patterns else shut
         return ",".join([*(f"MAP {glob} ~NOTFOUND" for glob in shut), *named])
 
 
 def host_name(text: str) -> str:
-    """A host in the form in which hosts are compared.
+    """Normalize the name of a host.
 
     Raises:
-        Refused: It is none.
+        Refused: The text is no host.
     """
     name = _pattern(text)
     if EVERY in name:
@@ -114,7 +114,7 @@ def _is_local(host: str) -> bool:
 
 
 def host_of(url: str) -> str:
-    """The host of an address, in small letters; empty if it has none."""
+    """Return the host of an address, in small letters, or an empty text."""
     try:
         return (urlsplit(url).hostname or "").rstrip(".")
     except ValueError:
@@ -122,12 +122,12 @@ def host_of(url: str) -> str:
 
 
 def why_refused(url: str, allowed: AllowedHosts, local: Iterable[str]) -> str | None:
-    """Why an address may not be opened, in words; None if it may.
+    """Return the reason why an address may not be opened, or None.
 
     Args:
-        url: The address, in full.
+        url: The full address.
         allowed: Hosts that may be reached.
-        local: Hosts that are answered by this process.
+        local: Hosts that this process answers.
     """
     scheme = url.partition(":")[0].lower()
     if scheme not in ("http", "https"):

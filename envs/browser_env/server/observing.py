@@ -1,4 +1,4 @@
-"""What is seen of a window: bounded texts, and whether they are whole."""
+"""Observations of a window: texts of limited length, with a note of what was cut."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .window import Window
 __all__ = ["Sight", "look", "take_screenshot"]
 
 LOOK_TIMEOUT_S = 10.0
-# Beyond this a tree takes seconds, and tells nobody anything.
+# For larger pages a tree takes seconds, and is of no use.
 MAX_ELEMENTS = 20_000
 MAX_TITLE = 300
 MAX_URL = 2000
@@ -26,18 +26,18 @@ MAX_URL = 2000
 
 @dataclass
 class Sight:
-    """What was seen: fields of the observation, and which of them were cut.
+    """Fields of an observation, and the fields that were cut.
 
     Attributes:
-        fields: By the names of the observation's fields.
-        cut: Those that were cut, with the length that they would have had.
+        fields: The values, by the names of the observation's fields.
+        cut: The full lengths of the fields that were cut.
     """
 
     fields: dict[str, Any] = field(default_factory=dict)
     cut: dict[str, int] = field(default_factory=dict)
 
     def put(self, name: str, text: str, most: int, length: int | None = None) -> None:
-        """Put in a text of `most` characters; `length` is what it had before it was cut."""
+        """Add a text of at most `most` characters; `length` is its length before a cut."""
         text = sound(text)
         length = len(text) if length is None else length
         if length > most:
@@ -46,10 +46,10 @@ class Sight:
 
 
 async def look(window: Window) -> Sight:
-    """Look at the active tab, and at the list of all tabs.
+    """Observe the active tab and the list of all tabs.
 
-    A page that moves on, hangs or is too large while it is looked at gives what it gives; the
-    window's events say so.
+    If a page moves on, hangs or is too large, the observation is incomplete, and the window's
+    events say so.
     """
     sight = Sight()
     for tab in window.tabs:
@@ -70,7 +70,7 @@ async def _note_title(tab: Tab) -> None:
             try:
                 await tab.look()
             except PlaywrightError:
-                tab.url, tab.title = tab.page.url, ""  # it is just moving on
+                tab.url, tab.title = tab.page.url, ""  # the page is moving on
 
 
 def _view(tab: Tab, *, is_active: bool) -> TabView:
@@ -127,7 +127,7 @@ def _cut_at_line(text: str, most: int) -> str:
 
 
 async def take_screenshot(tab: Tab) -> bytes:
-    """The visible part of a page as PNG, without what blinks or moves."""
+    """Return the visible part of a page as PNG, without animations and the text cursor."""
     return await tab.page.screenshot(
         animations="disabled", caret="hide", scale="css", timeout=LOOK_TIMEOUT_S * 1000
     )

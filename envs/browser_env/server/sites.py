@@ -1,7 +1,7 @@
-"""Pages that are answered by this process: no server, no port, no network.
+"""Web sites that this process answers, without a server, a port or a network.
 
-A site answers requests for one host, whatever their scheme. What a browser asks it reaches
-`Site.answer` as a value, and its answer goes back by interception of the request.
+A site answers the requests for one host, with any scheme. The browser's request is intercepted,
+passed to `Site.answer` as a value, and fulfilled with the reply.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ INDEX = "index.html"
 
 @dataclass(frozen=True)
 class SiteRequest:
-    """What a page asked of a site.
+    """A request of a page to a site.
 
     Attributes:
-        method: In capitals, such as ``GET``.
-        path: Decoded, beginning with a slash.
-        query: What follows the question mark: the last value of each name.
-        form: The fields of a form that was posted, with all their values.
-        referrer: The page that it was asked from; empty for an address that was typed.
+        method: The method in capitals, such as ``GET``.
+        path: The decoded path, which starts with a slash.
+        query: The last value of each name in the query.
+        form: The fields of a posted form, with all their values.
+        referrer: The page that made the request; empty for a typed address.
     """
 
     method: str
@@ -42,14 +42,14 @@ class SiteRequest:
 
     @classmethod
     def of(cls, method: str, url: str, referrer: str, body: bytes) -> SiteRequest:
-        """Read a request off its parts; a body of more than 1 MB is taken for none."""
+        """Make a request from its parts; a body of more than 1 MB counts as empty."""
         parts = urlsplit(url)
         query = {name: values[-1] for name, values in _fields(parts.query).items()}
         text = body.decode("utf-8", "replace") if len(body) <= MAX_FORM else ""
         return cls(method, unquote(parts.path) or "/", query, _fields(text), referrer)
 
     def posted(self, name: str) -> str:
-        """The last value of a field that was posted; empty if there is none."""
+        """Return the last value of a posted field, or an empty text."""
         return (self.form.get(name) or [""])[-1]
 
 
@@ -62,7 +62,7 @@ def _fields(text: str) -> dict[str, list[str]]:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a site answers."""
+    """The reply of a site."""
 
     body: str | bytes
     status: int = 200
@@ -73,15 +73,15 @@ NOT_FOUND = Reply("<!doctype html><title>Not found</title><h1>There is no such p
 
 
 class Site(ABC):
-    """Answers the requests for one host."""
+    """A web site that answers the requests for one host."""
 
     @abstractmethod
     def answer(self, request: SiteRequest) -> Reply:
-        """Answer a request, at once."""
+        """Answer a request without waiting."""
 
 
 class Folder(Site):
-    """The files of a directory, as a web server shows them.
+    """The files of a directory, as a web server would serve them.
 
     Args:
         directory: The directory; ``index.html`` stands for a directory in it.

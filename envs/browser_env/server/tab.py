@@ -1,4 +1,4 @@
-"""One tab: its page, and whether that is at rest."""
+"""A tab with its page, and the page's activity."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ STILL_WITHIN_S = 1.0
 POLL_S = 0.01
 
 WORLD = "openenv"
-# Connections that stay open say nothing of a page's being ready.
+# Connections that stay open do not show whether a page is ready.
 LASTING = frozenset({"EventSource", "WebSocket", "Ping", "Media", "Prefetch"})
 
 
 class Activity:
-    """What a page has under way, by Chromium's own reports (Chrome DevTools Protocol).
+    """The loads and requests of a page, from Chromium's own events (Chrome DevTools Protocol).
 
-    Reports of one session come in the order in which things happen, and so do answers: after an
-    answer, everything that the page began before is known.
+    Events and answers of one session come in the order of their causes. So after an answer, all
+    loads that the page began before are known.
     """
 
     def __init__(self, cdp: CDPSession) -> None:
@@ -39,7 +39,7 @@ class Activity:
 
     @classmethod
     async def of(cls, page: Page, expect_popup: Callable[[], None]) -> Activity:
-        """Listen to a page from now on; `expect_popup` is called when it opens a window."""
+        """Start to listen to a page; `expect_popup` is called when the page opens a window."""
         cdp = await page.context.new_cdp_session(page)
         activity = cls(cdp)
         activity._listen(expect_popup)
@@ -51,7 +51,7 @@ class Activity:
 
     def _listen(self, expect_popup: Callable[[], None]) -> None:
         def opened(event: dict[str, Any]) -> None:
-            if event.get("userGesture"):  # others are stopped by the popup blocker
+            if event.get("userGesture"):  # the popup blocker stops the others
                 expect_popup()
 
         listeners: dict[str, Callable[[dict[str, Any]], None]] = {
@@ -75,7 +75,7 @@ class Activity:
         self._requests.pop(request, None)
 
     def _navigated(self, event: dict[str, Any]) -> None:
-        """Forget the requests of the document that was left, whose ends are not always told."""
+        """Forget the requests of the previous document, whose ends are not always reported."""
         frame = event["frame"]
         if "parentId" not in frame:
             kept = frame["loaderId"]
@@ -83,14 +83,14 @@ class Activity:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing loads, and no request is under way."""
+        """Whether nothing loads and no request is open."""
         return not self._loading and not self._requests
 
     async def evaluate(self, source: str) -> Any:
-        """Evaluate a script of ours in the page, where the page's own scripts cannot reach.
+        """Evaluate our script in a world of the page that the page's own scripts cannot reach.
 
         Raises:
-            PlaywrightError: It failed, or the page has moved on meanwhile.
+            PlaywrightError: The script failed, or the page has moved on meanwhile.
         """
         world = await self._cdp.send(
             "Page.createIsolatedWorld", {"frameId": self._main_frame, "worldName": WORLD}
@@ -109,25 +109,26 @@ class Activity:
         return answer["result"].get("value")
 
     async def stop_loading(self) -> None:
-        """Give up whatever is being loaded, as the browser's stop button does."""
-        with contextlib.suppress(PlaywrightError):  # just then it changes from page to page
+        """Stop loading, like the browser's stop button."""
+        with contextlib.suppress(PlaywrightError):  # the page is just changing
             await self._cdp.send("Page.stopLoading")
 
     async def hold_still(self) -> None:
-        """Let the page load what it has led to without running its scripts, so that it leads on
-        no more; it takes `STILL_WITHIN_S` at most.
+        """Finish loading with scripts disabled, so that no further page loads.
+
+        This takes at most `STILL_WITHIN_S`.
         """
         await self._cdp.send("Emulation.setScriptExecutionDisabled", {"value": True})
         try:
             await self.stop_loading()
             with anyio.move_on_after(STILL_WITHIN_S):
-                while not self.is_idle:  # noqa: ASYNC110  # told by several events
+                while not self.is_idle:  # noqa: ASYNC110  # several events change it
                     await anyio.sleep(POLL_S)
         finally:
             await self._cdp.send("Emulation.setScriptExecutionDisabled", {"value": False})
 
     async def go_in_history(self, by: int) -> bool:
-        """Go some pages on in the history, or back; False if it does not reach so far."""
+        """Go forward or back in the history, and return whether it has that many pages."""
         history = await self._cdp.send("Page.getNavigationHistory")
         entries, place = history["entries"], history["currentIndex"] + by
         if not 0 <= place < len(entries) or entries[place]["url"] == "about:blank":
@@ -141,15 +142,15 @@ class Tab:
 
     Args:
         page: The page.
-        patience_s: A page that has not answered for so long since it was asked has hung.
+        patience_s: Seconds without an answer after which a page counts as hung.
 
     Attributes:
-        page: The page; it is closed where there is trouble.
-        trouble: Why it was ended; empty while it is there.
-        url: Its address, when last looked at.
-        title: Its title, when last looked at.
-        is_silent: The page has not answered when it was last asked, however long that was.
-        has_hung: It was waited for in vain for as long as there is patience.
+        page: The page; closed if there is trouble.
+        trouble: The reason why the page was ended, or empty.
+        url: The address at the latest observation.
+        title: The title at the latest observation.
+        is_silent: Whether the page has not answered the latest request.
+        has_hung: Whether the page has not answered for `patience_s`.
     """
 
     def __init__(self, page: Page, patience_s: float) -> None:
@@ -163,35 +164,35 @@ class Tab:
         self.has_hung = False
 
     async def attach(self, expect_popup: Callable[[], None]) -> None:
-        """Begin to listen to the page."""
+        """Start to listen to the page."""
         self._activity = await Activity.of(self.page, expect_popup)
 
     @property
     def is_live(self) -> bool:
-        """There is a page in it."""
+        """Whether the tab has a running page."""
         return not self.trouble and not self.page.is_closed()
 
     @property
     def activity(self) -> Activity:
-        """What the page has under way.
+        """The loads and requests of the page.
 
         Raises:
-            PlaywrightError: It is not known yet, or any more.
+            PlaywrightError: The tab is not attached yet.
         """
         if self._activity is None:
             raise PlaywrightError("the tab is only just opening")
         return self._activity
 
     async def is_at_rest(self) -> bool:
-        """Whether the page is loaded, has nothing under way, and begins nothing in a moment.
+        """Return whether the page is loaded and idle, also after a moment.
 
-        It waits for the page's answer, as long as there is patience.
+        The method waits at most `patience_s` for the page's answer.
         """
         try:
             was_idle = self.activity.is_idle
             is_complete = await self._answer()
             return was_idle and is_complete and self.activity.is_idle
-        except PlaywrightError:  # it has moved on meanwhile, or is gone
+        except PlaywrightError:  # the page has moved on meanwhile, or is gone
             return not self.is_live
 
     async def _answer(self) -> bool:
@@ -200,7 +201,7 @@ class Tab:
             try:
                 is_complete = await self.activity.evaluate(script("rest"))
             except PlaywrightError:
-                self.is_silent = False  # that is an answer too
+                self.is_silent = False  # an error is an answer too
                 raise
             self.is_silent = False
             return is_complete is True
@@ -208,18 +209,18 @@ class Tab:
         return False
 
     async def look(self) -> None:
-        """Note address and title."""
+        """Read the address and the title."""
         self.url = self.page.url
         self.title = str(await self.activity.evaluate("document.title"))
 
     async def evaluate_with_limit(self, name: str, most: int) -> tuple[str, int]:
-        """Run one of our scripts that gives a text of `most` characters, and its full length."""
+        """Run one of our scripts, and return at most `most` characters and the full length."""
         source = script(name).replace("MOST", json.dumps(most))
         text, length = await self.activity.evaluate(source)
         return str(text), int(length)
 
     async def stop(self, why: str) -> None:
-        """End the page; the tab stays, and says why."""
+        """End the page; the tab stays, with the reason."""
         self.trouble = self.trouble or why
         self.url = self.page.url
         with anyio.move_on_after(CLOSE_TIMEOUT_S):

@@ -289,12 +289,12 @@ class Window:
     # ------------------------------------------------------------------ what happens
 
     def begin_step(self) -> None:
-        """Count from the beginning whatever is limited for each step."""
+        """Reset the events and counters of a step."""
         self.events, self.events_left_out = [], 0
         self._requests = self._dialogs = 0
 
     def note(self, kind: Kind, text: str) -> None:
-        """Write down what has happened, for the agent."""
+        """Record an event for the agent."""
         if len(self.events) < MAX_EVENTS:
             self.events.append(PageEvent(kind=kind, text=short(text)))
         else:
@@ -343,7 +343,7 @@ class Window:
     # ------------------------------------------------------------------ network
 
     def why_refused(self, url: str) -> str | None:
-        """Why an address may not be opened, in words; None if it may."""
+        """Return the reason why an address may not be opened, or None."""
         return why_refused(url, self._allowed, self._sites)
 
     async def _route(self, route: Route) -> None:

@@ -1,4 +1,4 @@
-"""What the browser environment promises, in a real Chromium."""
+"""Tests of the browser environment in a real Chromium."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module", autouse=True)
 async def one_browser(anyio_backend: str) -> AsyncIterator[None]:
-    """A share in the browser of local pages, so that it is started once for all tests."""
+    """Hold a lease of the browser for local pages, so that it starts once for all tests."""
     lease = await Lease.take(LaunchSettings(AllowedHosts().resolver_rules))
     yield
     await lease.release()
@@ -355,7 +355,7 @@ def home(tmp_path: Path) -> dict[str, Path]:
 async def at(
     home: dict[str, Path], page: str = "index", *, server: Any = None, **options: Any
 ) -> AsyncIterator[tuple[BrowserEnvironment, BrowserObservation]]:
-    """A session that browses freely, beginning at a page of the tests."""
+    """Start a session that browses freely from a page of the tests."""
     async with browsing(options=server, sites=home) as env:
         yield env, await env.reset_async(seed=1, start_url=f"{HOME}{page}.html", options=options)
 
@@ -501,7 +501,7 @@ ERRORS: list[tuple[str, AnyAction, str]] = [
 
 
 def test_a_retry_that_ran_out_of_time_is_hindered_by_what_hindered_the_last() -> None:
-    """Playwright's own words for a click whose time was over while it waited once more."""
+    """The text is Playwright's own, for a click that timed out while it waited once more."""
     log = """Locator.click: Timeout 91ms exceeded.
 Call log:
   - waiting for get_by_text("under")
@@ -593,7 +593,7 @@ async def test_seed_and_actions_determine_the_whole_episode_of_every_task() -> N
 
 @dataclass
 class HttpServer:
-    """A web server on this machine that notes what it was asked."""
+    """Run a web server on this machine that records its requests."""
 
     port: int = 0
     asked: list[str] = field(default_factory=list)
@@ -799,7 +799,7 @@ async def test_a_page_that_was_held_still_runs_scripts_again(home: dict[str, Pat
 async def test_a_page_is_given_the_same_patience_each_time_that_it_is_asked(
     home: dict[str, Path],
 ) -> None:
-    """It is not held against it how long nobody asked, as between two steps."""
+    """The time between two steps does not count against a page."""
     async with at(home, load_timeout_s=3.0) as (env, _):
         assert env._window is not None
         tab = env._window.live
@@ -873,7 +873,7 @@ async def test_the_death_of_playwrights_own_process_is_the_same_error() -> None:
 
 @contextmanager
 def futures_that_nobody_asks() -> Iterator[None]:
-    """Playwright leaves one with an error when its process dies."""
+    """Playwright leaves an error when its process dies."""
     loop = asyncio.get_running_loop()
     handler = loop.get_exception_handler()
     loop.set_exception_handler(lambda loop, context: None)
@@ -922,7 +922,7 @@ async def test_closing_without_waiting_closes_all_the_same() -> None:
 
 
 def processes(mark: str) -> list[int]:
-    """The browsers that this process has started with a mark in their arguments."""
+    """Return the browsers that this process has started with a mark in their arguments."""
     found = []
     for directory in Path("/proc").glob("[0-9]*"):
         try:
@@ -1236,7 +1236,7 @@ def test_actions_that_say_too_little_or_too_much_are_invalid(fields: dict[str, A
 async def test_what_a_page_asks_for_is_bounded_and_counted(
     home: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hosts that are named, events and a title; the next page is as ever."""
+    """The hosts, events and title have limits, and the next page works as before."""
     monkeypatch.setattr("browser_env.server.window.MAX_HOSTS", 10)
     async with at(home, "storm") as (env, _):
         seen = await do(env, button("others"))

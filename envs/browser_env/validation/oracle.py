@@ -1,4 +1,4 @@
-"""Buttons and links that are pressed, for `openenv validate`. It goes into no image."""
+"""Buttons and links that are pressed, for `openenv validate`. Not part of images."""
 
 from __future__ import annotations
 

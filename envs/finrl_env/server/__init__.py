@@ -1,1 +1,1 @@
-"""The side of the FinRL environment that keeps the market and the books."""
+"""The server side of the FinRL environment."""

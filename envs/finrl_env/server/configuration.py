@@ -1,4 +1,4 @@
-"""What a server trades by default: the file that FINRL_CONFIG_PATH names."""
+"""The configuration of a server, from the file that FINRL_CONFIG_PATH names."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from .market import Market, did_you_mean
 from .synthetic import REGIMES, sine_market
-from .tables import market_of_table, read_table
+from .tables import make_table_market, read_table
 from .trading import Rules
 
 __all__ = [
     "CONFIG_PATH",
     "INDICATORS",
-    "LONGEST_RANDOM_MARKET",
+    "MAX_RANDOM_MARKET_DAYS",
     "MARKETS",
     "Configuration",
     "Described",
     "Setup",
     "described",
-    "setup_from_environ",
-    "setup_of",
+    "read_setup",
+    "make_setup",
 ]
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ CONFIG_PATH = "FINRL_CONFIG_PATH"
 MARKETS = ("sine", *REGIMES)
 """The markets that need no data."""
 
-LONGEST_RANDOM_MARKET = 10_000
+MAX_RANDOM_MARKET_DAYS = 10_000
 
 INDICATORS = ("macd", "rsi_30", "cci_30", "dx_30")
 
@@ -48,10 +48,10 @@ _Cost = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 
 
 class Configuration(BaseModel):
-    """The keys of a configuration file, all of which may be left out.
+    """The keys of a configuration file, which are all optional.
 
-    Those of the first part are the arguments of FinRL's `StockTradingEnv`. Lists have one entry a
-    stock; a single number stands for the same for each.
+    The first part are the arguments of FinRL's `StockTradingEnv`. A list has one entry per stock; a
+    single number holds for all stocks.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -60,15 +60,13 @@ class Configuration(BaseModel):
         default=None, description="A CSV or Parquet file, relative to the working directory."
     )
     stock_dim: Annotated[int, Field(ge=1, le=1000)] | None = Field(
-        default=None, description="Stocks; by default those of the data, else 1."
+        default=None, description="The number of stocks; by default that of the data, else 1."
     )
     hmax: float = Field(
         default=100, gt=0, allow_inf_nan=False, description="Shares that an action of 1 trades."
     )
-    initial_amount: _Money = Field(default=100_000, description="Money at the beginning.")
-    num_stock_shares: list[_Money] | _Money = Field(
-        default=0, description="Shares at the beginning."
-    )
+    initial_amount: _Money = Field(default=100_000, description="Money at the start.")
+    num_stock_shares: list[_Money] | _Money = Field(default=0, description="Shares at the start.")
     buy_cost_pct: list[_Cost] | _Cost = Field(
         default=0.001, description="Commission on purchases, as a fraction."
     )
@@ -76,33 +74,33 @@ class Configuration(BaseModel):
         default=0.001, description="Commission on sales, as a fraction."
     )
     reward_scaling: _Finite = Field(
-        default=1e-4, description="What a gain of one unit of money is worth as a reward."
+        default=1e-4, description="The reward of a gain of one unit of money."
     )
     tech_indicator_list: list[str] = Field(
         default_factory=lambda: list(INDICATORS), description="The indicators, in their order."
     )
     state_space: int | None = Field(
-        default=None, description="Numbers in a state; only compared to what they come to."
+        default=None, description="Numbers in a state; only compared with the computed number."
     )
     action_space: int | None = Field(
-        default=None, description="Numbers in an action; only compared to the stocks."
+        default=None, description="Numbers in an action; only compared with the number of stocks."
     )
     turbulence_threshold: _Finite | None = Field(
-        default=None, description="The risk from which on everything is sold."
+        default=None, description="The risk at and above which everything is sold."
     )
     risk_indicator_col: str = Field(default="turbulence", description="The measure of risk.")
     initial: bool = Field(
-        default=True, description="Begin with initial_amount, not with previous_state."
+        default=True, description="Start with initial_amount, not with previous_state."
     )
     previous_state: list[_Finite] = Field(
         default_factory=list, description="A state to take cash and shares from."
     )
 
     market: str = Field(
-        default="sine", description="Where prices come from without data_path: a name of MARKETS."
+        default="sine", description="The market without data_path: a name of MARKETS."
     )
     market_days: int = Field(
-        default=252, ge=2, le=LONGEST_RANDOM_MARKET, description="Days of a random market."
+        default=252, ge=2, le=MAX_RANDOM_MARKET_DAYS, description="Days of a random market."
     )
     max_gap_days: Annotated[float, Field(gt=0, le=36_500)] | None = Field(
         default=None, description="The longest time between two days of the data."
@@ -116,11 +114,11 @@ class Configuration(BaseModel):
     WITHOUT_EFFECT: ClassVar[frozenset[str]] = frozenset(
         {"day", "iteration", "make_plots", "mode", "model_name", "print_verbosity"}
     )
-    """Arguments of FinRL's that say what it prints and which files it writes: here, none."""
+    """Arguments of FinRL about its output and its files, which have no effect here."""
 
 
 class Described(BaseModel):
-    """What ``GET /config`` answers: the shape of an episode that chooses no task."""
+    """The answer of ``GET /config``: the shape of an episode without a task."""
 
     stock_dim: int
     initial_amount: float
@@ -131,14 +129,14 @@ class Described(BaseModel):
 
 @dataclass(frozen=True)
 class Setup:
-    """A configuration that was checked, and what it leads to.
+    """A checked configuration with its rules and its market.
 
     Attributes:
         config: The configuration.
-        rules: Those of an episode that chooses no task.
-        stocks: How many there are.
-        market: The one that is always the same, the data's or the sine wave; None where the
-            configuration chooses a random one.
+        rules: The rules of an episode without a task.
+        stocks: The number of stocks.
+        market: The market of the data or the sine wave, which is always the same; None if the
+            configuration chooses a random market.
     """
 
     config: Configuration
@@ -148,16 +146,16 @@ class Setup:
 
     @property
     def market_name(self) -> str:
-        """The market of an episode that chooses none."""
+        """The name of the default market."""
         return self.config.market if self.market is None else self.market.name
 
     @property
     def risk_indicator(self) -> str | None:
-        """The measure of risk, if one is needed."""
+        """The measure of risk, or None if there is no threshold."""
         return _risk_indicator(self.config)
 
     def described(self) -> Described:
-        """What ``GET /config`` answers."""
+        """Return the answer of ``GET /config``."""
         return Described(
             stock_dim=self.stocks,
             initial_amount=self.config.initial_amount,
@@ -168,23 +166,23 @@ class Setup:
 
 
 def described() -> Described:
-    """Describe what the environment variable chooses."""
-    return setup_from_environ().described()
+    """Describe the configuration that the environment variable names."""
+    return read_setup().described()
 
 
-def setup_from_environ() -> Setup:
-    """Take the configuration that FINRL_CONFIG_PATH names, read once; the default without it.
+def read_setup() -> Setup:
+    """Read the configuration that FINRL_CONFIG_PATH names, once, or return the default.
 
     Raises:
-        ValueError: It, or the data that it names, cannot be used; the text says why.
+        ValueError: The configuration or its data cannot be used; the message says why.
     """
-    return _setup_at(os.environ.get(CONFIG_PATH) or "")
+    return _read_setup_file(os.environ.get(CONFIG_PATH) or "")
 
 
 @lru_cache(maxsize=8)
-def _setup_at(path: str) -> Setup:
+def _read_setup_file(path: str) -> Setup:
     if not path:
-        return setup_of({})
+        return make_setup({})
     try:
         keys = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -192,26 +190,26 @@ def _setup_at(path: str) -> Setup:
     if not isinstance(keys, dict):
         raise ValueError(f"{CONFIG_PATH}={path} must hold a JSON object, not {keys!r:.50}")
     try:
-        return setup_of(keys)
+        return make_setup(keys)
     except ValueError as error:
         raise ValueError(f"{CONFIG_PATH}={path}: {error}") from error
 
 
-def setup_of(keys: dict[str, Any]) -> Setup:
-    """Check a configuration and read what it names.
+def make_setup(keys: dict[str, Any]) -> Setup:
+    """Check a configuration and read its data.
 
     Args:
-        keys: Those of `Configuration`.
+        keys: The keys of `Configuration`.
 
     Raises:
-        ValueError: It, or the data that it names, cannot be used; the text says why.
+        ValueError: The configuration or its data cannot be used; the message says why.
     """
-    config = _checked(keys)
+    config = _check_keys(keys)
     if config.data_path is None and config.market not in MARKETS:
         raise ValueError(
             f"market: there is none called {config.market!r}{did_you_mean(config.market, MARKETS)}"
         )
-    market = _steady_market(config)
+    market = _find_fixed_market(config)
     stocks = (config.stock_dim or 1) if market is None else len(market.tickers)
     _compare("stock_dim", config.stock_dim, stocks)
     _compare("action_space", config.action_space, stocks)
@@ -219,7 +217,7 @@ def setup_of(keys: dict[str, Any]) -> Setup:
     return Setup(config, _rules(config, stocks), stocks, market)
 
 
-def _checked(keys: dict[str, Any]) -> Configuration:
+def _check_keys(keys: dict[str, Any]) -> Configuration:
     known = list(Configuration.model_fields)
     for name in keys:
         if name not in known and name not in Configuration.WITHOUT_EFFECT:
@@ -235,12 +233,12 @@ def _checked(keys: dict[str, Any]) -> Configuration:
         raise ValueError(f"{first['loc'][0]}: {first['msg']}, not {first['input']!r:.80}") from None
 
 
-def _steady_market(config: Configuration) -> Market | None:
+def _find_fixed_market(config: Configuration) -> Market | None:
     risk = _risk_indicator(config)
     if config.data_path is not None:
         gap = None if config.max_gap_days is None else timedelta(days=config.max_gap_days)
         table = read_table(Path(config.data_path))
-        return market_of_table(table, config.tech_indicator_list, risk, gap)
+        return make_table_market(table, config.tech_indicator_list, risk, gap)
     if config.market == "sine":
         return sine_market(config.stock_dim or 1, config.tech_indicator_list, risk)
     return None
@@ -261,24 +259,24 @@ def _compare(name: str, given: int | None, right: int) -> None:
 
 def _rules(config: Configuration, stocks: int) -> Rules:
     cash = config.initial_amount
-    holdings = _one_a_stock("num_stock_shares", config.num_stock_shares, stocks)
+    holdings = _expand_per_stock("num_stock_shares", config.num_stock_shares, stocks)
     if not config.initial:
-        cash, holdings = _previous(config.previous_state, stocks)
+        cash, holdings = _read_previous_state(config.previous_state, stocks)
     if cash <= 0 and not any(holdings):
         raise ValueError("initial_amount: 0, and no shares: there is nothing to trade with")
     return Rules(
         hmax=config.hmax,
         cash=cash,
         holdings=holdings,
-        buy_costs=_one_a_stock("buy_cost_pct", config.buy_cost_pct, stocks),
-        sell_costs=_one_a_stock("sell_cost_pct", config.sell_cost_pct, stocks),
+        buy_costs=_expand_per_stock("buy_cost_pct", config.buy_cost_pct, stocks),
+        sell_costs=_expand_per_stock("sell_cost_pct", config.sell_cost_pct, stocks),
         reward_scaling=config.reward_scaling,
         turbulence_threshold=config.turbulence_threshold,
         idle_last_step=config.idle_last_step,
     )
 
 
-def _one_a_stock(name: str, given: list[float] | float, stocks: int) -> tuple[float, ...]:
+def _expand_per_stock(name: str, given: list[float] | float, stocks: int) -> tuple[float, ...]:
     if not isinstance(given, list):
         return (float(given),) * stocks
     if len(given) != stocks:
@@ -286,8 +284,8 @@ def _one_a_stock(name: str, given: list[float] | float, stocks: int) -> tuple[fl
     return tuple(given)
 
 
-def _previous(state: list[float], stocks: int) -> tuple[float, tuple[float, ...]]:
-    """Cash and shares of an earlier state, as `initial: false` has them."""
+def _read_previous_state(state: list[float], stocks: int) -> tuple[float, tuple[float, ...]]:
+    """Return the cash and the shares of an earlier state, for `initial: false`."""
     if len(state) < 1 + 2 * stocks:
         raise ValueError(
             f"previous_state: {len(state)} numbers, but cash, prices and shares of {stocks} stocks "

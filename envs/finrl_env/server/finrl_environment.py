@@ -1,7 +1,7 @@
-"""Trading stocks by FinRL's rules, one step a day.
+"""Stock trading by FinRL's rules, one step per day.
 
-FinRL: Liu et al. 2020, "FinRL: A Deep Reinforcement Learning Library for Automated Stock Trading
-in Quantitative Finance", arXiv:2011.09607.
+Liu et al. 2020, "FinRL: A Deep Reinforcement Learning Library for Automated Stock Trading in
+Quantitative Finance", arXiv:2011.09607.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from openenv.errors import NotSupported, Refused
 from openenv.reward import RewardSpec, Score
 
 from ..models import FinRLAction, FinRLObservation, FinRLState, FinRLTask
-from .configuration import MARKETS, Setup, setup_from_environ, setup_of
+from .configuration import MARKETS, Setup, make_setup, read_setup
 from .indicators import FloatArray
 from .market import Market, did_you_mean
-from .metrics import held_in_equal_parts, measure
+from .metrics import compute_equal_weight_value, measure
 from .synthetic import REGIMES, random_market, sine_market
-from .tasks import SPLITS, TASK_RULES, find_task, market_of_task, tasks_of
+from .tasks import SPLITS, TASK_RULES, find_task, make_task_market, tasks_of
 from .trading import Book, Rules, trade
 
 __all__ = ["FinRLEnvironment"]
 
-# Entropy of a seed's market begins with this word, that of a task's with another one.
+# The entropy of a seed's market starts with this word, that of a task's market with another one.
 _DOMAIN = 0
 COMPONENTS = ("market", "commissions", "idle")
 _CANNOT_TRADE = 1.0
@@ -41,15 +41,15 @@ _CANNOT_TRADE = 1.0
 
 @dataclass(frozen=True)
 class _Setting:
-    """What is traded in an episode.
+    """The market and the rules of an episode.
 
     Attributes:
-        market: All of its days.
-        seed: What determines a random market; None where there is no chance, or by a task.
-        task_id: The task; None without one.
-        start: The market's day on which the episode begins.
-        days: How many the episode has.
-        rules: Those of trading.
+        market: The market with all of its days.
+        seed: The seed of a random market; None for other markets and for tasks.
+        task_id: The task's id, or None.
+        start: The market's day on which the episode starts.
+        days: The number of days of the episode.
+        rules: The rules of trading.
     """
 
     market: Market
@@ -67,17 +67,17 @@ class _Setting:
 
 @dataclass
 class _Progress:
-    """Where an episode stands.
+    """The progress of an episode.
 
     Attributes:
-        book: The trader's.
-        day: Of the episode, from 0.
+        book: The trader's book.
+        day: The day of the episode, from 0.
         values: The portfolio's value on each day so far.
         cash: The money not invested on each day so far.
-        reward: What the last step was worth.
-        done: The episode is over.
+        reward: The reward of the last step.
+        done: Whether the episode is over.
         step_count: Steps since `reset`.
-        episode_id: Names the episode.
+        episode_id: The id of the episode.
     """
 
     book: Book
@@ -91,27 +91,27 @@ class _Progress:
 
 
 class FinRLEnvironment(Environment[FinRLAction, FinRLObservation, FinRLState]):
-    """A portfolio of stocks, which is traded once a day.
+    """A portfolio of stocks that is traded once per day.
 
-    The prices are those of a file, a sine wave, or a random market. The seed chooses a random
-    market's prices; nothing else is left to chance, so seed and actions determine an episode.
+    The prices come from a file, a sine wave, or a random market. Only the prices of a random market
+    are random, and the seed determines them. So seed and actions determine an episode.
 
     Args:
-        config: The keys of `Configuration`; None takes the file that FINRL_CONFIG_PATH names,
-            which is read once, and without it the defaults: 100 days of one stock, a sine wave.
+        config: The keys of `Configuration`. None takes the file that FINRL_CONFIG_PATH names, which
+            is read once, or else the defaults: 100 days of one stock on a sine wave.
 
     Raises:
-        ValueError: The configuration or its data cannot be used; the text says why.
+        ValueError: The configuration or its data cannot be used; the message says why.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
     SUPPORTS_ANY_THREAD: ClassVar[bool] = True
-    # Its range is that of the market's days which are played: see `reset`.
+    # `reset` declares the range, which depends on the days of the episode.
     REWARD = RewardSpec("per_step", components=COMPONENTS)
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         super().__init__()
-        self._setup: Setup = setup_from_environ() if config is None else setup_of(dict(config))
+        self._setup: Setup = read_setup() if config is None else make_setup(dict(config))
         self._setting: _Setting | None = None
         self._progress: _Progress | None = None
 
@@ -124,26 +124,25 @@ class FinRLEnvironment(Environment[FinRLAction, FinRLObservation, FinRLState]):
         days: int | None = None,
         task: str | Mapping[str, Any] | None = None,
     ) -> FinRLObservation:
-        """Begin with the configured money, on the first day.
+        """Start an episode on its first day, with the configured money.
 
         Args:
-            seed: Determines a random market; any integer. None makes a fresh one. The data, the
-                sine wave and tasks are the same with every seed.
-            episode_id: Becomes `state.episode_id`; None makes one up.
+            seed: Determines a random market; any integer. None draws a seed. The data, the sine
+                wave and tasks are the same for every seed.
+            episode_id: Becomes `state.episode_id`; None generates one.
             market: ``sine``, ``bull``, ``bear``, ``sideways``, ``crash`` or ``mixed`` for this
                 episode, with as many stocks as the server is configured for. None takes the
                 configured one.
-            start: The first day: its number in the market, from 0, or a date, which stands for
-                the first day that is not before it. None begins with the market.
-            days: How many days the episode has, at least 2. None goes on to the market's end.
-            task: A task or its id; excludes `market`, `start` and `days`, and has rules of its
-                own.
+            start: The first day: its index in the market, from 0, or a date, which means the first
+                day on or after it. None starts with the market.
+            days: The number of days, at least 2. None continues to the market's end.
+            task: A task or its id. It excludes `market`, `start` and `days`, and has its own rules.
 
         Returns:
             The first observation; its reward is 0.0, as public programs expect.
 
         Raises:
-            Refused: There is no such market, day or task. The running episode goes on.
+            Refused: The market, day or task is unknown. The running episode continues.
         """
         _check_type("seed", seed, int)
         _check_type("episode_id", episode_id, str)
@@ -172,16 +171,16 @@ class FinRLEnvironment(Environment[FinRLAction, FinRLObservation, FinRLState]):
     def step(  # type: ignore[override]  # no **kwargs: a misspelt argument is an error
         self, action: FinRLAction
     ) -> FinRLObservation:
-        """Trade at today's close, then go on to the next day.
+        """Trade at today's close, and continue with the next day.
 
-        After the last day FinRL takes one step more, which trades nothing and repeats the reward
-        of the step before; so does this, unless `idle_last_step` is false.
+        As in FinRL, one step follows the last day, which trades nothing and repeats the previous
+        reward, unless `idle_last_step` is false.
 
         Raises:
-            Refused: There is no running episode, or the action has the wrong length or a number
-                that is not finite. Nothing changes.
+            Refused: No episode is running, or the action has the wrong length or a number that is
+                not finite. Nothing changes.
         """
-        setting, progress = self._running()
+        setting, progress = self._require_episode()
         _check_action(action.actions, setting.market.tickers)
         progress.step_count += 1
         last_day = setting.days - 1
@@ -202,7 +201,7 @@ class FinRLEnvironment(Environment[FinRLAction, FinRLObservation, FinRLState]):
 
     @property
     def state(self) -> FinRLState:
-        """The portfolio, and how it went so far."""
+        """The portfolio, and the results so far."""
         setting, progress = self._setting, self._progress
         if setting is None or progress is None:
             return FinRLState()
@@ -223,7 +222,7 @@ class FinRLEnvironment(Environment[FinRLAction, FinRLObservation, FinRLState]):
         )
 
     def render(self) -> npt.NDArray[np.uint8]:
-        """Draw the portfolio's value so far, beside the stocks held in equal parts.
+        """Draw the portfolio's value so far, beside that of equal parts of all stocks.
 
         Returns:
             A picture of the shape (height, width, 3).
@@ -242,7 +241,7 @@ class FinRLEnvironment(Environment[FinRLAction, FinRLObservation, FinRLState]):
                 "pictures need matplotlib: pip install 'openenv-finrl-env[plot]'", feature="render"
             ) from error
         days = slice(0, progress.day + 1)
-        held = held_in_equal_parts(setting.closes[days]) * progress.values[0]
+        held = compute_equal_weight_value(setting.closes[days]) * progress.values[0]
         return draw(
             dates=setting.market.dates[setting.start :][days],
             values=progress.values,
@@ -252,7 +251,7 @@ class FinRLEnvironment(Environment[FinRLAction, FinRLObservation, FinRLState]):
         )
 
     def snapshot(self) -> bytes:
-        """Store the episode, and what chose its market; not the market itself.
+        """Store the episode and the choice of its market, without the market's prices.
 
         Raises:
             Refused: There is no episode yet.
@@ -272,32 +271,32 @@ class FinRLEnvironment(Environment[FinRLAction, FinRLObservation, FinRLState]):
         return stored.model_dump_json().encode()
 
     def restore(self, data: bytes) -> None:
-        """Go on with a stored episode, on a server with the same configuration and data.
+        """Restore a stored episode, on a server with the same configuration and data.
 
         Raises:
-            ValueError: The bytes are none that `snapshot` has written, or were written under
-                another configuration. The running episode goes on.
+            ValueError: `snapshot` did not write these bytes, or the server has another
+                configuration. The running episode continues.
         """
         stored = _Snapshot.model_validate_json(data)
-        setting = self._setting_of(stored)
+        setting = self._setting_of_snapshot(stored)
         if _fingerprint(setting) != stored.fingerprint:
             raise ValueError("the episode was stored under another configuration or other data")
-        self._progress = _restored(stored.progress, setting)
+        self._progress = _restore_progress(stored.progress, setting)
         self._setting = setting
 
     # ------------------------------------------------------------------ tasks
 
     @staticmethod
     def list_splits() -> list[str]:
-        """Name the splits: train and test."""
+        """Return the splits: train and test."""
         return list(SPLITS)
 
     @staticmethod
     def list_tasks(split: str) -> list[FinRLTask]:
-        """Give every task of a split.
+        """Return every task of a split.
 
         Raises:
-            Refused: There is no such split.
+            Refused: The split is unknown.
         """
         return tasks_of(split)
 
@@ -308,10 +307,10 @@ class FinRLEnvironment(Environment[FinRLAction, FinRLObservation, FinRLState]):
 
     @staticmethod
     def get_task(split: str, index: int) -> FinRLTask:
-        """Give one task.
+        """Return one task.
 
         Raises:
-            IndexError: There is none at this index.
+            IndexError: The index is negative, or the split has fewer tasks.
         """
         tasks = tasks_of(split)
         if not 0 <= index < len(tasks):
@@ -322,10 +321,10 @@ class FinRLEnvironment(Environment[FinRLAction, FinRLObservation, FinRLState]):
     def get_task_range(
         split: str, start: int | None = None, stop: int | None = None
     ) -> list[FinRLTask]:
-        """Give the tasks from `start` to before `stop`, as a slice does."""
+        """Return the tasks of the slice ``[start:stop]``."""
         return tasks_of(split)[start:stop]
 
-    # ------------------------------------------------------------------ choosing what is traded
+    # ------------------------------------------------------------------ markets
 
     def _setting_for_reset(
         self,
@@ -340,7 +339,7 @@ class FinRLEnvironment(Environment[FinRLAction, FinRLObservation, FinRLState]):
             too_many = [name for name, value in given.items() if value is not None]
             if too_many:
                 raise Refused(f"a task chooses {' and '.join(too_many)} itself; leave it out")
-            return _setting_of_task(_the_task(task))
+            return _setting_of_task(_check_task(task))
         name = self._market_name(market)
         if name not in REGIMES:
             seed = None
@@ -350,7 +349,7 @@ class FinRLEnvironment(Environment[FinRLAction, FinRLObservation, FinRLState]):
         first = _first_day(full, start)
         return _Setting(full, seed, None, first, _days(full, first, days), self._setup.rules)
 
-    def _setting_of(self, stored: _Snapshot) -> _Setting:
+    def _setting_of_snapshot(self, stored: _Snapshot) -> _Setting:
         if stored.task_id is not None:
             return _setting_of_task(find_task(stored.task_id))
         name = self._setup.market_name
@@ -388,7 +387,7 @@ class FinRLEnvironment(Environment[FinRLAction, FinRLObservation, FinRLState]):
 
     # ------------------------------------------------------------------ playing
 
-    def _running(self) -> tuple[_Setting, _Progress]:
+    def _require_episode(self) -> tuple[_Setting, _Progress]:
         if self._setting is None or self._progress is None:
             raise Refused("step() was called before reset(): there is nothing to trade yet")
         if self._progress.done:
@@ -413,7 +412,7 @@ class FinRLEnvironment(Environment[FinRLAction, FinRLObservation, FinRLState]):
 class _StoredBook(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    cash: float  # which rounding may leave a hair below 0
+    cash: float  # rounding may leave it slightly below 0
     holdings: list[Annotated[float, Field(ge=0)]]
     costs: float = Field(ge=0)
     traded: float = Field(ge=0)
@@ -447,11 +446,11 @@ class _Snapshot(BaseModel):
     progress: _StoredProgress
 
 
-def _restored(stored: _StoredProgress, setting: _Setting) -> _Progress:
+def _restore_progress(stored: _StoredProgress, setting: _Setting) -> _Progress:
     """Check a stored progress against its market.
 
     Raises:
-        ValueError: They do not fit together.
+        ValueError: The progress does not fit the market.
     """
     last_day, idle = setting.days - 1, setting.rules.idle_last_step
     steps = stored.day + int(stored.done and idle)
@@ -470,11 +469,11 @@ def _restored(stored: _StoredProgress, setting: _Setting) -> _Progress:
 
 
 def _fingerprint(setting: _Setting) -> str:
-    """The same for the same market and rules only."""
+    """Return a text that is equal only for the same market and rules."""
     return f"{setting.market.fingerprint} {json.dumps(asdict(setting.rules))}"
 
 
-def _the_task(task: str | Mapping[str, Any]) -> FinRLTask:
+def _check_task(task: str | Mapping[str, Any]) -> FinRLTask:
     if isinstance(task, str):
         return find_task(task)
     try:
@@ -490,11 +489,11 @@ def _the_task(task: str | Mapping[str, Any]) -> FinRLTask:
 
 
 def _setting_of_task(task: FinRLTask) -> _Setting:
-    return _Setting(market_of_task(task), None, task.id, task.start, task.days, TASK_RULES)
+    return _Setting(make_task_market(task), None, task.id, task.start, task.days, TASK_RULES)
 
 
 def _check_type(name: str, value: Any, *kinds: type) -> None:
-    """Refuse an argument that came over the wire as something else; None is none."""
+    """Refuse an argument of a wrong type; None counts as not given."""
     if value is None or (isinstance(value, kinds) and not isinstance(value, bool)):
         return
     expected = " or ".join(kind.__name__ for kind in kinds)
@@ -514,7 +513,7 @@ def _first_day(market: Market, start: int | str | None) -> int:
 
 
 def _day_of_date(market: Market, date: str) -> int:
-    """The first day that is not before a date; both are ISO 8601, whose texts sort by time."""
+    """Return the first day on or after a date; both are ISO 8601, whose texts sort by time."""
     return next((day for day, one in enumerate(market.dates) if one >= date), len(market.dates))
 
 
@@ -541,7 +540,7 @@ def _check_action(actions: Sequence[float], tickers: Sequence[str]) -> None:
 
 
 def _trade_today(setting: _Setting, progress: _Progress, actions: Sequence[float]) -> list[float]:
-    """Trade, go on to the next day, and note what it comes to."""
+    """Trade, continue with the next day, and record the results."""
     day, rules, market = setting.start + progress.day, setting.rules, setting.market
     traded = trade(
         progress.book,
@@ -560,10 +559,10 @@ def _trade_today(setting: _Setting, progress: _Progress, actions: Sequence[float
 
 
 def _range(setting: _Setting, value: float) -> tuple[float, float] | None:
-    """The least and the most that a day can bring, in rewards; None where that is beyond a float.
+    """Return the lowest and highest possible reward of a day, or None beyond a float.
 
-    All that one has may be in the stock that rises most, each day; and nothing is lent, so that no
-    more can be lost than one has.
+    The highest reward assumes that all money is in the stock that rises most, every day. The
+    portfolio cannot borrow, so it cannot lose more than its value.
     """
     closes = setting.closes
     most, gain = max(value, 0.0), 0.0
@@ -576,7 +575,7 @@ def _range(setting: _Setting, value: float) -> tuple[float, float] | None:
 
 
 def _tradable(market: Market, day: int) -> list[bool]:
-    """A stock whose first indicator is 1 is not traded that day, as FinRL has it."""
+    """Return whether each stock is traded: as in FinRL, not if its first indicator is 1."""
     if not market.tech_indicators:
         return [True] * len(market.tickers)
     tradable: list[bool] = (market.indicators[day, 0] != _CANNOT_TRADE).tolist()
@@ -584,7 +583,7 @@ def _tradable(market: Market, day: int) -> list[bool]:
 
 
 def _is_turbulent(market: Market, day: int, rules: Rules, *, is_first: bool) -> bool:
-    """Whether the risk is over the threshold; that of an episode's first day is 0, by FinRL."""
+    """Return whether the risk reaches the threshold; as in FinRL, the first day has risk 0."""
     if rules.turbulence_threshold is None or market.risk is None:
         return False
     risk = 0.0 if is_first else float(market.risk[day])

@@ -1,8 +1,8 @@
 """Technical indicators, by their authors' formulas, for all stocks at once.
 
-Arrays have the shape (days, stocks). The value of a day depends on that day and earlier ones only.
-Where a formula has nothing to divide by, the value is the indicator's middle: 50 for an RSI, else
-0. Smoothing begins with the first day and is weighted by what there is, as in pandas'
+Arrays have the shape (days, stocks). The value of a day depends only on that day and earlier ones.
+If a formula would divide by 0, the value is the indicator's middle: 50 for an RSI, else 0.
+Smoothing starts with the first day, with weights of the available days, as in pandas'
 ``ewm(adjust=True)``, which stockstats and so FinRL's own preprocessing use.
 
 Sources: MACD, Appel 1979; RSI, DX and the smoothing of both, Wilder 1978, "New Concepts in
@@ -32,7 +32,7 @@ __all__ = [
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 COMPUTED = "macd, boll_ub, boll_lb, rsi_N, cci_N, dx_N, close_N_sma"
-"""What `indicator` can compute, N being a number of days."""
+"""The names that `indicator` can compute, where N is a number of days."""
 
 TURBULENCE_DAYS = 252
 
@@ -48,7 +48,7 @@ class Bars(NamedTuple):
 
 
 def indicator(name: str, bars: Bars) -> FloatArray | None:
-    """Compute an indicator; None for a name that is not among `COMPUTED`."""
+    """Compute an indicator, or return None for a name that is not in `COMPUTED`."""
     found = _parse(name)
     if found is None:
         return None
@@ -57,24 +57,24 @@ def indicator(name: str, bars: Bars) -> FloatArray | None:
 
 
 def needs_highs_and_lows(name: str) -> bool | None:
-    """Whether an indicator needs more than closes; None if it cannot be computed at all."""
+    """Return whether an indicator needs more than closes, or None if it cannot be computed."""
     found = _parse(name)
     return None if found is None else found[0] in (_cci, _dx)
 
 
 def turbulence(close: FloatArray) -> FloatArray:
-    """How unusual each day's returns are, given those of the 252 days before; shape (days,).
+    """Compute how unusual each day's returns are, given the 252 days before; shape (days,).
 
-    It is the squared Mahalanobis distance of the returns from their mean; 0 for the first 252
-    days.
+    The measure is the squared Mahalanobis distance of the returns from their mean. It is 0 for the
+    first 252 days.
     """
     returns = close[1:] / close[:-1] - 1
     values = np.zeros(len(close))
     for day in range(TURBULENCE_DAYS, len(close)):
         # returns[day - 1] is the return of `day`; the first day has none.
         past = returns[max(0, day - 1 - TURBULENCE_DAYS) : day - 1]
-        centred = past - past.mean(axis=0)
-        covariance = centred.T @ centred / (len(past) - 1)
+        centered = past - past.mean(axis=0)
+        covariance = centered.T @ centered / (len(past) - 1)
         today = returns[day - 1] - past.mean(axis=0)
         values[day] = today @ np.linalg.pinv(covariance) @ today
     return values
@@ -84,7 +84,7 @@ _Formula: TypeAlias = Callable[[Bars, int], FloatArray]
 
 
 def _macd(bars: Bars, days: int) -> FloatArray:
-    return _smoothed(bars.close, 2 / 13) - _smoothed(bars.close, 2 / 27)
+    return _smooth(bars.close, 2 / 13) - _smooth(bars.close, 2 / 27)
 
 
 def _upper_band(bars: Bars, days: int) -> FloatArray:
@@ -101,9 +101,9 @@ def _simple_average(bars: Bars, days: int) -> FloatArray:
 
 def _rsi(bars: Bars, days: int) -> FloatArray:
     change = np.diff(bars.close, axis=0, prepend=bars.close[:1])
-    up = _smoothed(np.maximum(change, 0.0), 1 / days)
-    down = _smoothed(np.maximum(-change, 0.0), 1 / days)
-    return _FULL_SCALE * _divided(up, up + down, otherwise=0.5)
+    up = _smooth(np.maximum(change, 0.0), 1 / days)
+    down = _smooth(np.maximum(-change, 0.0), 1 / days)
+    return _FULL_SCALE * _divide(up, up + down, otherwise=0.5)
 
 
 def _cci(bars: Bars, days: int) -> FloatArray:
@@ -111,16 +111,16 @@ def _cci(bars: Bars, days: int) -> FloatArray:
     windows = _windows(typical, days)
     mean = np.nanmean(windows, axis=-1)
     spread = np.abs(windows - mean[..., None]).mean(axis=-1)  # NaN until there are enough days
-    return _divided(typical - mean, 0.015 * np.nan_to_num(spread), otherwise=0.0)
+    return _divide(typical - mean, 0.015 * np.nan_to_num(spread), otherwise=0.0)
 
 
 def _dx(bars: Bars, days: int) -> FloatArray:
     rise = np.diff(bars.high, axis=0, prepend=bars.high[:1])
     fall = -np.diff(bars.low, axis=0, prepend=bars.low[:1])
-    up = _smoothed(np.where((rise > 0) & (rise > fall), rise, 0.0), 1 / days)
-    down = _smoothed(np.where((fall > 0) & (fall > rise), fall, 0.0), 1 / days)
+    up = _smooth(np.where((rise > 0) & (rise > fall), rise, 0.0), 1 / days)
+    down = _smooth(np.where((fall > 0) & (fall > rise), fall, 0.0), 1 / days)
     # The average true range, by which both are divided, cancels out.
-    return _FULL_SCALE * _divided(np.abs(up - down), up + down, otherwise=0.0)
+    return _FULL_SCALE * _divide(np.abs(up - down), up + down, otherwise=0.0)
 
 
 _FORMULAS: dict[str, tuple[_Formula, int]] = {
@@ -146,10 +146,10 @@ def _parse(name: str) -> tuple[_Formula, int] | None:
     return None
 
 
-def _smoothed(values: FloatArray, weight: float) -> FloatArray:
-    """The exponential average in which a day counts `weight`, and the days before the rest."""
+def _smooth(values: FloatArray, weight: float) -> FloatArray:
+    """Compute the exponential average in which a day counts `weight`, and earlier days the rest."""
     kept, total, span = 1 - weight, values, 1
-    while span < len(values):  # the sum over the last `span` days, made twice as long each time
+    while span < len(values):  # each pass doubles the number of days in the sum
         longer = total.copy()
         longer[span:] += kept**span * total[:-span]
         total, span = longer, 2 * span
@@ -159,7 +159,7 @@ def _smoothed(values: FloatArray, weight: float) -> FloatArray:
 
 
 def _windows(values: FloatArray, days: int) -> FloatArray:
-    """The last `days` values up to each day, on a new last axis; NaN before the first day."""
+    """Return the last `days` values up to each day on a new last axis; NaN before the first day."""
     padding = np.full((days - 1, *values.shape[1:]), np.nan)
     padded = np.concatenate((padding, values))
     return np.lib.stride_tricks.sliding_window_view(padded, days, axis=0)
@@ -171,7 +171,7 @@ def _mean(values: FloatArray, days: int) -> FloatArray:
 
 
 def _deviation(values: FloatArray, days: int) -> FloatArray:
-    """The standard deviation (n - 1) of the last `days` values; 0 on the first day."""
+    """Compute the standard deviation (n - 1) of the last `days` values; 0 on the first day."""
     windows = _windows(values, days)
     squares = np.nansum((windows - _mean(values, days)[..., None]) ** 2, axis=-1)
     counts = np.minimum(np.arange(1, len(values) + 1), days)[:, None]
@@ -179,7 +179,7 @@ def _deviation(values: FloatArray, days: int) -> FloatArray:
     return deviation
 
 
-def _divided(numerator: FloatArray, denominator: FloatArray, *, otherwise: float) -> FloatArray:
+def _divide(numerator: FloatArray, denominator: FloatArray, *, otherwise: float) -> FloatArray:
     result = np.full_like(numerator, otherwise)
     np.divide(numerator, denominator, out=result, where=denominator != 0)
     return result

@@ -1,4 +1,4 @@
-"""A market: the prices, indicators and risk of some days, ready to be traded in."""
+"""A market: the prices, indicators and risk of some days."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from .indicators import (
     turbulence,
 )
 
-__all__ = ["TURBULENCE", "WARM_UP_DAYS", "Market", "did_you_mean", "market_of", "trading_dates"]
+__all__ = ["TURBULENCE", "WARM_UP_DAYS", "Market", "did_you_mean", "make_market", "trading_dates"]
 
 TURBULENCE = "turbulence"
-"""The one measure of risk that can be computed from prices."""
+"""The only measure of risk that can be computed from prices."""
 
 WARM_UP_DAYS = TURBULENCE_DAYS + 50
-"""Days before the first one that generated markets have had, so that indicators mean something."""
+"""Hidden days at the start of generated markets, so that indicators have a history."""
 
-_MOST_NAMED = 20
+_MAX_NAMED = 20
 
 
 @dataclass(frozen=True, eq=False)
 class Market:
-    """Prices and what is derived from them.
+    """Prices with indicators and risk.
 
     Attributes:
-        name: Where they come from: ``data``, ``sine`` or a regime.
+        name: The source of the prices: ``data``, ``sine`` or a regime.
         tickers: The stocks, in their order.
         dates: The days.
         tech_indicators: The indicators, in their order.
-        close: Prices, positive, of the shape (days, stocks).
-        indicators: Of the shape (days, indicators, stocks).
-        risk: The measure that a threshold is compared to, of the shape (days,); None for none.
+        close: Positive prices, of the shape (days, stocks).
+        indicators: The indicators, of the shape (days, indicators, stocks).
+        risk: The measure for a threshold, of the shape (days,), or None.
     """
 
     name: str
@@ -56,34 +56,34 @@ class Market:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The same for the same market only."""
+        """A hash that is equal only for the same market."""
         digest = hashlib.sha256(repr((self.tickers, self.dates, self.tech_indicators)).encode())
         for array in (self.close, self.indicators, self.risk):
             digest.update(b"none" if array is None else np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
 
-def market_of(
+def make_market(
     name: str,
     bars: Bars,
     tech_indicators: Sequence[str],
     risk_indicator: str | None,
     dates: Sequence[str],
 ) -> Market:
-    """Make a market of generated prices, whose first `WARM_UP_DAYS` days are not shown.
+    """Make a market from generated prices, and hide the first `WARM_UP_DAYS` days.
 
     Args:
-        name: Of the market.
-        bars: Prices of the days before and of those shown.
-        tech_indicators: Names of the indicators, each computed.
-        risk_indicator: ``turbulence`` or the name of an indicator; None for none.
-        dates: The days that are shown.
+        name: The name of the market.
+        bars: The prices of the hidden and the shown days.
+        tech_indicators: The names of the indicators to compute.
+        risk_indicator: ``turbulence``, or None for no measure of risk.
+        dates: The dates of the shown days.
 
     Raises:
         Refused: An indicator cannot be computed from prices.
     """
     shown = slice(WARM_UP_DAYS, None)
-    computed = [_computed(one, bars)[shown] for one in tech_indicators]
+    computed = [_compute(one, bars)[shown] for one in tech_indicators]
     days, stocks = len(dates), bars.close.shape[1]
     return Market(
         name=name,
@@ -96,7 +96,7 @@ def market_of(
     )
 
 
-def _computed(name: str, bars: Bars) -> FloatArray:
+def _compute(name: str, bars: Bars) -> FloatArray:
     values = indicator(name, bars)
     if values is None:
         raise Refused(
@@ -116,15 +116,15 @@ def _risk(name: str, bars: Bars) -> FloatArray:
 
 
 def trading_dates(count: int) -> list[str]:
-    """The first `count` weekdays of 2020 and after, for markets that are of no time."""
+    """Return the first `count` weekdays from 2020 on, as dates of generated markets."""
     first = np.datetime64("2020-01-01")
     return [str(day) for day in np.busday_offset(first, np.arange(count), roll="forward")]
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """End a sentence about an unknown name: with the nearest known one, or with all of them."""
+    """Return the end of a message about an unknown name: a close match, or known names."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     if close:
         return f"; did you mean {close[0]!r}?"
-    more = len(known) - _MOST_NAMED
-    return f"; known are {', '.join(known[:_MOST_NAMED])}" + f" and {more} more" * (more > 0)
+    more = len(known) - _MAX_NAMED
+    return f"; known are {', '.join(known[:_MAX_NAMED])}" + f" and {more} more" * (more > 0)

@@ -1,8 +1,8 @@
-"""Real prices from a file: CSV, or Parquet where pyarrow is installed.
+"""Real prices from a file: CSV, or Parquet if pyarrow is installed.
 
-A row is one stock on one day. Rows are sorted by date, and every day has the same stocks in the
-same order, which is how FinRL's preprocessing leaves them. Nothing is filled in, dropped or
-sorted here: what is wrong with a file is said, with the row.
+A row is one stock on one day. Rows must be sorted by date, and every day must have the same stocks
+in the same order, as FinRL's preprocessing writes them. This module does not fill in, drop or sort
+anything. It reports errors with the row.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from .indicators import Bars, FloatArray, indicator, needs_highs_and_lows, turbulence
 from .market import TURBULENCE, Market, did_you_mean
 
-__all__ = ["Table", "market_of_table", "read_table"]
+__all__ = ["Table", "make_table_market", "read_table"]
 
 _ALWAYS = ("date", "tic", "close")
 _FEWEST_DAYS = 2
@@ -35,7 +35,7 @@ class Table(NamedTuple):
     Attributes:
         path: The file.
         columns: The values of each column, by name.
-        first_row: What people call the first row of values: 2 in a CSV, below the header.
+        first_row: The number of the first row of values for people: 2 in a CSV, below the header.
     """
 
     path: Path
@@ -43,7 +43,7 @@ class Table(NamedTuple):
     first_row: int
 
     def where(self, row: int) -> str:
-        """Name a row for people, by its place, its date and its stock."""
+        """Describe a row by its number, its date and its stock."""
         place = f"{self.path}, row {row + self.first_row}"
         return f"{place} ({self.columns['date'][row]}, {self.columns['tic'][row]})"
 
@@ -52,26 +52,26 @@ def read_table(path: Path) -> Table:
     """Read a file, by its suffix: ``.parquet``, or else CSV.
 
     Raises:
-        ValueError: It is not there or cannot be read; or pyarrow is not installed.
+        ValueError: The file is missing or cannot be read, or pyarrow is not installed.
     """
     if not path.is_file():
         raise ValueError(f"data_path: there is no file {path} (working directory {Path.cwd()})")
     return _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
 
 
-def market_of_table(
+def make_table_market(
     table: Table,
     tech_indicators: Sequence[str],
     risk_indicator: str | None,
     longest_gap: timedelta | None = None,
 ) -> Market:
-    """Check a table and make a market of it.
+    """Check a table and make a market from it.
 
     Args:
-        table: What a file holds.
-        tech_indicators: Columns; those which the table does not have are computed.
-        risk_indicator: A column, or ``turbulence``, which is computed where there is none. None
-            for no measure of risk.
+        table: The columns of a file.
+        tech_indicators: Columns; those that the table does not have are computed.
+        risk_indicator: A column, or ``turbulence``, which is computed if the table has no such
+            column. None for no measure of risk.
         longest_gap: The longest time between two days. None allows two weeks, or ten times the
             usual distance, whichever is longer.
 
@@ -158,7 +158,7 @@ def _check_columns(table: Table, indicators: Sequence[str], risk: str | None) ->
 
 
 def _days_and_tickers(table: Table) -> tuple[list[datetime], tuple[str, ...]]:
-    """The days, ascending, and the stocks, which are the same on every day."""
+    """Return the days, ascending, and the stocks, which are the same on every day."""
     days: list[datetime] = []
     tickers: list[str] = []
     begin = 0
@@ -204,7 +204,7 @@ def _day(table: Table, row: int, value: Any) -> datetime:
 
 
 def _shown(value: Any) -> str:
-    """A date as the file writes it; one that is no text by ISO 8601, without a time of midnight."""
+    """Return a date as text, without a time of midnight."""
     return str(value).removesuffix(" 00:00:00")
 
 

@@ -1,6 +1,6 @@
-"""The task set: windows of random markets of every regime, which are the same for everybody.
+"""The task set: windows of random markets of every regime, the same on every server.
 
-Train and test share no market. The markets cannot be had by `reset(seed=...)` either.
+Train and test share no market, and `reset(seed=...)` never makes one of these markets.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from .market import Market, did_you_mean
 from .synthetic import REGIMES, random_market
 from .trading import Rules
 
-__all__ = ["SPLITS", "TASK_RULES", "find_task", "market_of_task", "tasks_of"]
+__all__ = ["SPLITS", "TASK_RULES", "find_task", "make_task_market", "tasks_of"]
 
 SPLITS = {"train": 10, "test": 5}
-"""How many markets of each regime a split has."""
+"""The number of markets of each regime in a split."""
 
 MARKET_DAYS = 252
 WINDOW_DAYS = 126
 STARTS = (0, MARKET_DAYS - WINDOW_DAYS)
 STOCKS = 5
 
-# Entropy of a task's market begins with this word, that of a seed's with another one.
+# The entropy of a task's market starts with this word, that of a seed's market with another one.
 _DOMAIN = 1
 
 TASK_RULES = Rules(
@@ -36,7 +36,7 @@ TASK_RULES = Rules(
     turbulence_threshold=None,
     idle_last_step=False,
 )
-"""The rules of every task, whatever the server's configuration says, so that scores compare."""
+"""The rules of every task, independent of the configuration, so that scores can be compared."""
 
 
 def _all_tasks() -> dict[str, list[FinRLTask]]:
@@ -64,10 +64,10 @@ _BY_ID = {task.id: task for tasks in _TASKS.values() for task in tasks}
 
 
 def tasks_of(split: str) -> list[FinRLTask]:
-    """Give the tasks of a split.
+    """Return the tasks of a split.
 
     Raises:
-        Refused: There is no such split.
+        Refused: The split is unknown.
     """
     if split not in _TASKS:
         raise Refused(f"split: there is none called {split!r}{did_you_mean(split, list(SPLITS))}")
@@ -78,7 +78,7 @@ def find_task(task_id: str) -> FinRLTask:
     """Find a task by its id.
 
     Raises:
-        Refused: There is no such task.
+        Refused: The task is unknown.
     """
     if task_id not in _BY_ID:
         hint = did_you_mean(task_id, list(_BY_ID))
@@ -86,8 +86,8 @@ def find_task(task_id: str) -> FinRLTask:
     return _BY_ID[task_id]
 
 
-def market_of_task(task: FinRLTask) -> Market:
-    """Make the market that a task takes place in; the same each time."""
+def make_task_market(task: FinRLTask) -> Market:
+    """Make the market of a task, the same each time."""
     entropy = (
         _DOMAIN,
         list(SPLITS).index(task.split),

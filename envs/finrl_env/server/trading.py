@@ -1,9 +1,9 @@
-"""The rules of trading, and the books of one trader.
+"""The rules of trading, and the book of one trader.
 
-They are those of FinRL's environment for stock trading (Liu et al. 2020, arXiv:2011.09607; Liu et
-al. 2021, arXiv:2111.09395): whole shares, a commission on either side, no short positions, no
-debts, every order filled at the day's close. The largest sale goes first and the smallest
-purchase last, so what is sold can be spent on the same day.
+The rules are those of FinRL's environment for stock trading (Liu et al. 2020, arXiv:2011.09607; Liu
+et al. 2021, arXiv:2111.09395): whole shares, a commission on purchases and sales, no short
+positions, no debts, and every order filled at the day's close. The largest sale goes first and the
+smallest purchase last, so the proceeds of a day can be spent on the same day.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ __all__ = ["Book", "Rules", "trade"]
 
 @dataclass(frozen=True)
 class Rules:
-    """What holds throughout an episode.
+    """The rules of an episode.
 
     Attributes:
-        hmax: Shares that an action of 1 buys and one of -1 sells.
-        cash: Money at the beginning.
-        holdings: Shares of each stock at the beginning.
-        buy_costs: The commission of each stock, as a fraction of the price.
-        sell_costs: Likewise, of sales.
-        reward_scaling: What a gain of one unit of money is worth as a reward.
-        turbulence_threshold: The risk from which on everything is sold; None for no such rule.
-        idle_last_step: Whether one step follows the last day, in which nothing is traded.
+        hmax: Shares that an action of 1 buys and an action of -1 sells.
+        cash: Money at the start.
+        holdings: Shares of each stock at the start.
+        buy_costs: The commission on purchases of each stock, as a fraction of the price.
+        sell_costs: The commission on sales of each stock, as a fraction of the price.
+        reward_scaling: The reward of a gain of one unit of money.
+        turbulence_threshold: The risk at and above which everything is sold, or None.
+        idle_last_step: Whether one step without trading follows the last day.
     """
 
     hmax: float
@@ -44,14 +44,14 @@ class Rules:
 
 @dataclass
 class Book:
-    """What a trader has, and what trading has come to.
+    """The book of a trader: money, shares, and the sums of trading.
 
     Attributes:
         cash: Money not invested.
         holdings: Shares of each stock.
         costs: Commissions paid so far, in money.
-        traded: Money bought and sold for so far, without commissions.
-        trades: Orders so far of which a share was filled.
+        traded: Money of purchases and sales so far, without commissions.
+        trades: Orders so far that traded at least a part of a share.
     """
 
     cash: float
@@ -61,11 +61,11 @@ class Book:
     trades: int = 0
 
     def value(self, prices: Sequence[float]) -> float:
-        """Cash and shares at these prices, in money."""
+        """Return the value of cash and shares at some prices, in money."""
         return self.cash + sum(p * held for p, held in zip(prices, self.holdings, strict=True))
 
     def sell(self, stock: int, shares: float, price: float, cost: float) -> float:
-        """Sell as many of `shares` as are held, and return how many were sold."""
+        """Sell at most `shares` of the held shares, and return the number sold."""
         sold = min(shares, self.holdings[stock])
         if sold > 0:
             self.cash += price * sold * (1 - cost)
@@ -74,7 +74,7 @@ class Book:
         return sold
 
     def buy(self, stock: int, shares: float, price: float, cost: float) -> float:
-        """Buy as many of `shares` as can be paid for, and return how many were bought."""
+        """Buy at most `shares` that the cash can pay for, and return the number bought."""
         bought = min(shares, self.cash // (price * (1 + cost)))
         if bought > 0:
             self.cash -= price * bought * (1 + cost)
@@ -100,22 +100,22 @@ def trade(
     """Carry out the orders of one day.
 
     Args:
-        book: The trader's, which is changed.
-        actions: For each stock, the fraction of `hmax` to buy, or below 0 to sell.
+        book: The trader's book, which is changed.
+        actions: The fraction of `hmax` to buy of each stock, or below 0 to sell.
         prices: The closes.
-        tradable: Whether a stock is traded that day.
+        tradable: Whether each stock is traded that day.
         rules: The commissions and `hmax`.
-        turbulent: Sell everything instead, of every stock, tradable or not.
+        turbulent: Sell all shares of every stock instead, tradable or not.
 
     Returns:
-        The shares that were traded of each stock, negative where sold.
+        The traded shares of each stock, negative for sales.
     """
     if turbulent:
         return [
             0.0 - book.sell(stock, math.inf, price, rules.sell_costs[stock])
             for stock, price in enumerate(prices)
         ]
-    with np.errstate(over="ignore"):  # an infinite order is one for all that can be had
+    with np.errstate(over="ignore"):  # an infinite order trades as much as possible
         orders = np.trunc(np.asarray(actions, dtype=np.float64) * rules.hmax)
     by_size = np.argsort(orders, kind="stable").tolist()
     traded = [0.0] * len(prices)

@@ -1,4 +1,4 @@
-"""What the FinRL environment promises: trading, markets, data, tasks and stored episodes."""
+"""Tests of the FinRL environment: trading, markets, data, tasks and stored episodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from support.servers import serving
 import finrl_env
 from finrl_env.client import FinRLEnv
 from finrl_env.models import FinRLAction, FinRLObservation
-from finrl_env.server.configuration import CONFIG_PATH, setup_from_environ
+from finrl_env.server.configuration import CONFIG_PATH, read_setup
 from finrl_env.server.finrl_environment import FinRLEnvironment
 from finrl_env.server.indicators import Bars, indicator, turbulence
 from finrl_env.server.synthetic import REGIMES, random_market
@@ -46,7 +46,7 @@ def act(env: FinRLEnvironment, *actions: float) -> FinRLObservation:
 
 
 def play(env: FinRLEnvironment, **arguments: Any) -> list[FinRLObservation]:
-    """An episode to its end, with the same random actions each time."""
+    """Play an episode to its end, with the same random actions each time."""
     choices = random.Random(5)
     seen = [env.reset(**arguments)]
     while not seen[-1].done:
@@ -282,7 +282,7 @@ def test_a_step_without_an_episode_is_refused() -> None:
 
 
 def test_shares_at_the_beginning_count() -> None:
-    """FinRL forgets those of a single stock."""
+    """FinRL itself forgets the shares of a single stock."""
     env = FinRLEnvironment({"num_stock_shares": [10]})
     first = env.reset()
     assert (first.state[2], first.portfolio_value) == (10, 101_000)
@@ -747,7 +747,7 @@ def test_a_wrong_configuration_is_refused(keys: dict[str, Any], words: str) -> N
 def test_the_configuration_is_the_file_that_the_environment_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is read when an environment is made, not when the module is imported."""
+    """The variable is read when an environment is made, not when the module is imported."""
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"data_path": str(write(tmp_path, two_stocks())), "hmax": 7}))
     monkeypatch.setenv(CONFIG_PATH, str(path))
@@ -770,7 +770,7 @@ def test_the_configuration_is_the_file_that_the_environment_names(
     env = FinRLEnvironment()
     env.reset()
     assert act(env, 1, 1).state[3:5] == [7, 7]
-    assert setup_from_environ().described().model_dump() == {
+    assert read_setup().described().model_dump() == {
         "stock_dim": 2,
         "initial_amount": 100_000,
         "action_space": 2,

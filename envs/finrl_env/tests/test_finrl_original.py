@@ -53,7 +53,7 @@ def run(python: str, script: str, wanted: Any) -> Any:
 
 
 def write_market(path: Path, stocks: int, seed: int) -> None:
-    """A random market that was never smoothed: prices jump, and every fifth day is turbulent."""
+    """Make a market whose prices jump and whose every fifth day is turbulent."""
     rng = np.random.default_rng(seed)
     market = random_market("mixed", [seed], DAYS, stocks, INDICATORS)
     with path.open("w", newline="") as file:
@@ -89,7 +89,7 @@ def arguments_of(stocks: int, threshold: float | None, cash: float) -> dict[str,
 
 
 def random_actions(stocks: int, seed: int) -> list[list[float]]:
-    """One action for each day; some days trade little, some more than hmax.
+    """Make one action for each day; some days trade little, some more than hmax.
 
     No two orders of a day are of one size: which goes first, FinRL leaves to NumPy's unstable sort.
     """
@@ -120,7 +120,7 @@ def play(config: dict[str, Any], actions: list[list[float]]) -> dict[str, Any]:
 def test_episodes_are_those_of_finrl(
     finrl_python: str, tmp_path: Path, stocks: int, threshold: float | None
 ) -> None:
-    """States, rewards and costs are equal, to the last bit; values but for how NumPy adds them."""
+    """States, rewards and costs are equal to the last bit, values up to NumPy's order of sums."""
     episodes: list[dict[str, Any]] = []
     for seed, cash in enumerate([3_000, 50_000, 1_000_000]):
         path = tmp_path / f"market{seed}.csv"
@@ -149,7 +149,7 @@ NAMES = ["macd", "boll_ub", "boll_lb", "rsi_30", "cci_30", "dx_30", "close_30_sm
 
 @pytest.mark.parametrize("regime", ["crash", "sideways"])
 def test_the_indicators_are_those_of_stockstats(finrl_python: str, regime: str) -> None:
-    """All days but the first, on which stockstats has no Bollinger bands, to a relative 1e-9."""
+    """The tolerance is 1e-9. The first day is left out; stockstats has no Bollinger bands there."""
     close = random_market(regime, [3], 300, 2, []).close
     rng = np.random.default_rng(1)
     beyond = np.abs(rng.normal(0, 0.01, (2, *close.shape)))

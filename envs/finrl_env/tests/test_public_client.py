@@ -1,4 +1,4 @@
-"""A program written for the public package, on our server."""
+"""Tests of our server with a program that is written for the public package."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PUBLIC = "openenv==0.10.0"
 
 @pytest.fixture(scope="module")
 def played() -> Iterator[Any]:
-    """What the public package's client saw of a server with the default configuration."""
+    """Return what the public package's client saw of a server with the default configuration."""
     python = python_of(ROOT / ".peer", PUBLIC)
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("FINRL_CONFIG_PATH", raising=False)

@@ -1,10 +1,10 @@
-"""Eleven days in which the price rises, for `openenv validate`. It goes into no image."""
+"""Eleven days in which the price rises, for `openenv validate`. Not part of images."""
 
 from __future__ import annotations
 
 from typing import Any
 
-EVERYTHING = 1000.0  # times `hmax`: more than the cash can buy
+EVERYTHING = 1000.0  # a multiple of `hmax`, more than the cash can buy
 EPISODES = [{"market": "sine", "start": start, "days": 12} for start in (19, 44, 69)]
 CANARIES = [
     {
@@ -15,7 +15,7 @@ CANARIES = [
 
 
 def oracle(view: Any) -> dict[str, Any]:
-    """Buy all that can be bought on the first day, and hold it."""
+    """Buy as much as possible on the first day, and hold it."""
     return {"actions": [EVERYTHING if view.step == 0 else 0.0]}
 
 

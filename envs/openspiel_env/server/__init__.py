@@ -1,1 +1,1 @@
-"""The side of the OpenSpiel environment that plays the games."""
+"""The server side of the OpenSpiel environment."""

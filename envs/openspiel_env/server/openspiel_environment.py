@@ -1,7 +1,6 @@
-"""OpenSpiel's games, seen by one player; the others play by a fixed rule.
+"""OpenSpiel's games from the side of one player; opponents play by a fixed rule.
 
-OpenSpiel: Lanctot et al. 2019, "OpenSpiel: A Framework for Reinforcement Learning in Games",
-arXiv:1908.09453.
+Lanctot et al. 2019, "OpenSpiel: A Framework for Reinforcement Learning in Games", arXiv:1908.09453.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ OPPONENT_POLICIES: dict[str, Policy] = {
     "last": lambda legal, rng: legal[-1],
     "middle": lambda legal, rng: legal[len(legal) // 2],
 }
-"""How an opponent chooses among its legal actions, which are in ascending order."""
+"""The policies of opponents. They choose one of the legal actions, which are in ascending order."""
 
 _CHANCE = int(pyspiel.PlayerId.CHANCE)
 _SIMULTANEOUS = int(pyspiel.PlayerId.SIMULTANEOUS)
@@ -50,11 +49,11 @@ _SHOWN_ACTIONS = 40
 
 TASK_GAMES = ("blackjack", "catch", "tic_tac_toe", "kuhn_poker", "cliff_walking", "2048")
 TASK_SEEDS = {"train": range(1000), "test": range(1_000_000, 1_000_100)}
-_LARGEST_TENSOR = 2**20
+_MAX_TENSOR_SIZE = 2**20
 
 
 class _Rules(NamedTuple):
-    """One loaded game and what has to be known to play it; shared by all who play it."""
+    """A loaded game with its properties, shared by all of its episodes."""
 
     game: Any
     num_players: int
@@ -64,7 +63,7 @@ class _Rules(NamedTuple):
 
 
 class _Setting(NamedTuple):
-    """What is played in an episode."""
+    """The game and the opponents of an episode."""
 
     game_name: str
     game_params: Params
@@ -74,15 +73,15 @@ class _Setting(NamedTuple):
 
 
 class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, OpenSpielState]):
-    """One player's seat in a game of OpenSpiel.
+    """A game of OpenSpiel in which the agent plays one seat.
 
-    Chance and opponents move by themselves until it is the agent's turn, so every observation is
-    one in which the agent has to move, or the last. Any game of `pyspiel.registered_names()`
-    works, sequential or simultaneous, except mean field games and those that offer no tensor or
-    no numbered actions.
+    Chance and opponents move by themselves until it is the agent's turn, so in every observation
+    but the last the agent has to move. Any sequential or simultaneous game of
+    `pyspiel.registered_names()` works, except mean field games and games without a tensor or
+    without numbered actions.
 
-    Everything random is drawn from the episode's own generator, so the seed and the agent's
-    actions determine the episode, and no other code's randomness is touched.
+    All random numbers come from the episode's own generator, so the seed and the agent's actions
+    determine the episode.
 
     Args:
         game_name: A name such as ``blackjack``, or OpenSpiel's long form such as
@@ -93,12 +92,12 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
         game_params: OpenSpiel's parameters of the game, such as ``{"rows": 5}`` for catch.
 
     Raises:
-        ValueError: There is no such game, parameter, player or policy.
+        ValueError: The game, a parameter, the player or the policy is unknown.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
     SUPPORTS_ANY_THREAD: ClassVar[bool] = True
-    # Of every game; `reset` declares what those of its own mean.
+    # This holds for every game; `reset` declares the rewards of its game.
     REWARD = RewardSpec("per_step", components=("payoff",))
 
     def __init__(
@@ -109,8 +108,8 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
         game_params: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        self.agent_player = _agent_player_from_environ() if agent_player is None else agent_player
-        self._default = self._setting = _setting(
+        self.agent_player = _read_agent_player() if agent_player is None else agent_player
+        self._default = self._setting = _make_setting(
             game_name or os.environ.get("OPENSPIEL_GAME") or DEFAULT_GAME,
             dict(game_params or {}),
             opponent_policy or os.environ.get("OPENSPIEL_OPPONENT_POLICY") or "random",
@@ -132,28 +131,29 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
         game_params: Mapping[str, Any] | None = None,
         opponent_policy: str | None = None,
     ) -> OpenSpielObservation:
-        """Deal a new game and play up to the agent's first turn.
+        """Start a new game and play up to the agent's first turn.
 
         Args:
-            seed: Determines chance and opponents; any integer. None deals a fresh random game.
-            episode_id: Becomes `state.episode_id`; None makes one up.
-            game_name: Another game for this episode; None plays the environment's own.
-            game_params: Its parameters; None takes the environment's own for its own game, and
-                OpenSpiel's defaults for another.
-            opponent_policy: Another policy for this episode; None takes the environment's own.
+            seed: Determines chance and opponents; any integer. None starts a random game.
+            episode_id: Becomes `state.episode_id`; None generates one.
+            game_name: The game of this episode; None plays the environment's own.
+            game_params: The game's parameters. None takes the environment's own for its own game,
+                and OpenSpiel's defaults for another.
+            opponent_policy: The policy of this episode; None takes the environment's own.
 
         Returns:
-            The first observation. Its reward is None, unless opponents ended the game before the
+            The first observation. Its reward is None unless opponents ended the game before the
             agent had a turn.
 
         Raises:
-            ValueError: There is no such game, parameter or policy. The running episode goes on.
+            ValueError: The game, a parameter or the policy is unknown. The running episode
+                continues.
         """
         setting = self._setting_for(game_name, game_params, opponent_policy)
-        rng = _generator(seed)
+        rng = _make_generator(seed)
         self._position = _new_position(setting.rules, rng)
         self._setting = setting
-        self.REWARD = _meaning(setting.rules)  # type: ignore[misc]  # of this game's rewards
+        self.REWARD = _make_reward_spec(setting.rules)  # type: ignore[misc]  # of this game's rewards
         self._rng = rng
         self._paid = 0.0
         self._opponent_last_action = None
@@ -168,13 +168,13 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
         """Make the agent's move, then the others' until it is the agent's turn again.
 
         Raises:
-            RuntimeError: There is no running episode. Nothing changes.
+            RuntimeError: No episode is running. Nothing changes.
             ValueError: The action is illegal here, or names another game. Nothing changes.
         """
-        self._refuse_unless_playable(action)
+        self._check_action(action)
         position = self._position
         if position.current_player() == _SIMULTANEOUS:
-            position.apply_actions(self._joint_move(action.action_id))
+            position.apply_actions(self._make_joint_move(action.action_id))
         else:
             position.apply_action(action.action_id)
         self._step_count += 1
@@ -183,7 +183,7 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
 
     @property
     def state(self) -> OpenSpielState:
-        """What is played, and how many moves were made since `reset`."""
+        """The running game, and the number of moves since `reset`."""
         setting = self._setting
         return OpenSpielState(
             episode_id=self._episode_id,
@@ -196,7 +196,7 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
         )
 
     def render(self) -> str:
-        """The position, as OpenSpiel writes it.
+        """Return the position as text, as OpenSpiel writes it.
 
         Raises:
             Refused: There is no game yet.
@@ -206,18 +206,18 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
         return f"{self._setting.game_name}\n{self._position}"
 
     def list_splits(self) -> list[str]:
-        """The names of the splits."""
+        """Return the names of the splits."""
         return list(TASK_SEEDS)
 
     def list_tasks(self, split: str) -> list[dict[str, Any]]:
-        """The tasks of a split: games to play, by what `reset` takes."""
+        """Return the tasks of a split: games with the arguments of `reset`."""
         return [self.get_task(split, index) for index in range(self.num_tasks(split))]
 
     def num_tasks(self, split: str) -> int:
-        """How many tasks a split has.
+        """Count the tasks of a split.
 
         Raises:
-            Refused: There is no such split.
+            Refused: The split is unknown.
         """
         if split not in TASK_SEEDS:
             raise Refused(f"there is no split {split!r}; there are {', '.join(TASK_SEEDS)}")
@@ -227,7 +227,7 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
         """One task of a split.
 
         Raises:
-            IndexError: There is none at this index.
+            IndexError: The index is negative, or the split has fewer tasks.
         """
         if not 0 <= index < self.num_tasks(split):
             raise IndexError(f"{split} has {self.num_tasks(split)} tasks, and none at {index}")
@@ -240,18 +240,18 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
         }
 
     def snapshot(self) -> bytes:
-        """Store the game, its opponents' generator included.
+        """Store the game, including its opponents' generator.
 
         Raises:
             RuntimeError: There is no game yet.
-            NotSupported: OpenSpiel draws by itself in this game and does not say what.
+            NotSupported: OpenSpiel draws by itself in this game and does not reveal the results.
         """
         if self._position is None:
             raise RuntimeError("snapshot() was called before reset(): there is no game to store")
         setting = self._setting
         if setting.rules.draws_by_itself:
             raise NotSupported(
-                f"{setting.game_name} has chance events that OpenSpiel keeps to itself, so its "
+                f"{setting.game_name} has chance events that OpenSpiel does not reveal, so its "
                 "positions cannot be stored; episodes with a seed can be replayed",
                 feature="snapshot",
             )
@@ -270,13 +270,13 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
         return stored.model_dump_json().encode()
 
     def restore(self, data: bytes) -> None:
-        """Go on with a stored game.
+        """Restore a stored game.
 
-        Its moves are made again and each is checked: OpenSpiel's own `deserialize_state` believes
-        whatever it reads, and wrong bytes would end the process.
+        This makes its moves again and checks each. OpenSpiel's own `deserialize_state` does not
+        check its input, and wrong bytes would end the process.
 
         Raises:
-            ValueError: The bytes are none that `snapshot` has written. The running game goes on.
+            ValueError: `snapshot` did not write these bytes. The running game continues.
         """
         stored = _Snapshot.model_validate_json(data)
         if stored.agent_player != self.agent_player:
@@ -287,12 +287,12 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
         setting = self._setting_for(stored.game_name, stored.game_params, stored.opponent_policy)
         if setting.rules.draws_by_itself:
             raise ValueError(f"positions of {setting.game_name} cannot be stored")
-        rng = _restored_generator(stored.generator)
-        self._position, self._legal = _position_after(
+        rng = _restore_generator(stored.generator)
+        self._position, self._legal = _replay_moves(
             stored.history, setting.rules, self.agent_player
         )
         self._setting = setting
-        self.REWARD = _meaning(setting.rules)  # type: ignore[misc]
+        self.REWARD = _make_reward_spec(setting.rules)  # type: ignore[misc]
         self._rng = rng
         self._paid = stored.paid
         self._opponent_last_action = stored.opponent_last_action
@@ -315,9 +315,9 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
         if name != default.game_name or params != default.game_params:
             _refuse_files(name, params)
         policy = opponent_policy or default.opponent_policy
-        return _setting(name, params, policy, self.agent_player)
+        return _make_setting(name, params, policy, self.agent_player)
 
-    def _refuse_unless_playable(self, action: OpenSpielAction) -> None:
+    def _check_action(self, action: OpenSpielAction) -> None:
         if action.action_id in self._legal and (
             action.game_name == DEFAULT_GAME or action.game_name == self._setting.game_name
         ):
@@ -327,7 +327,7 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
         if self._position.is_terminal():
             raise Refused("step() was called after done: the game is over, call reset()")
         if action.action_id not in self._legal:
-            raise Refused(self._illegal(action.action_id))
+            raise Refused(self._describe_illegal(action.action_id))
         base_name = self._setting.game_name.partition("(")[0]
         if action.game_name != base_name:
             raise Refused(
@@ -335,7 +335,7 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
                 "played; choose the game with reset(game_name=...) or OPENSPIEL_GAME"
             )
 
-    def _illegal(self, action_id: int) -> str:
+    def _describe_illegal(self, action_id: int) -> str:
         name = self._position.action_to_string
         shown = [f"{a} ({name(self.agent_player, a)})" for a in self._legal[:_SHOWN_ACTIONS]]
         rest = len(self._legal) - len(shown)
@@ -345,17 +345,17 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
             + (f" and {rest} more" if rest else "")
         )
 
-    def _joint_move(self, action_id: int) -> list[int]:
-        """Put the agent's action among those that its opponents choose at the same node."""
+    def _make_joint_move(self, action_id: int) -> list[int]:
+        """Return the actions of all players at a node, with the agent's own among them."""
         moves = []
         for player in range(self._setting.rules.num_players):
             if player == self.agent_player:
                 moves.append(action_id)
             else:
-                moves.append(self._opponent_move(player))
+                moves.append(self._choose_opponent_move(player))
         return moves
 
-    def _opponent_move(self, player: int) -> int:
+    def _choose_opponent_move(self, player: int) -> int:
         legal = self._position.legal_actions(player)
         self._opponent_last_action = move = self._setting.choose(legal, self._rng)
         return move
@@ -370,14 +370,14 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
             elif player == agent or player < 0:
                 return
             else:
-                position.apply_action(self._opponent_move(player))
+                position.apply_action(self._choose_opponent_move(player))
                 self._step_count += 1
 
     def _observe(self, phase: GamePhase) -> OpenSpielObservation:
         position, agent = self._position, self.agent_player
         done = position.is_terminal()
         self._legal = [] if done else position.legal_actions(agent)
-        payoff = self._collect(done)
+        payoff = self._take_payoff(done)
         observation = OpenSpielObservation(
             info_state=self._setting.rules.tensor(position, agent),
             legal_actions=self._legal,
@@ -390,12 +390,12 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
         score = Score(payoff, {"payoff": payoff})
         return termination(observation, score) if done else transition(observation, score)
 
-    def _collect(self, done: bool) -> float:
-        """Return what the agent was paid since it last collected.
+    def _take_payoff(self, done: bool) -> float:
+        """Return the agent's payoff since the last call.
 
-        Taken from `returns`, not from `rewards`, which after a chance node still shows what the
-        move before it paid. Some games that pay at the end only show returns before (those of
-        repeated_leduc_poker do); OpenSpiel's own `rewards` are 0 there.
+        It is computed from `returns`, because `rewards` still shows the payoff of the previous move
+        after a chance node. Some games that pay only at the end show returns before that, such as
+        repeated_leduc_poker; OpenSpiel's own `rewards` are 0 there.
         """
         if self._setting.rules.pays_at_end_only and not done:
             return 0.0
@@ -421,13 +421,13 @@ class _Snapshot(BaseModel):
     step_count: int = Field(ge=0)
 
 
-def _position_after(
+def _replay_moves(
     history: list[tuple[int, int]], rules: _Rules, agent: int
 ) -> tuple[Any, list[int]]:
-    """The position that moves lead to, and what the agent may do there.
+    """Make moves, and return the position with the agent's legal actions.
 
     Raises:
-        ValueError: One of them is not possible, or the agent has no move to make then.
+        ValueError: A move is impossible, or the agent is not to move after the last one.
     """
     position = rules.game.new_initial_state()
     moves = iter(history)
@@ -447,11 +447,11 @@ def _position_after(
     if position.is_terminal():
         return position, []
     if position.current_player() not in (agent, _SIMULTANEOUS):
-        raise ValueError("the stored game stands where the agent has no move to make")
+        raise ValueError("the stored game ends with a position in which an opponent has to move")
     return position, position.legal_actions(agent)
 
 
-def _agent_player_from_environ() -> int:
+def _read_agent_player() -> int:
     text = os.environ.get("OPENSPIEL_AGENT_PLAYER") or "0"
     try:
         return int(text)
@@ -459,14 +459,14 @@ def _agent_player_from_environ() -> int:
         raise ValueError(f"OPENSPIEL_AGENT_PLAYER must be an integer, not {text!r}") from None
 
 
-def _generator(seed: int | None) -> Random:
+def _make_generator(seed: int | None) -> Random:
     if seed is None:
         return Random()  # nosec B311  # a game's dice
-    # Random ignores the sign of an integer, and -1 shall not deal the same game as 1.
+    # Random ignores the sign of an integer, but -1 must not deal the same game as 1.
     return Random(seed if seed >= 0 else str(seed))  # nosec B311  # a game's dice
 
 
-def _restored_generator(state: tuple[int, list[int], float | None]) -> Random:
+def _restore_generator(state: tuple[int, list[int], float | None]) -> Random:
     version, words, gauss = state
     rng = Random()  # nosec B311  # a game's dice
     try:
@@ -478,7 +478,7 @@ def _restored_generator(state: tuple[int, list[int], float | None]) -> Random:
 
 def _new_position(rules: _Rules, rng: Random) -> Any:
     if rules.draws_by_itself:
-        # The game holds a generator of its own: it is loaded anew, seeded from ours.
+        # The game has a generator of its own, so it is loaded again, with a seed from ours.
         params = {**rules.game.get_parameters(), "rng_seed": rng.randrange(2**31)}
         game = pyspiel.load_game(rules.game.get_type().short_name, params)
         return game.new_initial_state()
@@ -494,11 +494,11 @@ def _draw(outcomes: list[tuple[int, float]], rng: Random) -> int:
     return outcomes[-1][0]
 
 
-def _setting(name: str, params: Params, policy: str, agent_player: int) -> _Setting:
+def _make_setting(name: str, params: Params, policy: str, agent_player: int) -> _Setting:
     choose = OPPONENT_POLICIES.get(policy)
     if choose is None:
         known = list(OPPONENT_POLICIES)
-        raise Refused(f"unknown opponent policy {policy!r}{_did_you_mean(policy, known)}")
+        raise Refused(f"unknown opponent policy {policy!r}{_suggest_name(policy, known)}")
     rules = _load(name, json.dumps(params, sort_keys=True))
     if not 0 <= agent_player < rules.num_players:
         raise Refused(
@@ -513,7 +513,7 @@ def _load(name: str, params_json: str) -> _Rules:
     base_name = name.partition("(")[0]
     known = pyspiel.registered_names()
     if base_name not in known:
-        raise Refused(f"unknown OpenSpiel game {name!r}{_did_you_mean(base_name, known)}")
+        raise Refused(f"unknown OpenSpiel game {name!r}{_suggest_name(base_name, known)}")
     params = json.loads(params_json)
     try:
         game = pyspiel.load_game(name, params) if params else pyspiel.load_game(name)
@@ -521,13 +521,13 @@ def _load(name: str, params_json: str) -> _Rules:
         raise Refused(
             f"OpenSpiel cannot load {name!r} with game_params {params}: {error}"
         ) from error
-    return _rules(name, game)
+    return _make_rules(name, game)
 
 
-def _rules(name: str, game: Any) -> _Rules:
+def _make_rules(name: str, game: Any) -> _Rules:
     kind = game.get_type()
     if kind.dynamics == pyspiel.GameType.Dynamics.MEAN_FIELD:
-        raise Refused(f"{name} is a mean field game, which has no single player to be")
+        raise Refused(f"{name} is a mean field game, in which an agent cannot be a single player")
     if getattr(kind, "action_structs_only", False):
         raise Refused(f"{name} has no numbered actions")
     if kind.provides_information_state_tensor:
@@ -538,11 +538,11 @@ def _rules(name: str, game: Any) -> _Rules:
     elif kind.provides_observation_tensor:
         tensor, shape = pyspiel.State.observation_tensor, game.observation_tensor_shape()
     else:
-        raise Refused(f"{name} shows its players no tensor, so there is nothing to observe")
-    if not (min(shape, default=0) > 0 and math.prod(shape) <= _LARGEST_TENSOR):
+        raise Refused(f"{name} offers its players no tensor, so there is nothing to observe")
+    if not (min(shape, default=0) > 0 and math.prod(shape) <= _MAX_TENSOR_SIZE):
         raise Refused(
-            f"{name} with these parameters would show a tensor of shape {list(shape)}; each "
-            f"length must be positive, and their product at most {_LARGEST_TENSOR}"
+            f"{name} with these parameters would have a tensor of shape {list(shape)}; each "
+            f"length must be positive, and their product at most {_MAX_TENSOR_SIZE}"
         )
     return _Rules(
         game=game,
@@ -553,11 +553,11 @@ def _rules(name: str, game: Any) -> _Rules:
     )
 
 
-def _meaning(rules: _Rules) -> RewardSpec:
-    """What the rewards of a game mean.
+def _make_reward_spec(rules: _Rules) -> RewardSpec:
+    """Make the reward specification of a game.
 
-    A game that pays in every step may pay, in one, as much as all that it could have paid until
-    then differs from all that it can pay.
+    In a game that pays in every step, one step may pay up to the difference between the lowest and
+    the highest return.
     """
     low, high = float(rules.game.min_utility()), float(rules.game.max_utility())
     kind: RewardKind = "terminal" if rules.pays_at_end_only else "per_step"
@@ -565,22 +565,22 @@ def _meaning(rules: _Rules) -> RewardSpec:
         low, high = min(low, low - high), max(high, high - low)
     if not (math.isfinite(low) and math.isfinite(high)):
         return RewardSpec(kind, None, ("payoff",))
-    # Where each step costs something, giving up would else be the best that one can do.
+    # If each step costs something, giving up would otherwise be the best strategy.
     least = min(0.0, float(rules.game.min_utility()))
     unfinished = least if kind == "per_step" and least else None
     return RewardSpec(kind, (low, high), ("payoff",), unfinished)
 
 
 def _refuse_files(name: str, params: Params) -> None:
-    """Keep callers of `reset` from having the server read files (efg_game quotes them back)."""
+    """Refuse games that make the server read files, such as efg_game, which quotes them."""
     if "file" in f"{name} {json.dumps(params)}":
         raise Refused(
-            f"{name} would read a file on the server; such a game can be chosen by the server "
-            "only (OPENSPIEL_GAME, or the constructor's game_name and game_params)"
+            f"{name} would read a file on the server; only the server can choose such a game "
+            "(OPENSPIEL_GAME, or the constructor's game_name and game_params)"
         )
 
 
-def _did_you_mean(name: str, known: list[str]) -> str:
+def _suggest_name(name: str, known: list[str]) -> str:
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     close = close or [candidate for candidate in known if name and name in candidate]
     return f" (did you mean {close[0]!r}?)" if close else f"; known are {', '.join(known)}"

@@ -1,4 +1,4 @@
-"""The learner of `openenv demo`."""
+"""Tests of the learner of `openenv demo`."""
 
 from __future__ import annotations
 

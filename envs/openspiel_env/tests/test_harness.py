@@ -1,4 +1,4 @@
-"""Episodes of tic-tac-toe are collected as public examples do."""
+"""Tests that collect episodes of tic-tac-toe as public examples do."""
 
 from __future__ import annotations
 

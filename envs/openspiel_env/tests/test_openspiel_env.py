@@ -1,4 +1,4 @@
-"""What the OpenSpiel environment promises, game by game."""
+"""Tests of the OpenSpiel environment, game by game."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_each_episode_tells_what_the_rewards_of_its_game_mean(
 
 @pytest.mark.parametrize(("chosen", "paid"), [(max, 1.0), (min, -1.0)])
 def test_catch_reaches_both_ends_of_the_range_that_is_declared(chosen: Any, paid: float) -> None:
-    """Whoever gave up was paid 0, and who missed the ball -1, since no range was told."""
+    """Without a declared range, giving up was worth 0, and missing the ball -1."""
     worths = []
     for seed in range(6):
         for action in (0, 1, 2):
@@ -555,7 +555,7 @@ def test_cliff_walking_ends_at_its_horizon() -> None:
 
 
 def merged(before: list[float], after: list[float]) -> float:
-    """The score of a 2048 move, from the tiles: a tile of 2^n has cost (n-1)*2^n in merges.
+    """Return the score of a 2048 move from the tiles: a tile of 2^n is (n-1)*2^n in merges.
 
     The tile that chance adds was never merged; one of 4 has to be left out of the account.
     """
@@ -594,7 +594,7 @@ def test_2048_refuses_a_move_that_moves_nothing() -> None:
 
 
 def total(observation: OpenSpielObservation, first: int = 85) -> int:
-    """The player's best total, by the cards rather than by OpenSpiel's own sum."""
+    """Return the player's best total from the cards, not from OpenSpiel's own sum."""
     ranks = [card % 13 for card, held in enumerate(observation.info_state[first:][:52]) if held]
     hard = sum(min(rank + 1, 10) for rank in ranks)
     return hard + 10 if 0 in ranks and hard <= 11 else hard

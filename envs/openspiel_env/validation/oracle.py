@@ -1,6 +1,6 @@
-"""Games of catch in which who does not move misses the ball, for `openenv validate`.
+"""Games of catch in which staying misses the ball, for `openenv validate`.
 
-It goes into no image.
+Not part of images.
 """
 
 from __future__ import annotations
@@ -21,5 +21,5 @@ def oracle(view: Any) -> dict[str, Any]:
 
 
 def do_nothing(view: Any) -> dict[str, Any] | None:
-    """Stay, and wait no longer than until the ball is about to land."""
+    """Stay until the ball is about to land."""
     return {"action_id": STAY} if view.step < ROWS - 2 else None

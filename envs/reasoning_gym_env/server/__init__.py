@@ -1,1 +1,1 @@
-"""The side of the Reasoning Gym environment that asks and scores."""
+"""The server side of the Reasoning Gym environment."""

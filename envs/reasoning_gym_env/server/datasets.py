@@ -1,8 +1,7 @@
-"""Reasoning Gym's datasets: making them, asking them, and having them score answers.
+"""Reasoning Gym's datasets: they make questions and score answers.
 
-A dataset that has been made is shared by all who ask it, one at a time. Two datasets draw from the
-generators that a whole process shares, Python's and NumPy's: these are seeded before and put back
-after, by one thread at a time.
+All sessions share a dataset, one at a time. Two datasets draw from Python's and NumPy's global
+generators. One thread at a time seeds these before a call, and restores them afterwards.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ __all__ = ["COMPOSITE", "NAMES", "Part", "Recipe", "dataset_seed"]
 
 COMPOSITE = "composite"
 NAMES: tuple[str, ...] = tuple(sorted(name for name in DATASETS if name != COMPOSITE))
-"""Every dataset of the library but the composite one, which is made of others."""
+"""The library's datasets, without the composite one, which consists of others."""
 
-_LARGEST_SEED = 2**31  # NumPy takes 32 bits, and datasets add the index of a question
+_MAX_SEED = 2**31  # NumPy takes 32 bits, and datasets add the index of a question
 
 _DRAW_FROM_THE_PROCESS = frozenset({"list_functions", "pool_matrix"})
 
@@ -44,32 +43,32 @@ guard.install()
 
 
 class Part(BaseModel):
-    """One dataset of a composite one."""
+    """A part of a composite dataset."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(description="The dataset.")
-    weight: float = Field(default=1.0, gt=0, allow_inf_nan=False, description="Its share.")
-    config: dict[str, JsonValue] = Field(default_factory=dict, description="Its configuration.")
+    weight: float = Field(default=1.0, gt=0, allow_inf_nan=False, description="The part's weight.")
+    config: dict[str, JsonValue] = Field(default_factory=dict, description="The part's options.")
 
 
 class Recipe(BaseModel):
-    """What determines the questions of a dataset."""
+    """The options and the seed that determine the questions of a dataset."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     config: dict[str, JsonValue]
     parts: tuple[Part, ...]
-    seed: int = Field(ge=0, le=_LARGEST_SEED)
+    seed: int = Field(ge=0, le=_MAX_SEED)
     size: int = Field(ge=1, le=10**9)
 
     @classmethod
-    def checked(cls, **given: Any) -> Recipe:
-        """Make a recipe of what a caller gave.
+    def from_arguments(cls, **given: Any) -> Recipe:
+        """Make a recipe from a caller's arguments.
 
         Raises:
-            Refused: There is no such dataset or configuration.
+            Refused: The dataset or an option is unknown.
         """
         try:
             recipe = cls.model_validate(given)
@@ -84,14 +83,14 @@ class Recipe(BaseModel):
             _check_config(recipe.name, recipe.config)
         return recipe
 
-    def question(self, index: int) -> dict[str, Any]:
-        """Ask: the entry of the dataset, with question, answer and metadata.
+    def make_question(self, index: int) -> dict[str, Any]:
+        """Return an entry of the dataset, with question, answer and metadata.
 
         Raises:
-            Refused: The dataset cannot be made like this, or fails to make this question.
+            Refused: The dataset fails with these options, or fails to make this question.
         """
         try:
-            with self._asking(self.seed + index) as dataset:
+            with self._open_dataset(self.seed + index) as dataset:
                 entry: dict[str, Any] = dataset[index]
                 return entry
         except Exception as error:
@@ -100,57 +99,59 @@ class Recipe(BaseModel):
             raise Refused(f"{self.name} cannot be asked like this: {error}") from error
 
     def score(self, answer: str, entry: dict[str, Any]) -> float:
-        """Have the dataset score an answer, from 0 to 1.
+        """Let the dataset score an answer, from 0 to 1.
 
         Raises:
-            Exception: Whatever the dataset raises at an answer that it cannot read.
+            Exception: The dataset cannot read the answer.
         """
-        with self._asking(self.seed) as dataset:
+        with self._open_dataset(self.seed) as dataset:
             return float(dataset.score_answer(answer, entry))
 
     @contextlib.contextmanager
-    def _asking(self, seed: int) -> Iterator[Any]:
-        made = _made(self.model_dump_json())
+    def _open_dataset(self, seed: int) -> Iterator[Any]:
+        made = _load_dataset(self.model_dump_json())
         names = {self.name, *(part.name for part in self.parts)}
         draws = not _DRAW_FROM_THE_PROCESS.isdisjoint(names)
-        with made.lock, _seeded(seed) if draws else contextlib.nullcontext():
+        with made.lock, _seed_process(seed) if draws else contextlib.nullcontext():
             yield made.dataset
 
     @property
     def is_configured(self) -> bool:
-        """Something of it was chosen by the caller."""
+        """Whether the caller has set options."""
         return bool(self.config or self.parts)
 
 
 def dataset_seed(seed: int) -> int:
-    """Bring a seed into the range that datasets take; those in it stay what they are."""
-    if 0 <= seed <= _LARGEST_SEED:
+    """Map a seed into the range that datasets accept; a seed in the range stays the same."""
+    if 0 <= seed <= _MAX_SEED:
         return seed
     digest = hashlib.blake2b(str(seed).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") % _LARGEST_SEED
+    return int.from_bytes(digest, "big") % _MAX_SEED
 
 
-class _Made(NamedTuple):
+class _LoadedDataset(NamedTuple):
     dataset: Any
     lock: Any
 
 
 @lru_cache(maxsize=16)
-def _made(recipe_json: str) -> _Made:
-    """Make a dataset, which some take seconds for."""
-    return _Made(_dataset(Recipe.model_validate_json(recipe_json)), threading.Lock())
+def _load_dataset(recipe_json: str) -> _LoadedDataset:
+    """Make a dataset, which takes seconds for some, and keep it."""
+    return _LoadedDataset(_make_dataset(Recipe.model_validate_json(recipe_json)), threading.Lock())
 
 
-def _dataset(recipe: Recipe) -> Any:
+def _make_dataset(recipe: Recipe) -> Any:
     common = {"seed": recipe.seed, "size": recipe.size}
     if recipe.parts:
-        specs = [DatasetSpec(part.name, part.weight, _copied(part.config)) for part in recipe.parts]
+        specs = [
+            DatasetSpec(part.name, part.weight, _copy_config(part.config)) for part in recipe.parts
+        ]
         return reasoning_gym.create_dataset(COMPOSITE, datasets=specs, **common)
-    return reasoning_gym.create_dataset(recipe.name, **_copied(recipe.config), **common)
+    return reasoning_gym.create_dataset(recipe.name, **_copy_config(recipe.config), **common)
 
 
-def _copied(config: dict[str, Any]) -> dict[str, Any]:
-    """A configuration of its own, so that nobody changes that of the recipe."""
+def _copy_config(config: dict[str, Any]) -> dict[str, Any]:
+    """Copy options, so that the dataset cannot change those of the recipe."""
     copied: dict[str, Any] = json.loads(json.dumps(config))
     return copied
 
@@ -173,8 +174,8 @@ def _check_config(name: str, config: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Have the process's generators begin at a seed, and afterwards go on where they stood."""
+def _seed_process(seed: int) -> Iterator[None]:
+    """Seed the process's generators for a block, and restore them afterwards."""
     with _process_lock:
         python, numpy = random.getstate(), np.random.get_state()
         random.seed(seed)

@@ -1,10 +1,10 @@
-"""Keeps the text of answers from being run as programs.
+"""Guards against answers that are programs.
 
-Reasoning Gym 0.1.25 scores answers of nine datasets by evaluating them: by Python's `eval`, or by
-SymPy's `parse_expr`, which is `eval` too. An agent could answer with a program, which would run in
-the server, or with ``entry["answer"]``. So in those modules, and nowhere else, the two names are
-given to functions that read literals and formulas only and raise for anything more; the library
-then scores such an answer as one that it cannot read.
+Reasoning Gym 0.1.25 scores answers of nine datasets by evaluating them, by Python's `eval` or by
+SymPy's `parse_expr`, which uses `eval`. An agent could answer with a program, which would run in
+the server, or with ``entry["answer"]``. So in the modules of these datasets, and nowhere else, this
+module replaces the two functions. The replacements read only literals and formulas, and raise for
+everything else. The library then scores such an answer as one that it cannot read.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from sympy.parsing.sympy_parser import parse_expr
 
 __all__ = ["EVALUATED", "PARSED", "FormulaError", "check_formula", "install", "parse_formula"]
 
-_LONGEST = 2_000  # characters of an answer that is read as a literal or a formula
-_LARGEST_EXPONENT = 10_000  # of all exponents of a formula, multiplied
-_LARGEST_NUMBER = 10**50
+_MAX_CHARACTERS = 2_000  # for an answer that is read as a literal or a formula
+_MAX_EXPONENT = 10_000  # for the product of all exponents of a formula
+_MAX_NUMBER = 10**50
 
-# The modules of datasets that call `eval` on an answer, and those that call `parse_expr`, the
-# latter by the name under which they have it.
+# The modules of datasets that call `eval` on an answer, and those that call `parse_expr`, with the
+# name by which they import it or SymPy.
 EVALUATED = (
     reasoning_gym.algorithmic.binary_matrix,
     reasoning_gym.algorithmic.spiral_matrix,
@@ -48,13 +48,13 @@ _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.BitXor, ast.UAdd
 
 
 class FormulaError(ValueError):
-    """A text is no formula of numbers, one-letter names and well-known functions."""
+    """The text is no formula of numbers, one-letter names and well-known functions."""
 
 
 def install() -> None:
-    """Put the guards in place. Doing so again changes nothing."""
+    """Install the guards. A second call changes nothing."""
     for module in EVALUATED:
-        vars(module)["eval"] = _literal
+        vars(module)["eval"] = _parse_literal
     for module, name in PARSED.items():
         library = getattr(module, name)
         if isinstance(library, ModuleType):
@@ -64,38 +64,38 @@ def install() -> None:
 
 
 def parse_formula(text: str, *arguments: Any, **options: Any) -> Any:
-    """Do what SymPy's `parse_expr` does, for formulas only.
+    """Parse a formula like SymPy's `parse_expr`, but refuse all other text.
 
     Raises:
-        FormulaError: The text is none.
+        FormulaError: The text is no formula.
     """
     check_formula(text)
     return parse_expr(text, *arguments, **options)
 
 
 def check_formula(text: str) -> None:
-    """Check that a text is a formula that takes little time to work out.
+    """Check that a text is a formula that can be computed quickly.
 
     Raises:
-        FormulaError: It is none.
+        FormulaError: The text is no formula, or too large.
     """
-    if len(text) > _LONGEST:
-        raise FormulaError(f"a formula has at most {_LONGEST} characters")
+    if len(text) > _MAX_CHARACTERS:
+        raise FormulaError(f"a formula has at most {_MAX_CHARACTERS} characters")
     try:
         tree = ast.parse(text.strip(), mode="eval")
         _check_node(tree.body)
-        exponents = [power.right for power in _powers(tree)]
+        exponents = [power.right for power in _find_powers(tree)]
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         raise FormulaError(f"this is no formula: {error}") from None
-    if any(_powers(exponent) for exponent in exponents):
+    if any(_find_powers(exponent) for exponent in exponents):
         raise FormulaError("an exponent has no exponents")
-    sizes = [max(1.0, size) for exponent in exponents for size in _numbers(exponent)]
-    if math.prod(sizes) > _LARGEST_EXPONENT:
+    sizes = [max(1.0, size) for exponent in exponents for size in _find_numbers(exponent)]
+    if math.prod(sizes) > _MAX_EXPONENT:
         raise FormulaError("the exponents are too large")
 
 
 class _GuardedSympy:
-    """SymPy as a dataset's module sees it: all of it, but with `parse_formula`."""
+    """SymPy for a dataset's module, with `parse_formula` in place of `parse_expr`."""
 
     parse_expr = staticmethod(parse_formula)
 
@@ -106,18 +106,18 @@ class _GuardedSympy:
         return getattr(self._sympy, name)
 
 
-def _literal(text: str) -> Any:
-    if len(text) > _LONGEST:
-        raise ValueError(f"a literal has at most {_LONGEST} characters")
+def _parse_literal(text: str) -> Any:
+    if len(text) > _MAX_CHARACTERS:
+        raise ValueError(f"a literal has at most {_MAX_CHARACTERS} characters")
     return ast.literal_eval(text)
 
 
-def _powers(tree: ast.AST) -> list[ast.BinOp]:
+def _find_powers(tree: ast.AST) -> list[ast.BinOp]:
     inner = [node for node in ast.walk(tree) if isinstance(node, ast.BinOp)]
     return [node for node in inner if isinstance(node.op, ast.Pow)]
 
 
-def _numbers(tree: ast.AST) -> list[float]:
+def _find_numbers(tree: ast.AST) -> list[float]:
     constants = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
     return [abs(value) for value in constants if isinstance(value, int | float)]
 
@@ -134,7 +134,7 @@ def _check_node(node: ast.expr) -> None:
         for argument in node.args:
             _check_node(argument)
     elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        if max(_numbers(node)) > _LARGEST_NUMBER:
+        if max(_find_numbers(node)) > _MAX_NUMBER:
             raise FormulaError("a number is too large")
     elif not (isinstance(node, ast.Name) and (len(node.id) == 1 or node.id in _CONSTANTS)):
         raise FormulaError(f"a formula has no {type(node).__name__}")

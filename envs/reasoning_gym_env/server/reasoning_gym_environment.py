@@ -1,7 +1,7 @@
-"""One question of Reasoning Gym an episode.
+"""Questions of Reasoning Gym, one per episode.
 
-Reasoning Gym: Stojanovski et al. 2025, "REASONING GYM: Reasoning Environments for Reinforcement
-Learning with Verifiable Rewards", arXiv:2505.24760.
+Stojanovski et al. 2025, "REASONING GYM: Reasoning Environments for Reinforcement Learning with
+Verifiable Rewards", arXiv:2505.24760.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ __all__ = ["DEFAULT_DATASET", "DEFAULT_SIZE", "ReasoningGymEnvironment"]
 logger = logging.getLogger(__name__)
 
 DEFAULT_DATASET = "leg_counting"
-DEFAULT_SIZE = 500  # the library's own
+DEFAULT_SIZE = 500  # the library's own default
 
 Split = Literal["train", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 
-# A dataset draws question i from seed + i, so these ranges of seeds share none.
+# A dataset draws question i from seed + i, so these ranges of seeds do not overlap.
 _TASK_SEEDS: dict[Split, int] = {"train": 1_000_000_000, "test": 2_000_000_000}
 _TASKS_PER_DATASET: dict[Split, int] = {"train": 1_000, "test": 100}
 
@@ -45,12 +45,13 @@ _TASKS_PER_DATASET: dict[Split, int] = {"train": 1_000, "test": 100}
 class ReasoningGymEnvironment(
     Environment[ReasoningGymAction, ReasoningGymObservation, ReasoningGymState]
 ):
-    """Asks one question an episode; the answer ends it, and is scored by the dataset.
+    """An environment that asks one question per episode.
 
-    A dataset and its seed determine the questions: the first `reset` asks the first one, and each
-    `reset` that gives no arguments the next, beginning anew after the last.
+    The answer ends the episode, and the dataset scores it. A dataset and its seed determine the
+    questions. The first `reset` asks the first question. Each `reset` without arguments asks the
+    next one, and starts again after the last.
 
-    What an agent answers is scored without being run as a program; see `guard`.
+    Scoring never runs an answer as a program; see `guard`.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
@@ -80,25 +81,26 @@ class ReasoningGymEnvironment(
         """Ask a question.
 
         Args:
-            seed: The dataset's seed; any integer. Those from 0 to 2**31 are handed on as they are.
-                None draws one.
-            episode_id: Becomes `state.episode_id`; None makes one up.
-            task: A task, or its id, which fixes all that follows and the seed.
+            seed: The dataset's seed; any integer. Those from 0 to 2**31 are passed on unchanged.
+                None draws a seed.
+            episode_id: Becomes `state.episode_id`; None generates one.
+            task: A task or its id. It determines the seed and all of the following arguments.
             dataset_name: The dataset; None is ``leg_counting``, or ``composite`` with specs.
-            dataset_config: Its options, by their names in the library.
-            dataset_specs: The parts of a composite dataset, each with `name`, and with `weight`
-                (1) and `config` ({}) where wanted.
-            size: Questions of the dataset; None is 500.
+            dataset_config: The dataset's options, by their names in the library.
+            dataset_specs: The parts of a composite dataset, each with `name`, and optionally with
+                `weight` (1) and `config` ({}).
+            size: The number of questions of the dataset; None is 500.
 
-        With none of these but `episode_id`, the next question of the running dataset is asked.
+        Without any argument except `episode_id`, this asks the next question of the running
+        dataset.
 
         Raises:
-            Refused: There is no such dataset, option or task. The running episode goes on.
+            Refused: The dataset, an option or the task is unknown. The running episode continues.
         """
-        recipe, index, task_id = self._asked_for(
+        recipe, index, task_id = self._choose_question(
             seed, task, dataset_name, dataset_config, dataset_specs, size
         )
-        entry = recipe.question(index)
+        entry = recipe.make_question(index)
         self._recipe, self._index, self._entry = recipe, index, entry
         self._task, self._is_answered = task_id, False
         self._episode_id = episode_id or str(uuid.uuid4())
@@ -117,20 +119,20 @@ class ReasoningGymEnvironment(
             raise Refused("step() was called before reset(): nothing was asked")
         if self._is_answered:
             raise Refused("step() was called after done: the question is answered, call reset()")
-        score = self._scored(self._recipe, action.answer)
+        score = self._score_answer(self._recipe, action.answer)
         self._is_answered = True
         observation = ReasoningGymObservation(
             question=str(self._entry["question"]),
             score=score.value,
             correct_answer=self._correct_answer,
-            dataset_metadata=_plain(self._entry.get("metadata")),
+            dataset_metadata=_to_json(self._entry.get("metadata")),
         )
         self._last = termination(observation, score)
         return self._last
 
     @property
     def state(self) -> ReasoningGymState:
-        """Which question is being asked; its answer is a private field."""
+        """The state of the episode, with the correct answer as a private field."""
         recipe = self._recipe
         if recipe is None:
             return ReasoningGymState()
@@ -148,10 +150,10 @@ class ReasoningGymEnvironment(
         )
 
     def render(self) -> str:
-        """Write the question down; after the answer its score and the dataset's own answer, too.
+        """Return the question; after the answer also its score and the dataset's own answer.
 
         Raises:
-            Refused: Nothing was asked yet.
+            Refused: There is no question yet.
         """
         if self._recipe is None:
             raise Refused("render() was called before reset(): nothing was asked")
@@ -164,10 +166,10 @@ class ReasoningGymEnvironment(
     # ------------------------------------------------------------------ snapshots
 
     def snapshot(self) -> bytes:
-        """Store which question is being asked, and whether it is answered.
+        """Store the question's position in its dataset, and whether it is answered.
 
         Raises:
-            Refused: Nothing was asked yet.
+            Refused: There is no question yet.
         """
         if self._recipe is None:
             raise Refused("snapshot() was called before reset(): there is no episode to store")
@@ -181,18 +183,18 @@ class ReasoningGymEnvironment(
         return stored.model_dump_json().encode()
 
     def restore(self, data: bytes) -> None:
-        """Go on with a stored episode; its question is made again.
+        """Restore a stored episode, by making its question again.
 
         Raises:
-            ValueError: The bytes are none that `snapshot` has written. Nothing changes.
+            ValueError: `snapshot` did not write these bytes. Nothing changes.
         """
         stored = _Snapshot.model_validate_json(data)
-        recipe = Recipe.checked(**stored.recipe.model_dump())
+        recipe = Recipe.from_arguments(**stored.recipe.model_dump())
         if stored.index >= recipe.size:
             raise ValueError("the stored question is beyond its dataset")
-        if stored.task is not None and _of_task(stored.task) != (recipe, stored.index):
+        if stored.task is not None and _find_task(stored.task) != (recipe, stored.index):
             raise ValueError("the stored question is not that of its task")
-        entry = recipe.question(stored.index)
+        entry = recipe.make_question(stored.index)
         self._recipe, self._index, self._entry = recipe, stored.index, entry
         self._task, self._is_answered = stored.task, stored.is_answered
         self._episode_id, self._last = stored.episode_id, None
@@ -200,24 +202,24 @@ class ReasoningGymEnvironment(
     # ------------------------------------------------------------------ tasks
 
     def list_splits(self) -> list[str]:
-        """The splits: ``train`` and ``test``, drawn from different seeds."""
+        """Return the splits ``train`` and ``test``, which have different seeds."""
         return list(SPLITS)
 
     def list_tasks(self, split: str) -> list[ReasoningGymTask]:
-        """Every task of a split."""
+        """Return every task of a split."""
         return self.get_task_range(split)
 
     def num_tasks(self, split: str) -> int:
-        """Count the tasks of a split: as many of each dataset."""
-        return _TASKS_PER_DATASET[_known_split(split)] * len(NAMES)
+        """Count the tasks of a split, which has as many of each dataset."""
+        return _TASKS_PER_DATASET[_check_split(split)] * len(NAMES)
 
     def get_task(self, split: str, index: int) -> ReasoningGymTask:
-        """One task; neighbours are of different datasets.
+        """Return one task; adjacent tasks belong to different datasets.
 
         Raises:
-            IndexError: The split has fewer, or the index is negative.
+            IndexError: The index is negative, or the split has fewer tasks.
         """
-        known = _known_split(split)
+        known = _check_split(split)
         if not 0 <= index < self.num_tasks(split):
             raise IndexError(f"{split} has tasks 0 to {self.num_tasks(split) - 1}, not {index}")
         question, dataset = divmod(index, len(NAMES))
@@ -227,7 +229,7 @@ class ReasoningGymEnvironment(
     def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None
     ) -> list[ReasoningGymTask]:
-        """The tasks from `start` to before `stop`, as a slice gives them."""
+        """Return the tasks of the slice ``[start:stop]``."""
         indices = range(self.num_tasks(split))[start:stop]
         return [self.get_task(split, index) for index in indices]
 
@@ -238,7 +240,7 @@ class ReasoningGymEnvironment(
         answer = self._entry.get("answer")
         return None if answer is None else str(answer)
 
-    def _asked_for(
+    def _choose_question(
         self,
         seed: int | None,
         task: str | Mapping[str, Any] | ReasoningGymTask | None,
@@ -247,7 +249,7 @@ class ReasoningGymEnvironment(
         dataset_specs: Sequence[Mapping[str, Any]] | None,
         size: int | None,
     ) -> tuple[Recipe, int, str | None]:
-        """The dataset, the index of the question in it, and the id of the task."""
+        """Return the dataset, the index of the question in it, and the id of the task."""
         if seed is not None and type(seed) is not int:
             raise Refused(f"seed must be an integer or null, not {seed!r}")
         given = (seed, dataset_name, dataset_config, dataset_specs, size)
@@ -255,27 +257,27 @@ class ReasoningGymEnvironment(
             if any(argument is not None for argument in given):
                 raise Refused("a task fixes seed, size and dataset; give the task alone")
             name = _task_id(task)
-            return *_of_task(name), name
+            return *_find_task(name), name
         if self._recipe is not None and all(argument is None for argument in given):
             return self._recipe, (self._index + 1) % self._recipe.size, None
-        recipe = _recipe(dataset_name, dataset_config, dataset_specs, seed, size)
+        recipe = _make_recipe(dataset_name, dataset_config, dataset_specs, seed, size)
         return recipe, 0, None
 
     def _can_score(self) -> bool:
-        """Whether the running question can be scored: its own answer is."""
+        """Return whether the dataset can score its own answer to the question."""
         assert self._recipe is not None
         try:
             return self._recipe.score(str(self._entry["answer"]), self._entry) > 0
         except Exception:
             return False
 
-    def _scored(self, recipe: Recipe, answer: str) -> Score:
+    def _score_answer(self, recipe: Recipe, answer: str) -> Score:
         try:
             score = recipe.score(answer, self._entry)
         except Exception as error:
             if self._can_score():
-                # Several datasets raise at answers that they cannot read. Were these not scored,
-                # they would be better than wrong ones, which are worth 0.
+                # Several datasets raise for answers that they cannot read. If these were unscored,
+                # they would be worth more than wrong answers, which are worth 0.
                 logger.info("%s cannot read an answer: %r", recipe.name, error)
                 return Score(0.0, {"correctness": 0.0})
             why = f"{recipe.name} could not score this answer: {type(error).__name__}"
@@ -295,7 +297,7 @@ class _Snapshot(BaseModel):
     episode_id: str | None
 
 
-def _recipe(
+def _make_recipe(
     name: str | None,
     config: Mapping[str, Any] | None,
     specs: Sequence[Mapping[str, Any]] | None,
@@ -305,7 +307,7 @@ def _recipe(
     if specs is not None:
         if name not in (None, COMPOSITE) or config:
             raise Refused(
-                f"dataset_specs are of the dataset {COMPOSITE!r}, and each has a config of its own"
+                f"dataset_specs need the dataset {COMPOSITE!r}, and each has a config of its own"
             )
         if not specs:
             raise Refused("dataset_specs is empty; expected one for each dataset")
@@ -313,7 +315,7 @@ def _recipe(
     elif name == COMPOSITE:
         raise Refused(f"the dataset {COMPOSITE!r} needs dataset_specs, which name its parts")
     drawn = Random().randrange(2**31) if seed is None else dataset_seed(seed)  # nosec B311
-    return Recipe.checked(
+    return Recipe.from_arguments(
         name=DEFAULT_DATASET if name is None else name,
         config=config or {},
         parts=specs or (),
@@ -322,15 +324,15 @@ def _recipe(
     )
 
 
-def _plain(metadata: Any) -> dict[str, Any] | None:
-    """A dataset's metadata as JSON has them."""
+def _to_json(metadata: Any) -> dict[str, Any] | None:
+    """Convert a dataset's metadata to JSON values."""
     if metadata is None:
         return None
     plain: dict[str, Any] = to_jsonable_python(metadata, serialize_unknown=True)
     return plain
 
 
-def _known_split(split: str) -> Split:
+def _check_split(split: str) -> Split:
     if split not in SPLITS:
         raise Refused(f"there is no split {split!r}; there are {' and '.join(SPLITS)}")
     return split
@@ -345,8 +347,8 @@ def _task_id(task: str | Mapping[str, Any] | ReasoningGymTask) -> str:
     return name
 
 
-def _of_task(name: str) -> tuple[Recipe, int]:
-    """The dataset and the question of a task."""
+def _find_task(name: str) -> tuple[Recipe, int]:
+    """Return the dataset and the question of a task."""
     split, _, rest = name.partition("/")
     dataset, _, question = rest.rpartition("/")
     is_number = question.isascii() and question.isdigit()
@@ -355,7 +357,9 @@ def _of_task(name: str) -> tuple[Recipe, int]:
             size = _TASKS_PER_DATASET[known]
             if int(question) < size:
                 seed = _TASK_SEEDS[known]
-                recipe = Recipe.checked(name=dataset, config={}, parts=(), seed=seed, size=size)
+                recipe = Recipe.from_arguments(
+                    name=dataset, config={}, parts=(), seed=seed, size=size
+                )
                 return recipe, int(question)
     raise Refused(
         f"there is no task {name!r}; expected split/dataset/number, such as "

@@ -1,4 +1,4 @@
-"""What the Reasoning Gym environment promises where the library is not installed, and where it is.
+"""Tests of the Reasoning Gym environment, without the library and, in a process, with it.
 
 The library's own tests are in `with_reasoning_gym.py`, which runs in a virtual environment that
 has it.
@@ -44,7 +44,7 @@ def test_the_fields_are_those_of_the_public_package() -> None:
 
 
 class Asking(Environment[ReasoningGymAction, ReasoningGymObservation, ReasoningGymState]):
-    """Asks one question, and notes how it is reset; the library is not needed for that."""
+    """An environment with one question that notes its resets and needs no library."""
 
     given: ClassVar[list[dict[str, Any]]] = []
 

@@ -1,4 +1,4 @@
-"""What the Reasoning Gym environment promises; run where the library is installed."""
+"""Tests of the Reasoning Gym environment that need the library."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def test_an_answer_that_is_partly_right_scores_in_between() -> None:
 
 
 def test_an_answer_that_its_dataset_cannot_read_is_worth_nothing() -> None:
-    """It was left out, and so better than a wrong answer."""
+    """Such an answer used to be unscored, and so was worth more than a wrong one."""
     env = ReasoningGymEnvironment()
     env.reset(dataset_name="prime_factorization", seed=42)
     last = answer(env, "x")
@@ -360,7 +360,7 @@ def test_a_formula_has_bounds(formula: str, largest: str, words: str) -> None:
 
 
 def test_the_guarded_modules_are_those_that_evaluate_answers() -> None:
-    """Looks at the source of the library: another version may evaluate elsewhere, too."""
+    """The test reads the source of the library, since other versions may evaluate elsewhere."""
     pattern = re.compile(r"(?<![\w.])eval\((?:answer|entry)|parse_expr\(answer")
     found = set()
     for one in pkgutil.walk_packages(reasoning_gym.__path__, "reasoning_gym."):

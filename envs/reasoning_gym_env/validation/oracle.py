@@ -1,4 +1,4 @@
-"""Questions with their datasets' own answers, for `openenv validate`. It goes into no image."""
+"""Questions with their datasets' own answers, for `openenv validate`. Not part of images."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ def oracle(view: Any) -> dict[str, Any]:
 
 
 def do_nothing(view: Any) -> dict[str, Any]:
-    """Give none."""
+    """Give an empty answer."""
     return {"answer": ""}

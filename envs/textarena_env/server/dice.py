@@ -1,8 +1,8 @@
-"""Random numbers for games that draw them from the generators of the whole process.
+"""Random numbers for games that draw from the global generators.
 
-TextArena's games call Python's module `random` (two of them NumPy's), which everybody in a process
-shares. A `Dice` is an episode's own state of these generators: it is put in their place while the
-game computes, and what was there before is put back. One game computes at a time.
+TextArena's games use the global generator of Python's module `random`, and two of them NumPy's. A
+`Dice` has an episode's own state of these generators. It is installed while the game computes, and
+the previous state is restored afterwards. One game computes at a time.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ __all__ = ["Dice"]
 
 _lock = threading.RLock()
 
-# Some games need it, which would import it in the middle of a game, with numbers of its own.
+# Some games would import NumPy in the middle of a game, with a generator state of its own.
 _numpy: Any = importlib.import_module("numpy") if importlib.util.find_spec("numpy") else None
 
 
 class Dice:
-    """The state of the shared generators, as one episode would have them.
+    """An episode's own state of the global generators.
 
     Args:
-        seed: Determines every number; from 0.
+        seed: Determines every number; at least 0.
     """
 
     def __init__(self, seed: int) -> None:
@@ -35,23 +35,23 @@ class Dice:
         self._arrays = _numpy and _numpy.random.RandomState(seed % 2**32).get_state()
 
     @contextlib.contextmanager
-    def in_place(self) -> Iterator[None]:
-        """Have the shared generators go on where this episode's stand, until the block ends."""
+    def activate(self) -> Iterator[None]:
+        """Install this state in the global generators for a block, and restore theirs after it."""
         with _lock:
-            before = _current()
-            _put(self._python, self._arrays)
+            before = _get_states()
+            _set_states(self._python, self._arrays)
             try:
                 yield
             finally:
-                self._python, self._arrays = _current()
-                _put(*before)
+                self._python, self._arrays = _get_states()
+                _set_states(*before)
 
 
-def _current() -> tuple[Any, Any]:
+def _get_states() -> tuple[Any, Any]:
     return random.getstate(), _numpy and _numpy.random.get_state()
 
 
-def _put(python: Any, arrays: Any) -> None:
+def _set_states(python: Any, arrays: Any) -> None:
     random.setstate(python)
     if _numpy is not None:
         _numpy.random.set_state(arrays)

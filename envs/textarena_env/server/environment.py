@@ -1,4 +1,4 @@
-"""The path by which existing code imports the environment."""
+"""An alias of `textarena_environment`, by which existing code imports the environment."""
 
 from .textarena_environment import TextArenaEnvironment
 

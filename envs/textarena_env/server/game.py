@@ -1,4 +1,4 @@
-"""One game of TextArena, as it is played from the seats of its players."""
+"""A game of TextArena, with the messages to each player."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ __all__ = ["GAMES", "Game", "GameUnavailable"]
 logger = logging.getLogger(__name__)
 
 GAMES: tuple[str, ...] = tuple(sorted(ENV_REGISTRY))
-"""The name of every game that TextArena knows."""
+"""The names of all games that TextArena knows."""
 
 
 class GameUnavailable(Refused):
-    """This game cannot be played here: it lacks a file, a package, a key or players."""
+    """The game cannot be played here, because a file, a package, a key or a player is missing."""
 
 
 class Game:
-    """A running game, its random numbers included.
+    """A running game, with its random numbers.
 
     Args:
         env_id: TextArena's name of the game.
-        num_players: Its players.
-        seed: Determines all that is random in it; from 0.
+        num_players: The number of players.
+        seed: Determines all random numbers; at least 0.
         options: The keyword arguments of the game's constructor.
 
     Raises:
-        GameUnavailable: It cannot be begun like this.
-        LookupError: It lacks data of NLTK.
+        GameUnavailable: The game cannot be started like this.
+        LookupError: Data of NLTK are missing.
     """
 
     def __init__(
@@ -54,15 +54,15 @@ class Game:
     ) -> None:
         self.env_id = env_id
         self._dice = Dice(seed)
-        self._told: dict[int, list[TextArenaMessage]] = {}
+        self._messages: dict[int, list[TextArenaMessage]] = {}
         self._unread: dict[int, list[TextArenaMessage]] = {}
-        self._written: dict[int, str] = {}
+        self._transcripts: dict[int, str] = {}
         self.is_over = False
-        with self._dice.in_place():
+        with self._dice.activate():
             try:
-                self._env = _made(env_id, dict(options))
-                self._inner = _innermost(self._env)
-                self._writers = _writers(self._env)
+                self._env = _make_game(env_id, dict(options))
+                self._inner = _unwrap(self._env)
+                self._writers = _find_writers(self._env)
                 self._env.reset(num_players=num_players, seed=seed)
             except LookupError as error:
                 if "nltk" in str(error).lower():
@@ -74,85 +74,92 @@ class Game:
 
     @property
     def turn(self) -> int:
-        """The turns that the game has counted."""
+        """The number of turns, as the game counts them."""
         return int(getattr(self._inner.state, "turn", 0))
 
     @property
     def player(self) -> int:
-        """Whose turn it is."""
+        """The player whose turn it is."""
         return int(self._inner.state.current_player_id)
 
-    def told(self, player: int) -> list[TextArenaMessage]:
-        """Everything that a player has been told by its latest turn."""
-        return list(self._told.get(player, ()))
+    def list_messages(self, player: int) -> list[TextArenaMessage]:
+        """Return all messages to a player up to the player's latest turn."""
+        return list(self._messages.get(player, ()))
 
-    def unread(self, player: int) -> list[TextArenaMessage]:
-        """What a player has been told since this was last asked for."""
+    def take_unread(self, player: int) -> list[TextArenaMessage]:
+        """Return the messages to a player since the last call."""
         return self._unread.pop(player, [])
 
-    def written(self, player: int) -> str:
-        """Everything that a player has been told, as TextArena writes it for a model."""
-        return self._written.get(player, "")
+    def get_transcript(self, player: int) -> str:
+        """Return all messages to a player, as TextArena writes them for a model."""
+        return self._transcripts.get(player, "")
 
-    def prompt(self, player: int) -> str:
-        """The rules as a player was told them."""
-        told = self.told(player)
+    def get_prompt(self, player: int) -> str:
+        """Return the rules for a player."""
+        told = self.list_messages(player)
         return "\n".join(one.content for one in told if one.category == "PROMPT")
 
-    def say(self, message: str) -> dict[str, Any]:
-        """Make the move of the player whose turn it is; returns what the game says about it.
+    def play(self, message: str) -> dict[str, Any]:
+        """Make the move of the player whose turn it is, and return the game's info on it.
 
-        An exception of the game's own code ends the game, since nobody knows where it stands.
+        An exception in the game's own code ends the game, because its state is not known.
         """
         try:
-            with self._dice.in_place():
+            with self._dice.activate():
                 self.is_over, info = self._env.step(action=message)
                 self._listen()
         except BaseException:
             self.is_over = True
             raise
-        return plain(info)
+        return to_json(info)
 
-    def result(self) -> tuple[dict[int, float], dict[str, Any]]:
-        """What a finished game pays the players, those left out whom it pays no number; and why."""
-        with self._dice.in_place():
+    def finish(self) -> tuple[dict[int, float], dict[str, Any]]:
+        """Return the rewards and the info of a finished game.
+
+        Players whose reward is no number are left out.
+        """
+        with self._dice.activate():
             rewards, info = self._env.close()
         paid = (rewards or {}).items()
-        return {int(who): float(reward) for who, reward in paid if _is_number(reward)}, plain(info)
+        return {int(who): float(reward) for who, reward in paid if _is_number(reward)}, to_json(
+            info
+        )
 
     def raw_state(self) -> dict[str, Any]:
-        """The game's own state as JSON has it."""
-        return plain(self._inner.state.game_state)
+        """Return the game's own state as JSON values."""
+        return to_json(self._inner.state.game_state)
 
     def _listen(self) -> None:
-        """Take in what the player whose turn it is was told; at the end, what everybody was.
+        """Collect the messages to the player whose turn it is; at the end, those to all players.
 
-        Called once a turn: some games say something more each time that they are asked.
+        This is called once per turn, because some games add a message with each call.
         """
         heard = {self.player: self._inner.get_observation()[1]}
         if self.is_over:
             waiting = self._inner.state.observations
             heard |= {player: told for player, told in waiting.items() if player not in heard}
         for player, told in heard.items():
-            messages = [_message(one) for one in told]
-            self._told.setdefault(player, []).extend(messages)
+            messages = [_convert_message(one) for one in told]
+            self._messages.setdefault(player, []).extend(messages)
             self._unread.setdefault(player, []).extend(messages)
-            self._written[player] = self._write(player, told)
+            self._transcripts[player] = self._write(player, told)
 
     def _write(self, player: int, told: Any) -> str:
-        """What the game's own wrappers write for a player who is told something more."""
+        """Return the text that the game's wrappers write for a player, given new messages."""
         written: Any = told
         try:
             for writer in self._writers:
                 written = writer.observation(player, written)
         except (AssertionError, IndexError, KeyError, TypeError, ValueError) as error:
-            # Some ask for a message, such as a board, that their game does not send each time.
+            # Some need a message, such as a board, that their game does not send each time.
             logger.info("%s: %s writes nothing: %r", self.env_id, self._writers, error)
             written = None
         if isinstance(written, str):
             return written
         # Games without wrappers, whose names end in "-raw", write nothing either.
-        lines = (f"\n[{_name(one.sender_id)}] {one.content}" for one in self.told(player))
+        lines = (
+            f"\n[{_name_sender(one.sender_id)}] {one.content}" for one in self.list_messages(player)
+        )
         return "".join(lines)
 
     def _unavailable(self, num_players: int, error: Exception) -> GameUnavailable:
@@ -167,11 +174,11 @@ _SLOW_S = 0.2
 _pristine: dict[str, Any] = {}
 
 
-def _made(env_id: str, options: dict[str, Any]) -> Any:
-    """Make a game, which those with dictionaries take seconds for: of these a copy is kept.
+def _make_game(env_id: str, options: dict[str, Any]) -> Any:
+    """Make a game, and keep a copy of slow ones: those with dictionaries take seconds.
 
-    A game whose constructor draws random numbers is made anew each time. To be called by one
-    thread at a time.
+    A game whose constructor draws random numbers is made each time. Only one thread may call this
+    at a time.
     """
     key = f"{env_id} {sorted(options.items())}"
     if key in _pristine:
@@ -185,28 +192,28 @@ def _made(env_id: str, options: dict[str, Any]) -> Any:
 
 
 def _share_dictionaries() -> None:
-    """Have each dictionary loaded once a process: TextArena loads one, in seconds, for each game.
+    """Load each dictionary once per process; TextArena loads one, in seconds, for each game.
 
-    Games get the class by name when they are first made, which is later.
+    Games look the class up by name when they are first made, which is later.
     """
     dictionary = word_lists.EnglishDictionary
-    dictionary.__deepcopy__ = lambda self, memo: self  # it is only looked up in
+    dictionary.__deepcopy__ = lambda self, memo: self  # games only read it
     word_lists.EnglishDictionary = lru_cache(maxsize=8)(dictionary)
 
 
 _share_dictionaries()
 
 
-def plain(value: Any) -> dict[str, Any]:
-    """A game's values as JSON has them; what has no such form is named by its class."""
+def to_json(value: Any) -> dict[str, Any]:
+    """Convert a game's values to JSON values; other objects become the names of their classes."""
     if not value:
         return {}
     converted = to_jsonable_python(value, fallback=lambda other: type(other).__name__)
     return converted if isinstance(converted, dict) else {"value": converted}
 
 
-def _message(told: tuple[Any, Any, Any]) -> TextArenaMessage:
-    """A message of TextArena's, whose parts some games give in another order."""
+def _convert_message(told: tuple[Any, Any, Any]) -> TextArenaMessage:
+    """Convert a message of TextArena, whose parts some games give in another order."""
     kinds = [part for part in told if isinstance(part, textarena.ObservationType)]
     texts = [part for part in told if isinstance(part, str)]
     senders = [part for part in told if isinstance(part, int)]
@@ -218,16 +225,16 @@ def _message(told: tuple[Any, Any, Any]) -> TextArenaMessage:
 
 
 def _is_number(reward: Any) -> bool:
-    """Whether it is one: some games pay for a wrong move the text that says what was wrong."""
+    """Return whether a reward is a number; some games pay an error text for a wrong move."""
     return isinstance(reward, int | float) and math.isfinite(reward)
 
 
-def _name(sender: int) -> str:
+def _name_sender(sender: int) -> str:
     return "GAME" if sender == textarena.GAME_ID else f"Player {sender}"
 
 
-def _writers(env: Any) -> list[Any]:
-    """The wrappers that write a player's observation, in their order."""
+def _find_writers(env: Any) -> list[Any]:
+    """Return the wrappers that write a player's observation, in their order."""
     found = []
     while isinstance(env, textarena.Wrapper):
         if isinstance(env, ObservationWrapper):
@@ -236,8 +243,8 @@ def _writers(env: Any) -> list[Any]:
     return found[::-1]
 
 
-def _innermost(env: Any) -> Any:
-    """The game without its wrappers, whose observations are messages and not one long text."""
+def _unwrap(env: Any) -> Any:
+    """Return the game without its wrappers; its observations are messages, not one long text."""
     while isinstance(env, textarena.Wrapper):
         env = env.env
     return env

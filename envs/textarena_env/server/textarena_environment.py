@@ -1,7 +1,4 @@
-"""TextArena's games, for one player or several.
-
-TextArena: Guertler et al. 2025, "TextArena", arXiv:2504.11442.
-"""
+"""TextArena's games, for one player or several (Guertler et al. 2025, arXiv:2504.11442)."""
 
 from __future__ import annotations
 
@@ -31,8 +28,8 @@ from ..models import (
     TextArenaTask,
 )
 from .game import GAMES, Game, GameUnavailable
-from .opponents import OwnMoves, random_move
-from .signals import signals_of
+from .opponents import ScriptedMoves, choose_random_move
+from .signals import compute_signals
 
 __all__ = ["TASK_GAMES", "TextArenaEnvironment"]
 
@@ -56,9 +53,9 @@ TASK_GAMES = (
     "Secretary-v0",
     "Sudoku-v0",
 )
-"""Games for one player that begin differently by the seed, and need neither data nor a key.
+"""Games for one player whose start depends on the seed, and that need neither data nor a key.
 
-Bandit is none: it pays the more, the worse the button is that is chosen in the end.
+Bandit is left out, because it pays more for a worse final choice.
 """
 
 _RANGES: dict[str, tuple[float, float] | None] = {
@@ -67,13 +64,13 @@ _RANGES: dict[str, tuple[float, float] | None] = {
     "Set": (-1.0, 20.0),
     "UsedCarNegotiation": None,
 }
-"""Games that pay points, by their names without version; None where nobody says how many.
+"""The reward ranges of games that pay points, by their names without version; None if unknown.
 
-All others pay from -1 to 1.
+All other games pay from -1 to 1.
 """
 
 INVALID_MOVE = -1.0
-"""What is paid for invalid moves that end a game, unless the game itself pays something else."""
+"""The reward of an invalid move that ends a game, unless the game itself pays another number."""
 
 _NLTK_DATA = ("words", "averaged_perceptron_tagger_eng")
 _KEYWORD_PREFIX = "TEXTARENA_KW_"
@@ -81,7 +78,7 @@ _SHOWN_GAMES = 12
 
 
 class _Setting(NamedTuple):
-    """What is played in an episode, and by whom."""
+    """The game and the players of an episode."""
 
     env_id: str
     num_players: int
@@ -93,27 +90,24 @@ class _Setting(NamedTuple):
 
 
 class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, TextArenaState]):
-    """One game of TextArena an episode.
+    """TextArena's games, one per episode.
 
-    In a game of several players the agent plays all seats, each in its turn, or one of them
-    against opponents (`opponent`, `agent_player`).
+    In a game of several players the agent plays all seats in turn, or one seat against opponents
+    (`opponent`, `agent_player`).
 
-    The seed and the messages determine the episode: TextArena's games draw from the random numbers
-    of the whole process, and are given numbers of their own while they do. Games compute one at a
-    time in a process for that reason.
+    The seed and the messages determine the episode. TextArena's games draw from the global
+    generators of the process, so each game gets a generator state of its own while it computes, and
+    one game in a process computes at a time.
 
     Args:
         env_id: TextArena's name of the game. None takes TEXTARENA_ENV_ID, else ``Wordle-v0``.
-        num_players: Its players. None takes TEXTARENA_NUM_PLAYERS, else 1.
-        max_turns: Messages of the agent after which an episode is cut off. None takes
-            TEXTARENA_MAX_TURNS, else there is no limit but the game's own.
-        download_nltk: Data of NLTK that a game lacks are downloaded. None takes
+        num_players: The number of players. None takes TEXTARENA_NUM_PLAYERS, else 1.
+        max_turns: Messages of the agent after which an episode is truncated. None takes
+            TEXTARENA_MAX_TURNS, else only the game's own limit applies.
+        download_nltk: Download data of NLTK that a game needs. None takes
             TEXTARENA_DOWNLOAD_NLTK, else true.
-        env_kwargs: The keyword arguments of the game's constructor, for this game only. None takes
-            the variables TEXTARENA_KW_NAME.
-
-    Raises:
-        ValueError: There is no such game, or an argument is out of range.
+        env_kwargs: The keyword arguments of the constructor of `env_id`; other games do not get
+            them. None takes the variables TEXTARENA_KW_NAME.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
@@ -129,11 +123,11 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
         env_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        self._default = self._setting = _checked(
+        self._default = self._setting = _check_setting(
             _Setting(
                 env_id=env_id or os.environ.get("TEXTARENA_ENV_ID") or DEFAULT_GAME,
-                num_players=_or_integer_of("TEXTARENA_NUM_PLAYERS", num_players) or 1,
-                max_turns=_or_integer_of("TEXTARENA_MAX_TURNS", max_turns),
+                num_players=_read_integer("TEXTARENA_NUM_PLAYERS", num_players) or 1,
+                max_turns=_read_integer("TEXTARENA_MAX_TURNS", max_turns),
                 opponent="none",
                 opponent_messages=(),
                 agent_player=0,
@@ -145,11 +139,11 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
             if download_nltk is None
             else download_nltk
         )
-        self._options = _options_of_environ() if env_kwargs is None else dict(env_kwargs)
+        self._options = _read_options() if env_kwargs is None else dict(env_kwargs)
         self._game: Game | None = None
         self._seed = 0
         self._said: list[str] = []
-        self._opponents = OwnMoves(())
+        self._opponents = ScriptedMoves(())
         self._choices = Random()  # nosec B311  # a game's dice
         self._last: TextArenaObservation | None = None
         self._is_over = False
@@ -167,31 +161,31 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
         opponent_messages: Sequence[str] | None = None,
         agent_player: int | None = None,
     ) -> TextArenaObservation:
-        """Begin a game, and play up to the agent's first turn.
+        """Start a game, and play up to the agent's first turn.
 
         Args:
-            seed: Determines all that is random; any integer. None begins a fresh random game.
-            episode_id: Becomes `state.episode_id`; None makes one up.
-            task: A task, or its id, which fixes game and seed.
-            env_id: Another game for this episode; None plays the environment's own.
-            num_players: Its players; None takes the environment's own for its own game, and for
-                another 2 where there is an opponent, else 1.
-            max_turns: Messages of the agent after which it is cut off.
-            opponent: Who plays the other seats: ``none``, that is the agent; ``random``, one of
-                the moves that the game lists; ``scripted``, the `opponent_messages` in turn. None
-                is ``none``.
-            opponent_messages: What a scripted opponent says, over and over.
+            seed: Determines all random numbers; any integer. None starts a random game.
+            episode_id: Becomes `state.episode_id`; None generates one.
+            task: A task or its id. It determines the game and the seed.
+            env_id: The game of this episode; None plays the environment's own.
+            num_players: The number of players. None takes the environment's own for its own game.
+                For another game, it is 2 with an opponent, else 1.
+            max_turns: Messages of the agent after which the game is truncated.
+            opponent: The player of the other seats. ``none``: the agent; ``random``: a random one
+                of the moves that the game lists; ``scripted``: the `opponent_messages` in turn.
+                None is ``none``.
+            opponent_messages: The messages of a scripted opponent, which it repeats.
             agent_player: The agent's seat against opponents, from 0.
 
         Raises:
-            Refused: There is no such game, task or player, or the game cannot be played here. The
-                running episode goes on.
+            Refused: The game, task or player is unknown, or the game cannot be played here. The
+                running episode continues.
         """
         fixed = (seed, env_id, num_players)
         if task is not None and any(argument is not None for argument in fixed):
             raise Refused("a task fixes seed, env_id and num_players; give the task without them")
         setting = self._setting_for(
-            None if task is None else _task_of(task),
+            None if task is None else _find_task(task),
             env_id,
             num_players,
             max_turns,
@@ -199,15 +193,15 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
             opponent_messages,
             agent_player,
         )
-        return self._begin(setting, _game_seed(seed, setting.task), episode_id)
+        return self._begin(setting, _make_game_seed(seed, setting.task), episode_id)
 
     def step(  # type: ignore[override]  # no **kwargs: a misspelt argument is an error
         self, action: TextArenaAction
     ) -> TextArenaObservation:
-        """Say something in the agent's turn; opponents then move until it is its turn again.
+        """Send the agent's message, and let opponents move until it is the agent's turn again.
 
         Raises:
-            Refused: There is no running game. Nothing changes.
+            Refused: No game is running. Nothing changes.
         """
         game = self._game
         if game is None:
@@ -217,12 +211,12 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
         player = game.player
         self._said.append(action.message)
         try:
-            info = game.say(action.message)
+            info = game.play(action.message)
             self._play_on(game)
         except BaseException:
-            self._is_over = True  # nobody knows where the game stands
+            self._is_over = True  # the state of the game is not known
             raise
-        signals = signals_of(game.env_id, game.raw_state(), self._said)
+        signals = compute_signals(game.env_id, game.raw_state(), self._said)
         if signals:
             info["reward_signals"] = signals
         if game.is_over:
@@ -230,12 +224,12 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
         if self._is_cut_off:
             self._is_over = True
             seen = self._observe(game, self._seat(game), info)
-            return self._keep(truncation(seen, self._cut_off_score()))
-        return self._keep(transition(self._observe(game, self._seat(game), info), 0.0))
+            return self._remember(truncation(seen, self._cut_off_score()))
+        return self._remember(transition(self._observe(game, self._seat(game), info), 0.0))
 
     @property
     def state(self) -> TextArenaState:
-        """Where the game stands; the game's own state is a private field of it."""
+        """The state of the episode, with the game's own state as a private field."""
         game, setting, last = self._game, self._setting, self._last
         return TextArenaState(
             episode_id=self._episode_id,
@@ -253,7 +247,7 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
         )
 
     def render(self) -> str:
-        """Write down all that the player whose turn it is has been told.
+        """Return all messages to the player whose turn it is.
 
         Raises:
             Refused: There is no game yet.
@@ -261,14 +255,14 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
         if self._game is None:
             raise Refused("render() was called before reset(): there is no game to show")
         player = self._seat(self._game)
-        told = self._game.told(player)
-        lines = [f"{_sender(one.sender_id)}: {one.content.strip()}" for one in told]
+        told = self._game.list_messages(player)
+        lines = [f"{_describe_sender(one.sender_id)}: {one.content.strip()}" for one in told]
         return "\n\n".join([f"{self._game.env_id}, player {player}", *lines])
 
     # ------------------------------------------------------------------ snapshots
 
     def snapshot(self) -> bytes:
-        """Store the game: its seed and what the agent has said in it.
+        """Store the game: its seed and the agent's messages.
 
         Raises:
             Refused: There is no game yet.
@@ -285,22 +279,22 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
         return stored.model_dump_json().encode()
 
     def restore(self, data: bytes) -> None:
-        """Go on with a stored game, which is played again up to there.
+        """Restore a stored game by playing it again.
 
         Raises:
-            ValueError: The bytes are none that `snapshot` has written, or the game went another
-                way when it was played again. Nothing changes.
+            ValueError: `snapshot` did not write these bytes, or the game had another course when it
+                was replayed. Nothing changes.
         """
         stored = _Snapshot.model_validate_json(data)
         again = TextArenaEnvironment(download_nltk=self._downloads, env_kwargs=self._options)
         again._default = self._default
         names = set(_Setting._fields)
-        setting = _checked(_Setting(**{n: v for n, v in stored if n in names}))
+        setting = _check_setting(_Setting(**{n: v for n, v in stored if n in names}))
         again._begin(setting, stored.seed, stored.episode_id)
         for message in stored.said:
             again.step(TextArenaAction(message=message))
         if again._digest() != stored.told:
-            raise ValueError(f"the stored game of {setting.env_id} went another way when replayed")
+            raise ValueError(f"the stored game of {setting.env_id} took another course in replay")
         default = self._default
         self.__dict__.update(again.__dict__)
         self._default = default
@@ -308,24 +302,24 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
     # ------------------------------------------------------------------ tasks
 
     def list_splits(self) -> list[str]:
-        """The splits: ``train`` and ``test``, drawn from different seeds."""
+        """Return the splits ``train`` and ``test``, which have different seeds."""
         return list(SPLITS)
 
     def list_tasks(self, split: str) -> list[TextArenaTask]:
-        """Every task of a split."""
+        """Return every task of a split."""
         return self.get_task_range(split)
 
     def num_tasks(self, split: str) -> int:
-        """Count the tasks of a split: as many of each of `TASK_GAMES`."""
-        return _TASKS_PER_GAME[_known_split(split)] * len(TASK_GAMES)
+        """Count the tasks of a split, which has as many of each of `TASK_GAMES`."""
+        return _TASKS_PER_GAME[_check_split(split)] * len(TASK_GAMES)
 
     def get_task(self, split: str, index: int) -> TextArenaTask:
-        """One task; neighbours are of different games.
+        """Return one task; adjacent tasks belong to different games.
 
         Raises:
-            IndexError: The split has fewer, or the index is negative.
+            IndexError: The index is negative, or the split has fewer tasks.
         """
-        known = _known_split(split)
+        known = _check_split(split)
         if not 0 <= index < self.num_tasks(split):
             raise IndexError(f"{split} has tasks 0 to {self.num_tasks(split) - 1}, not {index}")
         number, game = divmod(index, len(TASK_GAMES))
@@ -335,7 +329,7 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
     def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None
     ) -> list[TextArenaTask]:
-        """The tasks from `start` to before `stop`, as a slice gives them."""
+        """Return the tasks of the slice ``[start:stop]``."""
         indices = range(self.num_tasks(split))[start:stop]
         return [self.get_task(split, index) for index in indices]
 
@@ -361,7 +355,7 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
         if num_players is None:
             others = 2 if opponent in ("random", "scripted") else 1
             num_players = default.num_players if name == default.env_id else others
-        return _checked(
+        return _check_setting(
             _Setting(
                 env_id=name,
                 num_players=num_players,
@@ -375,10 +369,10 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
 
     def _begin(self, setting: _Setting, seed: int, episode_id: str | None) -> TextArenaObservation:
         options = self._options if setting.env_id == self._default.env_id else {}
-        game = self._made(setting, seed, options)
+        game = self._make_game(setting, seed, options)
         before = (self._setting, self._opponents, self._choices)
         self._setting = setting
-        self._opponents = OwnMoves(setting.opponent_messages)
+        self._opponents = ScriptedMoves(setting.opponent_messages)
         self._choices = Random(f"opponents {seed}")  # nosec B311  # a game's dice
         try:
             self._play_on(game)
@@ -388,25 +382,25 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
         self._game, self._seed, self._said = game, seed, []
         self._episode_id = episode_id or str(uuid.uuid4())
         self._is_over, self._last = False, None
-        self.REWARD = _meaning(setting.env_id)  # type: ignore[misc]  # of this game's rewards
+        self.REWARD = _make_reward_spec(setting.env_id)  # type: ignore[misc]  # of this game's rewards
         if game.is_over:
             return self._finish(game, self._seat(game), {})
-        return self._keep(restart(self._observe(game, self._seat(game), {})))
+        return self._remember(restart(self._observe(game, self._seat(game), {})))
 
-    def _made(self, setting: _Setting, seed: int, options: Mapping[str, Any]) -> Game:
+    def _make_game(self, setting: _Setting, seed: int, options: Mapping[str, Any]) -> Game:
         try:
             return Game(setting.env_id, setting.num_players, seed, options)
         except LookupError as error:
             if not self._downloads:
-                raise GameUnavailable(_lacks_data(setting.env_id)) from error
+                raise GameUnavailable(_describe_missing_data(setting.env_id)) from error
         _download_nltk_data()
         try:
             return Game(setting.env_id, setting.num_players, seed, options)
         except LookupError as error:
-            raise GameUnavailable(_lacks_data(setting.env_id)) from error
+            raise GameUnavailable(_describe_missing_data(setting.env_id)) from error
 
     def _seat(self, game: Game) -> int:
-        """The player whom the agent is just now."""
+        """Return the agent's current seat."""
         return game.player if self._setting.opponent == "none" else self._setting.agent_player
 
     def _play_on(self, game: Game) -> None:
@@ -415,20 +409,21 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
         while not game.is_over and game.player != self._seat(game):
             player = game.player
             if setting.opponent == "scripted":
-                game.say(self._opponents.next_of(player))
+                game.play(self._opponents.next_message(player))
             else:
-                game.say(random_move(game.told(player), self._choices, setting.env_id))
+                seen = game.list_messages(player)
+                game.play(choose_random_move(seen, self._choices, setting.env_id))
 
     def _observe(self, game: Game, player: int, info: dict[str, Any]) -> TextArenaObservation:
         over = game.is_over or self._is_over
-        new = game.unread(player)
-        written = game.written(player)
+        new = game.take_unread(player)
+        written = game.get_transcript(player)
         metadata = {"env_id": game.env_id, "turn": game.turn}
         if "reward_signals" in info:
             metadata["reward_signals"] = info["reward_signals"]
         return TextArenaObservation(
-            text=self._text(new, player, over),
-            prompt=game.prompt(player),
+            text=self._write_text(new, player, over),
+            prompt=game.get_prompt(player),
             messages=[TextArenaMessage(sender_id=-1, content=written, category="MESSAGE")],
             new_messages=new,
             current_player_id=game.player,
@@ -437,8 +432,8 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
             metadata=metadata,
         )
 
-    def _text(self, new: Sequence[TextArenaMessage], player: int, over: bool) -> str:
-        """What a model is shown: what is new to this player."""
+    def _write_text(self, new: Sequence[TextArenaMessage], player: int, over: bool) -> str:
+        """Write the text for a model: the messages that are new to this player."""
         has_several = self._setting.opponent == "none" and self._setting.num_players > 1
         whose = [f"Player {player} is to move."] if has_several and not over else []
         said = [
@@ -448,8 +443,9 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
         return "\n\n".join([*whose, *said])
 
     def _cut_off_score(self) -> Score:
-        """What a game is worth that was cut off: 0 alone, and among several that of a loss, since
-        to hold out would else pay more than to lose.
+        """Return the score of a truncated game: 0 for one player, else that of a loss.
+
+        Otherwise delaying the end would pay more than losing.
         """
         if self._setting.num_players == 1:
             return Score(0.0)
@@ -457,17 +453,17 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
         return Score(paid, {"payoff": paid})
 
     def _finish(self, game: Game, mover: int, info: dict[str, Any]) -> TextArenaObservation:
-        """Observe the end, as the agent in its seat; or as the player who moved last."""
+        """Return the last observation, for the agent's seat or for the player who moved last."""
         self._is_over = True
-        rewards, game_info = game.result()
+        rewards, game_info = game.finish()
         player = mover if self._setting.opponent == "none" else self._setting.agent_player
         info |= {"game_info": game_info, "rewards": {str(who): rewards[who] for who in rewards}}
         paid = rewards.get(player)
         if paid is None and game_info.get(str(player), {}).get("invalid_move"):
-            # A few games pay for that the text which says what was wrong, and others this.
+            # A few games pay an error text for an invalid move, and others pay this number.
             paid = INVALID_MOVE
         score = self._score(game.env_id, paid, player)
-        return self._keep(termination(self._observe(game, player, info), score))
+        return self._remember(termination(self._observe(game, player, info), score))
 
     def _score(self, env_id: str, paid: float | None, player: int) -> Score:
         if paid is None:
@@ -478,16 +474,16 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
             return Score(unscored=why)
         return Score(paid, {"payoff": paid})
 
-    def _keep(self, observation: TextArenaObservation) -> TextArenaObservation:
+    def _remember(self, observation: TextArenaObservation) -> TextArenaObservation:
         self._last = observation
         return observation
 
     def _digest(self) -> str:
-        """A mark of all that has been told to the players, by which a replay is compared."""
+        """Return a hash of all messages to the players, to compare a replay."""
         game = self._game
         if game is None:
             return ""
-        told = [game.told(player) for player in range(self._setting.num_players)]
+        told = [game.list_messages(player) for player in range(self._setting.num_players)]
         text = repr([[(one.sender_id, one.content) for one in each] for each in told])
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -510,14 +506,14 @@ class _Snapshot(BaseModel):
     episode_id: str | None
 
 
-def _checked(setting: _Setting) -> _Setting:
-    """Check what a caller gave.
+def _check_setting(setting: _Setting) -> _Setting:
+    """Check a caller's options.
 
     Raises:
-        Refused: There is no such game, or a number is out of range.
+        Refused: The game is unknown, or a number is out of range.
     """
     if setting.env_id not in GAMES:
-        raise Refused(f"there is no game {setting.env_id!r}{_did_you_mean(setting.env_id)}")
+        raise Refused(f"there is no game {setting.env_id!r}{_suggest_game(setting.env_id)}")
     _check_integer("num_players", setting.num_players, 1)
     if setting.max_turns is not None:
         _check_integer("max_turns", setting.max_turns, 1)
@@ -531,7 +527,7 @@ def _checked(setting: _Setting) -> _Setting:
             f"{setting.num_players}; valid ids are 0 to {setting.num_players - 1}"
         )
     if setting.opponent == "none" and setting.agent_player:
-        raise Refused("agent_player is a seat against opponents; without any the agent has all")
+        raise Refused("agent_player needs opponents; without them the agent plays all seats")
     if (setting.opponent == "scripted") != bool(setting.opponent_messages):
         raise Refused("opponent='scripted' and opponent_messages go together; one is missing")
     if not all(isinstance(message, str) for message in setting.opponent_messages):
@@ -539,8 +535,8 @@ def _checked(setting: _Setting) -> _Setting:
     return setting
 
 
-def _meaning(env_id: str) -> RewardSpec:
-    """What the rewards of a game mean."""
+def _make_reward_spec(env_id: str) -> RewardSpec:
+    """Make the reward specification of a game."""
     usual = TextArenaEnvironment.REWARD
     return replace(usual, range=_RANGES.get(env_id.partition("-v")[0], usual.range))
 
@@ -550,7 +546,7 @@ def _check_integer(name: str, value: Any, lowest: int) -> None:
         raise Refused(f"{name} must be an integer from {lowest}, not {value!r}")
 
 
-def _did_you_mean(name: Any) -> str:
+def _suggest_game(name: Any) -> str:
     by_letters = {known.lower(): known for known in reversed(GAMES)}
     close = difflib.get_close_matches(str(name).lower(), by_letters, n=1)
     if close:
@@ -558,8 +554,8 @@ def _did_you_mean(name: Any) -> str:
     return f"; there are {', '.join(GAMES[:_SHOWN_GAMES])} and {len(GAMES) - _SHOWN_GAMES} more"
 
 
-def _game_seed(seed: int | None, task: str | None) -> int:
-    """The seed of a game, from 0 to below 2**32, which is what NumPy takes."""
+def _make_game_seed(seed: int | None, task: str | None) -> int:
+    """Return the seed of a game, from 0 to below 2**32, which is NumPy's range."""
     if seed is not None and type(seed) is not int:
         raise Refused(f"seed must be an integer or null, not {seed!r}")
     if seed is None and task is None:
@@ -570,7 +566,7 @@ def _game_seed(seed: int | None, task: str | None) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "big")
 
 
-def _or_integer_of(variable: str, given: int | None) -> int | None:
+def _read_integer(variable: str, given: int | None) -> int | None:
     text = os.environ.get(variable)
     if given is not None or not text:
         return given
@@ -580,16 +576,16 @@ def _or_integer_of(variable: str, given: int | None) -> int | None:
         raise ValueError(f"{variable} must be an integer, not {text!r}") from None
 
 
-def _options_of_environ() -> dict[str, Any]:
-    """The variables TEXTARENA_KW_NAME as keyword arguments: numbers and booleans as such."""
+def _read_options() -> dict[str, Any]:
+    """Read the variables TEXTARENA_KW_NAME as keyword arguments, with numbers and booleans."""
     return {
-        name.removeprefix(_KEYWORD_PREFIX).lower(): _value(text)
+        name.removeprefix(_KEYWORD_PREFIX).lower(): _parse_value(text)
         for name, text in os.environ.items()
         if name.startswith(_KEYWORD_PREFIX)
     }
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     try:
@@ -602,7 +598,7 @@ def _value(text: str) -> Any:
         return text
 
 
-def _lacks_data(env_id: str) -> str:
+def _describe_missing_data(env_id: str) -> str:
     return (
         f"{env_id} needs data of NLTK that are not installed here: "
         f"python -m nltk.downloader {' '.join(_NLTK_DATA)}"
@@ -617,21 +613,21 @@ def _download_nltk_data() -> None:
             logger.warning("NLTK's %s could not be downloaded", name)
 
 
-def _sender(player: int) -> str:
+def _describe_sender(player: int) -> str:
     return "game" if player < 0 else f"player {player}"
 
 
-def _known_split(split: str) -> Split:
+def _check_split(split: str) -> Split:
     if split not in SPLITS:
         raise Refused(f"there is no split {split!r}; there are {' and '.join(SPLITS)}")
     return split
 
 
-def _task_of(task: str | Mapping[str, Any] | TextArenaTask) -> TextArenaTask:
-    """A task by its id.
+def _find_task(task: str | Mapping[str, Any] | TextArenaTask) -> TextArenaTask:
+    """Find a task by its id.
 
     Raises:
-        Refused: There is none.
+        Refused: The task is unknown.
     """
     if isinstance(task, TextArenaTask):
         name: Any = task.id

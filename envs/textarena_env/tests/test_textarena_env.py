@@ -1,4 +1,4 @@
-"""What the TextArena environment promises where the library is not installed, and where it is.
+"""Tests of the TextArena environment, without the library and, in a process, with it.
 
 The library's own tests are in `with_textarena.py`, which runs in a virtual environment that has
 it.

@@ -1,4 +1,4 @@
-"""What the TextArena environment promises; run where the library is installed.
+"""Tests of the TextArena environment that need the library.
 
 None of it reaches the network: the two games that need data of NLTK are given some of our own.
 """
@@ -38,7 +38,7 @@ from textarena_env.server import textarena_environment
 from textarena_env.server.app import app
 from textarena_env.server.dice import Dice
 from textarena_env.server.game import GAMES, Game
-from textarena_env.server.opponents import listed_moves
+from textarena_env.server.opponents import find_listed_moves
 from textarena_env.server.textarena_environment import TASK_GAMES, TextArenaEnvironment
 
 pytestmark = [
@@ -63,8 +63,8 @@ def say(env: TextArenaEnvironment, message: str) -> TextArenaObservation:
 
 
 def any_move(seen: TextArenaObservation) -> TextArenaAction:
-    """The first move that the game lists, else one that is wrong."""
-    return TextArenaAction(message=next(iter(listed_moves(seen.new_messages)), "[0]"))
+    """Return the first move that the game lists, or else a wrong one."""
+    return TextArenaAction(message=next(iter(find_listed_moves(seen.new_messages)), "[0]"))
 
 
 def play(env: TextArenaEnvironment, limit: int = 12, **reset: Any) -> list[TextArenaObservation]:
@@ -234,10 +234,10 @@ def test_numpys_generator_is_an_episodes_own_too() -> None:
     drawn = []
     for _ in range(2):
         for dice in (first, second):
-            with dice.in_place():
+            with dice.activate():
                 drawn.append((random.random(), float(np.random.random())))
     assert drawn[0] == drawn[1] != drawn[2] == drawn[3]
-    with Dice(6).in_place():
+    with Dice(6).activate():
         assert (random.random(), float(np.random.random())) not in drawn
     after = float(np.random.random())
     np.random.seed(0)
@@ -345,7 +345,7 @@ def test_a_game_that_lists_no_moves_has_no_random_opponent() -> None:
 )
 def test_listed_moves_are_read(text: str, moves: list[str]) -> None:
     told = TextArenaMessage(sender_id=-1, content=text, category="GAME_BOARD")
-    assert listed_moves([told]) == moves
+    assert find_listed_moves([told]) == moves
 
 
 # ------------------------------------------------------------------ ends
@@ -361,13 +361,13 @@ def test_two_wrong_moves_end_a_game_as_the_library_has_it() -> None:
 
 @pytest.mark.parametrize("env_id", ["Countdown-v0", "Cryptarithm-v0", "Secretary-v0"])
 def test_invalid_moves_that_end_a_game_are_paid_for_as_the_worst(env_id: str) -> None:
-    """Countdown pays the text that says what was wrong; that was not scored, and so left out."""
+    """Countdown pays an error text for a wrong move, which used to be unscored."""
     last = paid(env_id, ["nonsense"] * 2, seed=1)
     assert last.done and last.reward == -1.0 and last.components == {"payoff": -1.0}
 
 
 def test_a_reward_that_is_no_number_is_none_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Game, "result", lambda game: ({}, {}))
+    monkeypatch.setattr(Game, "finish", lambda game: ({}, {}))
     env = make("Countdown-v0")
     env.reset(seed=1)
     seen = say(env, "nonsense")
@@ -404,7 +404,7 @@ def test_a_game_whose_code_fails_is_over() -> None:
 
 @pytest.fixture(scope="module")
 def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Data of NLTK in the form that TextArena reads, with words and a tagger of our own."""
+    """Make data of NLTK in the form that TextArena reads, with our own words and tagger."""
     folder = tmp_path_factory.mktemp("nltk_data")
     corpus = folder / "corpora" / "words"
     corpus.mkdir(parents=True)
@@ -439,7 +439,7 @@ print(json.dumps(found))
 
 
 def test_wordle_honours_the_seed_and_signals_progress(words: Path) -> None:
-    """Six resets with one seed gave six words in the public package."""
+    """In the public package, six resets with one seed gave six words."""
     ran = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", WORDLE],
         env={**os.environ, "NLTK_DATA": str(words)},
@@ -496,7 +496,7 @@ print(json.dumps(found))
 
 
 def test_what_wordle_tells_by_each_step_is_the_end_of_a_growing_text(words: Path) -> None:
-    """Trainers' examples show the model what was appended to `messages[0]`, which was nothing."""
+    """Trainers' examples show the model the text appended to `messages[0]`, which was empty."""
     ran = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", READ_AS_TRAINERS_DO],
         env={**os.environ, "NLTK_DATA": str(words)},
@@ -542,7 +542,7 @@ def test_who_plays_all_seats_is_told_whose_turn_it_is() -> None:
 
 
 def test_the_last_reward_of_the_state_is_always_a_number() -> None:
-    """Public clients refuse a state without."""
+    """Public clients refuse a state without these fields."""
     env = make("GuessTheNumber-v0")
     assert env.state.last_reward == 0.0
     env.reset(seed=5)
@@ -573,7 +573,7 @@ def test_payoffs_reach_both_ends_of_the_range_that_is_declared() -> None:
 
 
 def test_to_hold_out_against_an_opponent_pays_no_more_than_to_lose() -> None:
-    """A game that was cut off paid 0, and a lost one -1."""
+    """A truncated game used to pay 0, a lost one -1."""
     cut_off = paid("TicTacToe-v0", ["[0]"], opponent="random", max_turns=1, seed=1)
     assert cut_off.truncated and cut_off.reward == -1.0
     assert cut_off.components == {"payoff": -1.0}

@@ -1,4 +1,4 @@
-"""Numbers that are guessed at once, for `openenv validate`. It goes into no image."""
+"""Games that the secret number solves, for `openenv validate`. Not part of images."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ CANARIES = [{"reset": EPISODES[0], "actions": [{"message": "[0] [21]"}] * 2}]
 
 
 def oracle(view: Any) -> dict[str, Any]:
-    """Guess the number that the game's own state holds."""
+    """Guess the number in the game's own state."""
     return {"message": f"[{view.state['raw_state']['game_number']}]"}
 
 
 def do_nothing(view: Any) -> dict[str, Any]:
-    """Guess what no number is."""
+    """Give a guess that is no number."""
     return {"message": "pass"}

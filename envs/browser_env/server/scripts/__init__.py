@@ -1,4 +1,4 @@
-"""What runs in pages: JavaScript, one file for each purpose."""
+"""Scripts that run in pages: JavaScript, one file for each purpose."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ __all__ = ["script"]
 
 @cache
 def script(name: str) -> str:
-    """The source of a script by its name without ``.js``."""
+    """Return the source of a script by its name without ``.js``."""
     return (Path(__file__).parent / f"{name}.js").read_text(encoding="utf-8")

@@ -1,8 +1,8 @@
-"""What a task of the bundled set is: a web site, a goal, and a judge that lives on the server.
+"""The base class of bundled tasks: a web site, a goal, and a grader on the server.
 
-A task's pages are answered by Python, and what is judged is what they were asked: forms that were
-posted, links that were followed, an answer in words. Whatever a page's scripts do, and whatever an
-address that is typed says, they cannot set a score.
+Python answers the requests for a task's pages, and the grader only reads these requests: posted
+forms, followed links, and the answer in words. Neither a page's scripts nor a typed address can set
+a score.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ nav { margin: 12px 0; }
 
 
 def h(text: object) -> str:
-    """Write a text such that HTML means it literally."""
+    """Escape a text for HTML."""
     return escape(str(text))
 
 
 def document(title: str, body: str, *, script: str = "", style: str = "") -> str:
-    """Write a page."""
+    """Write an HTML page."""
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{h(title)}</title>'
         f"<style>{STYLE}{style}</style></head><body><h1>{h(title)}</h1>{body}"
@@ -40,16 +40,16 @@ def document(title: str, body: str, *, script: str = "", style: str = "") -> str
 
 
 class Task(Site):
-    """One instance of a task.
+    """An instance of a task.
 
     Args:
-        rng: Decides all that differs between instances.
+        rng: Determines all differences between instances.
 
     Attributes:
         kind: The name of the task, the same for all instances; with ``.test``, its host.
-        max_steps: Steps after which an episode is cut off.
-        goal: What to do, in words; set by the constructor.
-        score: What was reached, from 0 to 1, once the task is over; None until then.
+        max_steps: Steps after which an episode is truncated.
+        goal: The goal in words; set by the constructor.
+        score: The score from 0 to 1 once the task is over; None until then.
     """
 
     kind: ClassVar[str]
@@ -63,38 +63,38 @@ class Task(Site):
 
     @abstractmethod
     def build(self, rng: Random) -> None:
-        """Make up an instance, its `goal` among."""
+        """Make the instance, including its `goal`."""
 
     @abstractmethod
     def page(self, request: SiteRequest) -> str | None:
-        """The page that answers a request, as HTML; None where there is none."""
+        """Return the page that answers a request, as HTML, or None."""
 
     def judge(self, answer: str) -> float:
-        """Score an answer in words, which ends the task; 0 where none was asked for."""
+        """Score an answer in words, which ends the task; 0 if the task asks for none."""
         return 0.0
 
     @classmethod
     def host(cls) -> str:
-        """The host that the task's pages are at."""
+        """Return the host of the task's pages."""
         return f"{cls.kind}.test"
 
     @property
     def start_url(self) -> str:
-        """Where an episode begins."""
+        """The address at which an episode starts."""
         return f"https://{self.host()}/"
 
     def answer(self, request: SiteRequest) -> Reply:
-        """Answer with the task's page; 404 where there is none."""
+        """Answer with the task's page, or with 404."""
         page = self.page(request)
         return NOT_FOUND if page is None else Reply(page)
 
     def finish(self, *, score: float) -> str:
-        """End the task with a score, unless it is over; gives the page that says so."""
+        """End the task with a score, unless it is over, and return the last page."""
         if self.score is None:
             self.score = float(score)
         return document("Done", "<p>Thank you.</p>")
 
     def came_from(self, request: SiteRequest, path: str) -> bool:
-        """Whether a link on one of the task's own pages was followed, not an address typed."""
+        """Return whether a request follows a link on the task's pages below `path`."""
         parts = urlsplit(request.referrer)
         return parts.hostname == self.host() and parts.path.startswith(path)

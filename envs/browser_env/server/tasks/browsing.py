@@ -57,7 +57,7 @@ class ClickLink(Task):
 
 
 class Search(Task):
-    """Search a catalogue and open one of the results."""
+    """A task to search a catalog and open one of the results."""
 
     kind = "search"
 
@@ -177,7 +177,7 @@ class HoverMenu(Task):
 
 
 class Pages(Task):
-    """Turn the pages of a catalogue until an article is there, and order it."""
+    """A task to turn the pages of a catalog until an article appears, and to order it."""
 
     kind = "pages"
     a_page = 6

@@ -1,4 +1,4 @@
-"""What instances are made of."""
+"""Words from which tasks make their instances."""
 
 from __future__ import annotations
 
