@@ -136,7 +136,6 @@ async def _answers(session: EpisodeSession, choice: Any) -> list[dict[str, Any]]
 
 
 def _called(tool_calls: Sequence[Any]) -> ParsedReply:
-    """Return the calls of a reply, up to a call that cannot be read."""
     calls: list[ParsedCall] = []
     for one in tool_calls:
         try:

@@ -330,7 +330,6 @@ class GRPO:
         return [start for start in starts for _ in range(self._settings.generations)]
 
     def _start(self, group: int) -> EpisodeStart:
-        """Return the start of a group; groups are counted from the first step on."""
         if self._rows is None:
             told = [{"role": "user", "content": self._prompt}]
             return EpisodeStart(told, {"seed": derived_seed(self._seed, "train", group)})
@@ -419,7 +418,6 @@ class GRPO:
         return chosen - logits.logsumexp(-1)
 
     def _sum(self, *values: Any) -> list[float]:
-        """Sum numbers over all processes."""
         here = torch.tensor([float(one) for one in values], dtype=torch.float64)
         if self._fabric.world_size == 1:
             return here.tolist()  # type: ignore[no-any-return,unused-ignore]

@@ -115,23 +115,21 @@ async def rollout(
     )
 
 
+@dataclass
 class _Generator:
     """torchforge's generator, which takes a text as prompt."""
 
-    def __init__(
-        self, generator: Any, tokenizer: ChatTokenizer, request: Mapping[str, Any]
-    ) -> None:
-        self.versions: list[int] = []
-        self.is_exact = True
-        self._generator = generator
-        self._tokenizer = tokenizer
-        self._request = request
+    generator: Any
+    tokenizer: ChatTokenizer
+    request: Mapping[str, Any]
+    versions: list[int] = field(default_factory=list)
+    is_exact: bool = True
 
     async def generate(
         self, ids: list[int]
     ) -> tuple[Sequence[int], Sequence[float] | None, bool | None]:
-        prompt = self._tokenizer.decode(ids, skip_special_tokens=False)
-        (written, *_) = await self._generator.generate.route(prompt, **self._request)
+        prompt = self.tokenizer.decode(ids, skip_special_tokens=False)
+        (written, *_) = await self.generator.generate.route(prompt, **self.request)
         self.is_exact &= [int(one) for one in written.prompt_ids] == ids
         if written.generator_version is not None:
             self.versions.append(written.generator_version)

@@ -224,7 +224,6 @@ class OpenEnvEnv(vf.Env[OpenEnvEnvConfig]):  # type: ignore[misc]
     async def _begun(
         self, session: EpisodeSession, data: OpenEnvData
     ) -> str | list[dict[str, Any]]:
-        """Begin an episode; return the first messages."""
         task = None if data.task is None else Task.model_validate(data.task)
         seen = await session.begin(EpisodeStart.of_task(task, seed=data.seed))
         prompt = None if task is None else task.prompt

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
@@ -167,26 +168,26 @@ class OpenEnvAgentLoop(AgentLoopBase):  # type: ignore[misc]
         )
 
 
+@dataclass
 class _VerlModel:
     """verl's model server for a rollout; requests stay with the replica that knows the prefix."""
 
-    def __init__(self, server: Any, sampling_params: dict[str, Any], priority: int) -> None:
-        self.seconds = 0.0
-        self.extra_fields: dict[str, Any] = {}
-        self._server = server
-        self._sampling_params = sampling_params
-        self._priority = priority
-        self._request = uuid4().hex
+    server: Any
+    sampling_params: dict[str, Any]
+    priority: int
+    request_id: str = field(default_factory=lambda: uuid4().hex)
+    seconds: float = 0.0
+    extra_fields: dict[str, Any] = field(default_factory=dict)
 
     async def generate(
         self, ids: list[int]
     ) -> tuple[Sequence[int], Sequence[float] | None, bool | None]:
         began = time.monotonic()
-        output = await self._server.generate(
-            request_id=self._request,
+        output = await self.server.generate(
+            request_id=self.request_id,
             prompt_ids=ids,
-            sampling_params=self._sampling_params,
-            priority=self._priority,
+            sampling_params=self.sampling_params,
+            priority=self.priority,
         )
         self.seconds += time.monotonic() - began
         # The version of the weights that wrote the first reply stays, if the server tells it.

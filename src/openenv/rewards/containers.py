@@ -160,7 +160,6 @@ class WeightedSum(Rubric):
         return total
 
     def _begin_children(self, action: Any, observation: Any) -> list[Any]:
-        """Start every child and return a list of scores with parts, or awaitables."""
         begun: list[Any] = []
         for name in self._weights:
             child = self._rubric_children[name]
@@ -260,7 +259,6 @@ def _rubric(rubric: Any) -> Rubric:
 
 
 def _child(rubric: Rubric, name: str) -> Rubric:
-    """Return a child by name, for `__getattr__`."""
     children = rubric.__dict__.get("_rubric_children", {})
     if name not in children:
         raise AttributeError(f"{type(rubric).__name__!r} object has no attribute {name!r}")

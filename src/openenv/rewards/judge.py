@@ -296,7 +296,6 @@ def _at_first(text: str) -> re.Match[str] | None:
 
 
 def _require_agreement(matches: Iterable[re.Match[str]]) -> JudgeScore | None:
-    """Return the score if all matches agree."""
     told = {_parse_match(match) for match in matches}
     return told.pop() if len(told) == 1 else None
 

@@ -287,7 +287,6 @@ class _AwaitableScore(float):
 
 
 def _answer(outcome: Any) -> Any:
-    """Make a number awaitable if an event loop is running."""
     if not isinstance(outcome, int | float):
         return outcome
     try:

@@ -382,7 +382,6 @@ def token_rewards(
 
 
 def _conversation(player: PolicyPlayer | None) -> list[dict[str, Any]]:
-    """Return the messages of a policy that holds a conversation."""
     held = getattr(player, "messages", None)
     if not isinstance(held, list | tuple):
         return []

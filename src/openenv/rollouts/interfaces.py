@@ -267,7 +267,6 @@ async def derive_interface(source: Any, client: EnvClient[Any, Any, Any]) -> Int
 
 
 async def _listed(client: EnvClient[Any, Any, Any]) -> list[dict[str, Any]] | None:
-    """Return the tools of a session; None if the session lists none."""
     data = {"jsonrpc": "2.0", "id": 1, "method": McpMethod.TOOLS_LIST.value, "params": {}}
     reply = await internals(client).request(Request("mcp", data))
     response = reply.response if isinstance(reply, MCPReply) else None

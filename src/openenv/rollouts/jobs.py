@@ -257,7 +257,6 @@ class RolloutQueue:
         return queue.popleft()
 
     async def _more(self) -> bool:
-        """Take another rollout from the plan; return False if the plan has no more."""
         async with self._turn:
             if self._is_exhausted:
                 return False

@@ -74,7 +74,6 @@ def _rollout(found: RecordingHeader, number: int, episode: RecordedEpisode) -> R
 
 
 def _score(rollout: Rollout, spec: RewardSpec) -> None:
-    """Score a rollout by the environment's declaration of rewards."""
     results: list[StepResult[Any]] = [
         StepResult(None, step.reward, step.done, reward_info=step.reward_info)
         for step in rollout.steps
@@ -91,7 +90,6 @@ def _score(rollout: Rollout, spec: RewardSpec) -> None:
 
 
 def _why_failed(episode: RecordedEpisode) -> str | None:
-    """Return why an episode cannot be scored as a whole; None if scoring is possible."""
     if not episode.has_beginning:
         return "the recording does not hold the beginning of the episode"
     if episode.events[0].kind != "reset":

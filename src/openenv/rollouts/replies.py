@@ -106,7 +106,6 @@ def read_reply(
 def _calls(
     thought: str, masked: str, begin: int, interface: Interface, specials: Sequence[str]
 ) -> ParsedReply | None:
-    """Return the parsed reply if the text calls tools; None otherwise."""
     regions = regions_in(masked)
     if not any(one.is_marked for one in regions):
         regions = _plain(regions, masked, interface)

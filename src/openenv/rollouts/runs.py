@@ -451,7 +451,6 @@ class RolloutRunner:
             await asyncio.gather(*everything, return_exceptions=True)
 
     async def _watch(self) -> None:
-        """Report progress, and flush the file to the disk."""
         synced = time.monotonic()
         while True:
             await asyncio.sleep(TICK_S)
@@ -674,7 +673,6 @@ class RolloutRunner:
             raise self._spent
 
     def _tell_of_task(self, job: RolloutJob, failure: AttemptFailed) -> None:
-        """Log the first reset failure of a task."""
         logger.debug("rollout %s failed", job.id, exc_info=failure.cause)
         name = job.group.key if job.task is None else job.task.id
         if failure.at == "reset" and name not in self._told and len(self._told) < TOLD_TASKS:

@@ -233,7 +233,6 @@ def _batches(rollouts: Iterable[Rollout], size: int) -> Iterator[list[Rollout]]:
 async def _scored(
     batch: list[Rollout], limited: BoundedScorer, options: ScoringOptions, name: str
 ) -> list[Rollout]:
-    """Score a batch in one call."""
     shown = [_shown(rollout, options) for rollout in batch]
     episodes = [one for one in shown if isinstance(one, StoredTrajectory)]
     given = iter(await limited.score_many(episodes) if episodes else [])

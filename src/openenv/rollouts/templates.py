@@ -90,8 +90,11 @@ class ChatTemplate:
         self._once(behind, "a user's message behind a reply", TOLD)
         alone = _cut(self.rendered(talk, add_generation_prompt=False))
         self.closing = self._closing(alone)
-        self._closing_between = self._first_special(behind[: behind.index(TOLD)])
-        self.ends = self._ends()
+        before, specials = self.encoded(behind[: behind.index(TOLD)]), self._specials()
+        self._closing_between = next((token for token in before if token in specials), None)
+        self.ends = frozenset(self.closing[-1:])
+        if len(self.closing) == 1 and self._closing_between:
+            self.ends |= {self._closing_between}
         self.has_system = self._shows_system()
 
     # ------------------------------------------------------------------ rendering
@@ -240,17 +243,6 @@ class ChatTemplate:
         until = ids.index(end) if end in ids else places[-1]
         return tuple(ids[self._skip_blank(ids, 0) : until + 1])
 
-    def _first_special(self, text: str) -> int | None:
-        specials = self._specials()
-        return next((token for token in self.encoded(text) if token in specials), None)
-
-    def _ends(self) -> frozenset[int]:
-        if not self.closing:
-            return frozenset()
-        between = self._closing_between
-        is_single = len(self.closing) == 1 and between is not None
-        return frozenset([self.closing[-1], *([between] if is_single and between else [])])
-
     def _specials(self) -> frozenset[int]:
         tokenizer = self._tokenizer
         added = getattr(tokenizer, "added_tokens_decoder", None) or {}
@@ -310,7 +302,6 @@ class ChatTemplate:
             self.ends |= {ids[at]}
 
     def _check_calls(self, names: Sequence[str], tools: Sequence[Mapping[str, Any]]) -> None:
-        """Check that calls can be read as the template writes them."""
         function = {"name": names[0], "arguments": {"value": REPLY}}
         said = {
             "role": "assistant",
@@ -371,14 +362,12 @@ def _said(role: str, content: str) -> dict[str, Any]:
 
 
 def _cut(text: str) -> str:
-    """Return the text after the mark of the reply."""
     if text.count(REPLY) != 1:
         raise TemplateError("the chat template does not show a model's reply once")
     return text[text.index(REPLY) + len(REPLY) :]
 
 
 def _behind_last_call(text: str) -> str:
-    """Return the text after the call that contains the last mark."""
     if REPLY not in text:
         raise TemplateError("the chat template does not show a model's calls of tools")
     mark = text.rindex(REPLY)

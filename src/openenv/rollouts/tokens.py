@@ -324,7 +324,6 @@ class TokenRollout:
         return True
 
     def _room(self) -> float:
-        """Return how many tokens may still follow."""
         behind = (self._max_tokens or math.inf) - len(self.completion_ids)
         return min(behind, (self._max_context or math.inf) - len(self.ids))
 

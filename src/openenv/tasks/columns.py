@@ -238,7 +238,6 @@ def _columns_of(source: Source) -> Sequence[str]:
 
 
 def _add_unmapped(fields: dict[str, Any], left: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the columns that are not mapped."""
     left = _flatten_nested(left)
     # In a table not made for tasks, a column "metadata" may hold anything.
     is_ours = set(left) <= FIELDS | set(RFC_006)
@@ -260,7 +259,6 @@ def _add_unmapped(fields: dict[str, Any], left: Mapping[str, Any]) -> dict[str, 
 
 
 def _flatten_nested(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the row's columns, with those in the column ``task`` beside the others."""
     inner = _parse_object(row.get(NESTED))
     if not isinstance(inner, Mapping):
         return row

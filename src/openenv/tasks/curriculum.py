@@ -123,7 +123,6 @@ class CurriculumSampler(Sampler):
         return max(1, round(promise / cost * UNIT))
 
     def _mean_cost(self) -> float:
-        """Return the mean cost of a rollout over the keys of known cost."""
         return self._cost_sum / len(self._costs_known) / UNIT if self._costs_known else 1.0
 
     # ------------------------------------------------------------------ learning

@@ -120,7 +120,6 @@ class _HubDataset:
         return TableRows(self.name, table, digest)
 
     def _call_hub(self, ask: Callable[[], Any]) -> Any:
-        """Call the hub, or the library that reads the hub."""
         errors = (
             OSError,
             ValueError,

@@ -405,7 +405,6 @@ def _open_function(
 
 
 def _bind_split(function: Callable[..., Any], split: str | None) -> Callable[[], Any]:
-    """Bind a function's argument `split`, if the function has this argument."""
     import inspect
 
     try:

@@ -186,7 +186,6 @@ class JSONLRows(Rows):
             first = after
 
     def _end_of(self, index: int) -> int:
-        """Return the offset at which the next row begins, or the file ends."""
         is_last = index == len(self._begins) - 1
         return self._written[0] if is_last else self._begins[index + 1]
 

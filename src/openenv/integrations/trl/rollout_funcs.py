@@ -263,7 +263,6 @@ class RolloutFunc:
 
 
 def _generate(trainer: Any, sequences: list[list[int]]) -> tuple[Any, Any]:
-    """Have the trainer's model reply to each sequence once."""
     generate = trainer._generate_single_turn
     if "num_generations" in inspect.signature(generate).parameters:
         replies, logprobs = generate(sequences, None, {}, 1)

@@ -213,7 +213,6 @@ class _ProgramRun:
         return None
 
     def _wait(self, process: subprocess.Popen[bytes], deadline: float) -> str | None:
-        """Wait for a program after the end of the output."""
         pause = 0.0005
         while not _has_exited(process):
             if why := self._why_to_end(deadline):

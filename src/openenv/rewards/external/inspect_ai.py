@@ -265,7 +265,6 @@ async def _score_sample(
 
 
 def _plain(message: Any) -> Message:
-    """Convert a message of Inspect to the form of chat completions."""
     plain: Message = {"role": message.role, "content": message.text}
     if message.role == "tool":
         plain |= {"tool_call_id": message.tool_call_id, "name": message.function}

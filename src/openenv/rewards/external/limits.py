@@ -222,7 +222,6 @@ class BoundedScorer:
             return None
 
     def _lookup(self, key: str) -> Score | None:
-        """Return the cached score of a key. A failing cache counts as a miss."""
         try:
             return self.cache.get(key) if self.cache is not None else None
         except Exception:
@@ -331,7 +330,6 @@ class BoundedScorer:
         raise AssertionError("the last attempt returns or raises")
 
     async def _call_limited(self, function: Callable[[Any], Any], argument: Any) -> Any:
-        """Call a function in a slot, within the time limit."""
         if is_coroutine_function(function):
             return await self._run_in_slot(lambda: asyncio.ensure_future(function(argument)))
         outcome = await self._run_in_slot(lambda: on_thread(function, argument))

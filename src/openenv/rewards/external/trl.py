@@ -162,7 +162,6 @@ async def _call_function(
 def _select_arguments(
     name: str, function: RewardFunction, batch: dict[str, list[Any]]
 ) -> dict[str, Any]:
-    """Return the columns that a function takes."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # no signature: not written in Python

@@ -134,7 +134,6 @@ def _check(vf: Any, source: Any) -> None:
 
 
 def _list_rewards(task: Any) -> list[Any]:
-    """Return the decorated rewards of a task or task class."""
     cls = task if isinstance(task, type) else type(task)
     found = (getattr(cls, name, None) for name in dir(cls))
     return [one for one in found if callable(one) and getattr(one, "reward", False) is True]
@@ -149,7 +148,6 @@ def _name(vf: Any, source: Any) -> str:
 
 
 def _task(vf: Any, source: Any, known: Mapping[str, Any]) -> Any:
-    """Return the task that an episode is scored against."""
     if isinstance(source, vf.Task):
         return source
     cls: Any = source if isinstance(source, type) else vf.Task
@@ -175,7 +173,6 @@ async def _rewards(
     messages: list[Message],
     known: Mapping[str, Any],
 ) -> dict[str, float]:
-    """Return a source's weighted rewards by name."""
     if isinstance(source, vf.Task | type):
         await task.score(trace)
         missing = [name for name, reward in trace.rewards.items() if reward is None]
@@ -199,7 +196,6 @@ async def _call_function(
     messages: list[Message],
     known: Mapping[str, Any],
 ) -> Any:
-    """Call a reward function with the arguments that it names."""
     prompt, completion = split_prompt(messages)
     available = {"prompt": prompt, "completion": completion, "state": {}, "info": {}, **known}
     available |= {"task": task.data, "trace": trace, "prompt": prompt}
@@ -315,7 +311,6 @@ def _episode(
 
 
 def _plain(message: Any) -> Message:
-    """Convert a message of verifiers to the form of chat completions."""
     plain: Message = message.model_dump(mode="json", exclude_none=True)
     if plain.get("tool_calls"):
         plain["tool_calls"] = [

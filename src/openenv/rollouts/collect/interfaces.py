@@ -60,7 +60,6 @@ def _makes(tool: AgentTool, fields: Mapping[str, Any]) -> bool:
 
 
 def _fields(action: Any) -> dict[str, Any]:
-    """Return the fields of an action that were given, without metadata."""
     if isinstance(action, BaseModel):
         given = action.model_fields_set | {"type", "tool_name", "arguments"}
         fields = {name: value for name, value in to_json_value(action).items() if name in given}

@@ -159,7 +159,6 @@ def complete_conversation(rollout: Rollout, interface: Interface | None) -> list
 
 
 def _unanswered(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the calls of the last reply that have no answer."""
     told = [i for i, one in enumerate(messages) if one.get("role") == "assistant"]
     if not told:
         return []

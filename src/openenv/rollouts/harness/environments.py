@@ -30,12 +30,10 @@ class EnvironmentSession(ResourceSession):
 
     def __init__(
         self,
-        sessions: EpisodeSessions,
         session: EpisodeSession,
         messages: list[Message],
         unfinished: Unfinished,
     ):
-        self._sessions = sessions
         self._session = session
         self._messages = messages
         self._unfinished: Unfinished = unfinished
@@ -50,7 +48,7 @@ class EnvironmentSession(ResourceSession):
                 description=tool.description,
                 input_schema=tool.as_tool()["inputSchema"],
             )
-            for tool in self._sessions.interface.tools
+            for tool in self._session.interface.tools
         ]
 
     def call_tool(self, name: str, arguments: dict[str, Any]) -> ToolResult:
@@ -61,8 +59,9 @@ class EnvironmentSession(ResourceSession):
         Raises:
             UnknownTool: There is no such tool.
         """
-        if self._sessions.interface.tool(name) is None:
-            raise UnknownSessionTool(describe_unknown_tool(name, self._sessions.interface))
+        interface = self._session.interface
+        if interface.tool(name) is None:
+            raise UnknownSessionTool(describe_unknown_tool(name, interface))
         try:
             answer = background.run(self._session.call(name, arguments))
         except Exception:
@@ -162,4 +161,4 @@ class EnvironmentSessions(ResourceSessionFactory[EnvironmentSession]):
             await session.close()
             raise
         told = opening_messages(start.messages, first)
-        return EnvironmentSession(self._sessions, session, told, self._unfinished)
+        return EnvironmentSession(session, told, self._unfinished)

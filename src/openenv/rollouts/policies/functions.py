@@ -164,7 +164,6 @@ class _FunctionPlayer:
 
 
 def _named(function: Callable[..., Any]) -> list[str]:
-    """Return the names of the first parameter and of those that can be passed by name."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # one that is not written in Python

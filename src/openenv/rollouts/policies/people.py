@@ -152,7 +152,6 @@ def _question(name: str, field: dict[str, Any], is_required: bool) -> str:
 
 
 def _read(answer: str, field: dict[str, Any]) -> Any:
-    """Convert typed input to the field's type: text unchanged, everything else as JSON."""
     if field.get("type") == "string":
         return answer
     if "enum" in field:

@@ -192,7 +192,6 @@ def count_events(path: str | os.PathLike[str]) -> int:
 
 
 def _parts(path: Path) -> Iterator[Path]:
-    """Yield a file and the files that continue the recording."""
     yield path
     named = re.fullmatch(rf"(.*{re.escape(SUFFIX)})(?:\.(\d+))?", path.name)
     if named is None:
