@@ -1,4 +1,4 @@
-"""Chromium as an OpenEnv environment; this side of it never imports Playwright."""
+"""Chromium as an OpenEnv environment. The client side never imports Playwright."""
 
 from .client import BrowserEnv
 from .models import (

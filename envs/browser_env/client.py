@@ -8,7 +8,7 @@ __all__ = ["BrowserEnv"]
 
 
 class BrowserEnv(EnvClient[AnyAction, BrowserObservation, BrowserState]):
-    """Drives one browser session.
+    """A client that drives a browser session.
 
     `reset` takes `seed`, `episode_id`, `task`, `start_url` and `options`:
 

@@ -1,4 +1,4 @@
-"""Carrying out actions: one function for each kind."""
+"""The implementation of actions, with one function for each kind."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ from .window import ActionFailed, Window
 __all__ = ["act", "explained"]
 
 MAX_MATCHES = 100
-ATTEMPTS = 10  # to leave a page that leads on by itself
+ATTEMPTS = 10  # attempts to leave a page that navigates by itself
 
-# The lines of Playwright's call log that say what stood in the way.
+# The lines of Playwright's call log that name an obstacle.
 _HINDRANCE = re.compile(
     r"element is not (visible|enabled|stable|editable)|element is outside of the viewport|"
     r"intercepts pointer events|did not find some options|not attached"
 )
 _WAIT = re.compile(r"waiting for .* to be")
 
-# What Playwright and Chromium say where a page moves on while it is told to go elsewhere.
+# The errors of Playwright and Chromium if a page navigates by itself during a navigation.
 _INTERRUPTION = re.compile(r"interrupted by another navigation|Not attached to an active page")
 
 SCROLL = """(element, [dx, dy]) => {
@@ -86,23 +86,23 @@ async def act(window: Window, action: BrowserAction) -> list[str] | None:
     """Carry out an action.
 
     Returns:
-        What was read, where the action reads something.
+        The texts that the action has read, or None.
 
     Raises:
-        ActionFailed: It cannot be done; the text says why.
-        PlaywrightError: It failed; see `explained`.
+        ActionFailed: The action is not possible; the message says why.
+        PlaywrightError: The action failed; see `explained`.
     """
     return await _ACTORS[type(action)](window, action)
 
 
 def explained(error: PlaywrightError, action: BrowserAction) -> str:
-    """Say in a line, for the agent, why Playwright could not do something."""
+    """Explain an error of Playwright in a line for the agent."""
     first, _, log = error.message.partition("\n")
     first = re.sub(r"^\w+\.\w+: ", "", first).strip()
     if not isinstance(error, PlaywrightTimeout):
         return short(f"{action.kind} failed: {first}", 1000)
     lines = [line.strip(" -") for line in log.splitlines()]
-    # A retry that had no time to meet the hindrance again is still hindered by it.
+    # A retry that had no time to meet the obstacle again still counts as blocked by it.
     found = [line for kind in (_HINDRANCE, _WAIT) for line in reversed(lines) if kind.search(line)]
     because = found[0] if found else first
     element = f" {action.words}" if isinstance(action, Element) and action.is_given else ""
@@ -113,10 +113,10 @@ def explained(error: PlaywrightError, action: BrowserAction) -> str:
 
 
 async def _find(window: Window, element: Element) -> Locator:
-    """Find the one element that is meant.
+    """Find the element of an action.
 
     Raises:
-        ActionFailed: There is none, or there are several.
+        ActionFailed: No element matches, or several do.
     """
     found = _locator(window.page, element)
     count = await _count(window, found, element)
@@ -134,7 +134,7 @@ async def _find(window: Window, element: Element) -> Locator:
 
 
 async def _count(window: Window, found: Locator, element: Element) -> int:
-    if not window.options.deterministic:  # it may be on its way
+    if not window.options.deterministic:  # the element may still appear
         try:
             await found.first.wait_for(state="attached", timeout=_timeout(window))
         except PlaywrightTimeout:
@@ -179,7 +179,7 @@ async def _ready(window: Window, element: Element, *, to_change: bool = True) ->
     nothing to wait for.
 
     Raises:
-        ActionFailed: There is none, or it is hidden or disabled.
+        ActionFailed: No element matches, or the element is hidden or disabled.
     """
     found = await _find(window, element)
     if window.options.deterministic:
@@ -190,7 +190,7 @@ async def _ready(window: Window, element: Element, *, to_change: bool = True) ->
     return found
 
 
-# ------------------------------------------------------------------ one for each kind
+# ------------------------------------------------------------------ kinds of actions
 
 
 async def _navigate(window: Window, action: Navigate) -> None:
@@ -211,7 +211,7 @@ async def _go_to(window: Window, url: str) -> None:
 
 
 async def _is_opened(tab: Tab, url: str, timeout: float) -> bool:
-    """Open an address; False if the page has led elsewhere by itself meanwhile."""
+    """Open an address, and return whether the page did not navigate elsewhere meanwhile."""
     try:
         if not tab.activity.is_idle:
             await tab.activity.stop_loading()
@@ -357,7 +357,7 @@ async def _dialogs(window: Window, action: Dialogs) -> None:
 
 
 async def _answer(window: Window, action: Answer) -> None:
-    """Nothing is to be done in the browser."""
+    """Do nothing in the browser."""
 
 
 _ACTORS: dict[type[BrowserAction], Actor[Any]] = {

@@ -211,21 +211,21 @@ class BrowserEnvironment(Environment[AnyAction, BrowserObservation, BrowserState
             await self._leave(None)
 
     def close(self) -> None:
-        """Have the event loop do what `close_async` does, without waiting for it."""
+        """Schedule `close_async` on the event loop, without waiting for the result."""
         if self._loop is not None and self._loop.is_running():
             asyncio.run_coroutine_threadsafe(self.close_async(), self._loop)
 
     # ------------------------------------------------------------------ tasks
 
     def list_splits(self) -> list[str]:
-        """Name the splits."""
+        """Return the names of the splits."""
         return list(SPLITS)
 
     def list_tasks(self, split: str) -> list[BrowserTask]:
-        """Give every task of a split.
+        """Return every task of a split.
 
         Raises:
-            Refused: There is no such split.
+            Refused: The split is unknown.
         """
         return self.get_task_range(split)
 
@@ -233,30 +233,30 @@ class BrowserEnvironment(Environment[AnyAction, BrowserObservation, BrowserState
         """Count the tasks of a split.
 
         Raises:
-            Refused: There is no such split.
+            Refused: The split is unknown.
         """
         return len(self._tasks.ids(split))
 
     def get_task(self, split: str, index: int) -> BrowserTask:
-        """Give one task.
+        """Return one task.
 
         Raises:
-            Refused: There is no such split.
-            IndexError: There is none at this index.
+            Refused: The split is unknown.
+            IndexError: The index is negative, or the split has fewer tasks.
         """
         return self._tasks.describe(self._tasks.ids(split)[index])
 
     def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None
     ) -> list[BrowserTask]:
-        """Give the tasks from `start` to before `stop`, as a slice does.
+        """Return the tasks of the slice ``[start:stop]``.
 
         Raises:
-            Refused: There is no such split.
+            Refused: The split is unknown.
         """
         return [self._tasks.describe(one) for one in self._tasks.ids(split)[start:stop]]
 
-    # ------------------------------------------------------------------ beginning
+    # ------------------------------------------------------------------ start of an episode
 
     def _options_for(
         self, given: BrowserOptions | Mapping[str, Any] | None
@@ -284,7 +284,7 @@ class BrowserEnvironment(Environment[AnyAction, BrowserObservation, BrowserState
         return self._folders if task is None else {**self._folders, task.host(): task}
 
     async def _lease_for(self, allowed: AllowedHosts) -> Lease:
-        """A share in the browser for these hosts: the one there is, if it will do."""
+        """Return a lease of a browser for these hosts, the current one if it fits."""
         settings = LaunchSettings(allowed.resolver_rules, self._executable)
         lease = self._lease
         if lease is not None and lease.settings == settings:
@@ -315,7 +315,7 @@ class BrowserEnvironment(Environment[AnyAction, BrowserObservation, BrowserState
             raise
 
     async def _leave(self, lease: Lease | None) -> None:
-        """Close the window of the last episode, and give its browser back unless it is `lease`."""
+        """Close the last episode's window, and release its browser unless it is `lease`."""
         window, self._window = self._window, None
         if window is not None:
             await window.close()
@@ -337,7 +337,7 @@ class BrowserEnvironment(Environment[AnyAction, BrowserObservation, BrowserState
         return self._window
 
     async def _check_browser(self) -> None:
-        """Raise `BrowserGone` if the browser has died: nothing that is seen then means anything."""
+        """Raise `BrowserGone` if the browser has died, because observations would be wrong."""
         if self._lease is None:
             raise BrowserGone
         await self._lease.check()
@@ -345,10 +345,10 @@ class BrowserEnvironment(Environment[AnyAction, BrowserObservation, BrowserState
     async def _carry_out(
         self, window: Window, action: BrowserAction, timeout_s: float | None
     ) -> tuple[str, list[str] | None]:
-        """Do what is asked and wait for the pages.
+        """Carry out an action and wait for the pages.
 
         Returns:
-            Why it could not be done, or an empty text; and what was read.
+            The reason why the action failed, or an empty text; and the text that it read.
         """
         options = window.options
         own_limit = options.action_timeout_s + options.load_timeout_s + SLACK_S
@@ -393,7 +393,7 @@ class BrowserEnvironment(Environment[AnyAction, BrowserObservation, BrowserState
         error: str,
         extracted: list[str] | None,
     ) -> BrowserObservation:
-        """Put the outcome of a step into what was seen after it."""
+        """Add the outcome of a step to the observation after it, and score it."""
         task, is_answer = self._task, isinstance(action, Answer)
         score = None if task is None else task.score
         if task is not None and score is None and isinstance(action, Answer):
@@ -411,7 +411,7 @@ class BrowserEnvironment(Environment[AnyAction, BrowserObservation, BrowserState
 def _options(
     default: BrowserOptions, given: BrowserOptions | Mapping[str, Any] | None
 ) -> BrowserOptions:
-    """The default with the fields that were given."""
+    """Return the default options with the given fields."""
     if given is None:
         return default
     if isinstance(given, BrowserOptions):

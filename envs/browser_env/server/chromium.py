@@ -1,8 +1,8 @@
-"""One Chromium for all sessions of a process that may share it.
+"""A Chromium that sessions of a process share.
 
-Sessions take a `Lease`. The browser is started for the first one, and closed with the last one. It
-belongs to the event loop that it was started on, so that each loop has its own; and to the hosts
-that it may reach, since Chromium itself is told of them.
+Sessions take a `Lease`. The browser starts for the first one, and closes with the last one. Each
+event loop has a browser of its own, and so has each set of allowed hosts, because Chromium gets the
+hosts when it starts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LAUNCH_TIMEOUT_S = 60.0
 CLOSE_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 30.0
 
-# What a page may take: an engine's heap beyond this ends its tab and nothing else.
+# The limit of a page's JavaScript heap; a page beyond the limit only loses its own tab.
 MAX_HEAP_MB = 512
 
 ARGUMENTS = (
@@ -48,7 +48,7 @@ ARGUMENTS = (
     "--force-color-profile=srgb",
     f"--js-flags=--max-old-space-size={MAX_HEAP_MB}",
 )
-# Playwright turns these guards off for tests; against storms of pop-ups and navigations they help.
+# Playwright disables these guards for tests, but they help against many pop-ups and navigations.
 GUARDS = ("--disable-popup-blocking", "--disable-ipc-flooding-protection")
 
 FIND_ONE = (
@@ -58,15 +58,15 @@ FIND_ONE = (
 
 
 class BrowserNotFound(OpenEnvError, FileNotFoundError):
-    """There is no Chromium on this machine, or not where BROWSER_EXECUTABLE says."""
+    """There is no Chromium on this machine, or none at BROWSER_EXECUTABLE."""
 
 
 class BrowserNotStarted(OpenEnvError, RuntimeError):
-    """Chromium would not start; the text says why, and what may help."""
+    """Chromium did not start; the message says why, and what may help."""
 
 
 class BrowserGone(Refused):
-    """The browser has died, and the episode with it. The next reset starts another."""
+    """The browser has died, and the episode is lost. The next reset starts another browser."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -124,7 +124,7 @@ def wants_sandbox() -> bool:
 
 @dataclass(eq=False)
 class _Shared:
-    """A browser, and how many sessions have it."""
+    """A browser with the number of its sessions."""
 
     settings: LaunchSettings
     starting: asyncio.Task[None] | None = None
@@ -153,20 +153,20 @@ class _Shared:
         self.line = await self.browser.new_browser_cdp_session()
 
     def lose(self) -> None:
-        """Note that the browser is gone."""
+        """Record that the browser is gone."""
         if not self.is_gone and self.leases:
             logger.warning("the browser has died; %d sessions lose their episode", self.leases)
         self.is_gone = True
 
     @property
     def is_usable(self) -> bool:
-        """It is there, or is on its way."""
+        """Whether the browser runs or is starting."""
         if self.is_gone or _has_failed(self.starting):
             return False
         return self.browser is None or self.browser.is_connected()
 
     async def close(self) -> None:
-        """End the browser and Playwright's own process. What cannot be ended in time is left."""
+        """End the browser and Playwright's own process, within a limit of time."""
         self.is_gone = True
         if self.browser is not None:
             await _within_reason(self.browser.close())
@@ -178,7 +178,7 @@ async def _within_reason(ending: Coroutine[Any, Any, None]) -> None:
     try:
         with anyio.fail_after(CLOSE_TIMEOUT_S):
             await ending
-    except Exception:  # whatever it is, it is on its way out
+    except Exception:  # the process is ending anyway
         logger.warning("a browser did not end in good order", exc_info=True)
 
 
@@ -205,18 +205,18 @@ _browsers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[LaunchSetti
 
 
 class Lease:
-    """A session's share in a browser, until it is released."""
+    """A session's right to use a browser, until `release`."""
 
     def __init__(self, shared: _Shared) -> None:
         self._shared: _Shared | None = shared
 
     @classmethod
     async def take(cls, settings: LaunchSettings) -> Lease:
-        """Take part in the browser with these settings, which is started if there is none.
+        """Take a lease of the browser with these settings, and start one if there is none.
 
         Raises:
-            BrowserNotFound: There is none on this machine.
-            BrowserNotStarted: It would not start.
+            BrowserNotFound: There is no Chromium on this machine.
+            BrowserNotStarted: Chromium did not start.
         """
         shared = _shared(settings)
         lease = cls(shared)
@@ -264,7 +264,7 @@ class Lease:
         return await shared.browser.new_context(**arguments)
 
     async def release(self) -> None:
-        """Give the share back; the last one closes the browser. Safe to repeat."""
+        """End the lease; the last one closes the browser. Safe to repeat."""
         shared, self._shared = self._shared, None
         if shared is None:
             return
@@ -272,7 +272,7 @@ class Lease:
         if shared.leases == 0:
             here = _browsers.get(asyncio.get_running_loop(), {})
             if here.get(shared.settings) is shared:
-                del here[shared.settings]  # whoever comes now starts another
+                del here[shared.settings]  # the next session starts another browser
             if shared.starting is not None:
                 await asyncio.wait([shared.starting])
             await shared.close()

@@ -87,7 +87,7 @@ class Folder(Site):
         directory: The directory; ``index.html`` stands for a directory in it.
 
     Raises:
-        Refused: There is no such directory.
+        Refused: The directory does not exist.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -96,7 +96,7 @@ class Folder(Site):
             raise Refused(f"a site needs a directory, and {directory} is none")
 
     def answer(self, request: SiteRequest) -> Reply:
-        """Send a file; 404 where there is none, or where the path leads out of the directory."""
+        """Send a file, or 404 if the file is missing or outside the directory."""
         if "\0" in request.path or request.method not in ("GET", "HEAD"):
             return NOT_FOUND
         path = (self._root / request.path.lstrip("/")).resolve()

@@ -1,4 +1,4 @@
-"""The task set: which instances there are, and in which split."""
+"""The task set: the instances of each kind, and their splits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from .tasks import Task
 
 __all__ = ["SPLITS", "TaskSet"]
 
-# Instances by number, of each kind. They do not overlap, and are drawn by number alone.
+# The numbers of each kind's instances. The splits do not overlap, and the number alone determines
+# an instance.
 SPLITS: dict[str, range] = {
     "train": range(0, 100),
     "validation": range(100, 120),
@@ -29,7 +30,7 @@ class TaskSet:
         kinds: The tasks' classes.
 
     Raises:
-        ValueError: Two have the same name.
+        ValueError: Two kinds have the same name.
     """
 
     def __init__(self, kinds: Sequence[type[Task]]) -> None:
@@ -43,7 +44,7 @@ class TaskSet:
         return self.kinds[kind](Random(f"{kind}/{number}"))  # nosec B311  # no secrets
 
     def id_of(self, task: str | Mapping[str, Any], rng: Random) -> str:
-        """The id of the instance that somebody asks for.
+        """Return the id of a requested instance.
 
         Args:
             task: A kind, of which `rng` draws an instance of the train split; an id; or a task as
@@ -51,7 +52,7 @@ class TaskSet:
             rng: Draws the instance.
 
         Raises:
-            Refused: There is no such task, or it is another one in the list.
+            Refused: The task is unknown, or differs from the one in the task set.
         """
         if isinstance(task, Mapping):
             return self._id_of_listed(task)
@@ -78,7 +79,7 @@ class TaskSet:
         return named
 
     def describe(self, task_id: str) -> BrowserTask:
-        """A task as the task set lists it."""
+        """Return a task as the task set lists it."""
         kind, _, number = task_id.partition("/")
         split = split_of(int(number))
         assert split is not None
@@ -92,10 +93,10 @@ class TaskSet:
         )
 
     def ids(self, split: str) -> list[str]:
-        """The ids of a split: the first instance of each kind, then the second, and so on.
+        """Return the ids of a split: the first instance of each kind, then the second, and so on.
 
         Raises:
-            Refused: There is no such split.
+            Refused: The split is unknown.
         """
         if split not in SPLITS:
             raise Refused(f"there is no split {split[:100]!r}{_hint(split, list(SPLITS))}")
@@ -103,7 +104,7 @@ class TaskSet:
 
 
 def split_of(number: int) -> str | None:
-    """The split that an instance is in; None if there is no such instance."""
+    """Return the split of an instance, or None if there is no such instance."""
     return next((name for name, numbers in SPLITS.items() if number in numbers), None)
 
 

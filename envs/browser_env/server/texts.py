@@ -1,4 +1,4 @@
-"""Texts that come from pages, made fit for a message."""
+"""Conversion of texts from pages for messages."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ __all__ = ["short", "sound"]
 
 
 def sound(text: str) -> str:
-    """A text as UTF-8 can carry it: those of JavaScript may hold halves of characters."""
+    """Return a text that UTF-8 can encode; texts of JavaScript may contain lone surrogates."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def short(text: str, most: int = 500) -> str:
-    """The same, with an ellipsis in place of what is beyond `most` characters."""
+    """Return such a text with an ellipsis in place of the part beyond `most` characters."""
     text = sound(text)
     return text if len(text) <= most else text[:most] + "…"

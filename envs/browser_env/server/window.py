@@ -1,4 +1,4 @@
-"""One session's part of the browser: its tabs, its network, its clock, and what happens there."""
+"""A session's part of the browser: its tabs, its network, its clock, and its events."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ logger = logging.getLogger(__name__)
 
 Kind: TypeAlias = Literal["blocked", "dialog", "download", "popup", "stopped", "busy", "too_large"]
 
-# When pages' own clock begins: 15 May 2024, 10:00 UTC, a Wednesday.
+# The start of the pages' clock: 15 May 2024, 10:00 UTC, a Wednesday.
 START_OF_TIME = 1_715_767_200
-STEP_MS = 100  # by which it moves in a step
-REAL_PAUSE_S = 0.1  # what a step waits instead, where pages have real time
+STEP_MS = 100  # the time that a step advances the pages' clock
+REAL_PAUSE_S = 0.1  # the time that a step waits instead, if pages have real time
 PATIENCE = 2 / 3  # the share of `load_timeout_s` after which a page that does not answer has hung
 POPUP_COMES_WITHIN_S = 2.0
 
-# Limits of one step, against storms.
+# Limits per step, against pages with very many events.
 MAX_EVENTS = 20
 MAX_DIALOGS = 20
 MAX_REQUESTS = 1000
@@ -44,25 +44,25 @@ MAX_HOSTS = 100
 
 
 class ActionFailed(Exception):
-    """An action could not be carried out; the text is for the agent."""
+    """The action failed; the message is for the agent."""
 
 
 class Window:
-    """A browser context, and what the agent has open in it.
+    """A browser context with the agent's tabs.
 
     Args:
-        context: Where the pages live.
-        options: How to browse.
+        context: The browser context of the pages.
+        options: The options of the session.
         allowed: Hosts that may be reached.
-        sites: What this process answers itself, by host.
+        sites: The sites that this process answers, by host.
 
     Attributes:
         tabs: The open tabs, the oldest first.
-        events: What has happened in this step, up to a limit.
-        events_left_out: How much more.
-        blocked_hosts: Requests that were refused, by host.
-        accepts_dialogs: How a page's questions are answered.
-        prompt_text: What is put into a prompt then.
+        events: The events of this step, up to a limit.
+        events_left_out: The number of further events.
+        blocked_hosts: The number of refused requests, by host.
+        accepts_dialogs: Whether a page's dialogs are accepted.
+        prompt_text: The text for a prompt if it is accepted.
     """
 
     def __init__(
@@ -103,10 +103,10 @@ class Window:
 
         Args:
             lease: The browser.
-            options: How to browse.
+            options: The options of the session.
             allowed: Hosts that may be reached.
-            sites: What this process answers itself, by host.
-            seed: Of the pages' random numbers; 32 bits.
+            sites: The sites that this process answers, by host.
+            seed: The seed of the pages' random numbers; 32 bits.
 
         Raises:
             Refused: Chromium does not know the locale or the time zone.
@@ -138,7 +138,7 @@ class Window:
         await self.open_tab()
 
     async def close(self) -> None:
-        """Close everything. What is gone already is no error."""
+        """Close all pages and the context. Safe to repeat."""
         for work in self._work:
             work.cancel()
         with contextlib.suppress(PlaywrightError):
@@ -148,10 +148,10 @@ class Window:
 
     @property
     def active(self) -> Tab:
-        """The tab that actions go to.
+        """The active tab.
 
         Raises:
-            ActionFailed: There is none.
+            ActionFailed: No tab is open.
         """
         if self._active is None:
             raise ActionFailed("no tab is open; open one with new_tab")
@@ -159,15 +159,15 @@ class Window:
 
     @property
     def active_tab(self) -> Tab | None:
-        """The tab that actions go to; None if no tab is open."""
+        """The active tab, or None if no tab is open."""
         return self._active
 
     @property
     def live(self) -> Tab:
-        """The active tab, whose page is there.
+        """The active tab, which must have a running page.
 
         Raises:
-            ActionFailed: There is none, or its page was ended.
+            ActionFailed: No tab is open, or the page was ended.
         """
         tab = self.active
         if tab.trouble:
@@ -183,24 +183,24 @@ class Window:
         return self.live.page
 
     def tab(self, place: int) -> Tab:
-        """The tab at a place.
+        """Return the tab at an index.
 
         Raises:
-            ActionFailed: There is none.
+            ActionFailed: There is no such tab.
         """
         if place >= len(self.tabs):
             raise ActionFailed(f"there is no tab {place}; there are {len(self.tabs)}, from 0")
         return self.tabs[place]
 
     def activate(self, tab: Tab) -> None:
-        """Send actions to a tab from now on."""
+        """Make a tab the active one."""
         self._active = tab
 
     async def open_tab(self) -> Tab:
         """Open an empty tab and make it the active one.
 
         Raises:
-            ActionFailed: There are as many as there may be.
+            ActionFailed: The maximum number of tabs is open.
         """
         self._refuse_another_tab()
         tab = await self._new_page_in(len(self.tabs))
@@ -223,7 +223,7 @@ class Window:
         return tab
 
     async def renew_active(self) -> Tab:
-        """The active tab, with a new page in it where its own was ended."""
+        """Return the active tab, with a new page if its page was ended."""
         old = self.active
         if not old.trouble:
             return old
@@ -233,10 +233,10 @@ class Window:
         return tab
 
     async def close_tab(self, tab: Tab) -> None:
-        """Close a tab; the one before it becomes active.
+        """Close a tab; the previous tab becomes active.
 
         Raises:
-            ActionFailed: It is the only one.
+            ActionFailed: The tab is the only one.
         """
         if len(self.tabs) == 1:
             raise ActionFailed("this is the only tab, and cannot be closed")
@@ -253,8 +253,8 @@ class Window:
             self._active = self.tabs[max(0, place - 1)] if self.tabs else None
 
     def _page_opened(self, page: Page) -> None:
-        """Take up a page that another one has opened."""
-        if self._opening:  # it is ours
+        """Add a tab for a page that another page has opened."""
+        if self._opening:  # the session itself opens the page
             return
         self._expected_popups = max(0, self._expected_popups - 1)
         if len(self.tabs) >= self.options.max_tabs:
@@ -274,19 +274,19 @@ class Window:
         page.on("websocket", self._socket_opened)
         with anyio.move_on_after(self._patience_s) as scope:
             await tab.attach(self._expect_popup)
-        if scope.cancelled_caught:  # it shares the process of a page that hangs
+        if scope.cancelled_caught:  # the page shares the process of a page that hangs
             await self.stop(tab, f"it did not answer for {self._patience_s:.3g} s")
 
     def _expect_popup(self) -> None:
         self._expected_popups += 1
 
     async def stop(self, tab: Tab, why: str) -> None:
-        """End a tab's page, and say so."""
+        """End a tab's page, and record an event."""
         if not tab.trouble:
             self.note("stopped", f"the page {tab.page.url} was ended: {why}")
             await tab.stop(why)
 
-    # ------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------ events
 
     def begin_step(self) -> None:
         """Reset the events and counters of a step."""
@@ -301,7 +301,7 @@ class Window:
             self.events_left_out += 1
 
     def raise_fault(self) -> None:
-        """Raise what a site has raised: it is the environment's own fault, and no page's."""
+        """Raise the error of a site's code, which is a fault of the environment, not of a page."""
         if self._fault is not None:
             fault, self._fault = self._fault, None
             raise fault
@@ -359,7 +359,7 @@ class Window:
             else:
                 await self._serve(route, site)
         except PlaywrightError:
-            pass  # whoever asked has gone
+            pass  # the page of the request has gone
 
     async def _serve(self, route: Route, site: Site) -> None:
         request = route.request
@@ -367,7 +367,7 @@ class Window:
         body = request.post_data_buffer or b""
         try:
             reply = site.answer(SiteRequest.of(request.method, request.url, referrer, body))
-        except Exception as error:  # of a site's code; `raise_fault` tells it
+        except Exception as error:  # a fault of a site's code, which `raise_fault` raises
             self._fault = error
             await route.abort("failed")
             return
@@ -385,8 +385,8 @@ class Window:
     async def settle(self, seconds: float) -> None:
         """Wait until nothing loads, let the pages' time move on, and wait again.
 
-        Pages that do not answer are ended. It takes `seconds` at most; a page that still moves
-        then is said to be busy.
+        Pages that do not answer are ended. The method takes at most `seconds`; a page that still
+        loads then is reported as busy.
         """
         with anyio.move_on_after(seconds) as scope:
             await self._come_to_rest()
@@ -396,12 +396,12 @@ class Window:
             self.note("busy", f"a page was still loading or moving after {seconds:.3g} s")
 
     async def let_time_pass(self, seconds: float) -> None:
-        """Move the pages' clock on, which runs all timers that are due; or wait."""
+        """Advance the pages' clock, which runs all due timers; with real time, wait."""
         if not self.options.deterministic:
             await anyio.sleep(seconds)
             return
         with anyio.move_on_after(self._patience_s):
-            # A page may go meanwhile; whoever looks at it will tell.
+            # A page may go meanwhile; the next observation reports that.
             with contextlib.suppress(PlaywrightError):
                 await self._context.clock.run_for(math.ceil(seconds * 1000))
             return

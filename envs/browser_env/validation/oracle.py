@@ -1,4 +1,4 @@
-"""Buttons and links that are pressed, for `openenv validate`. Not part of images."""
+"""Solutions by pressing buttons and links, for `openenv validate`. Not part of images."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CANARIES = [{"reset": {"task": "click-button/5"}, "actions": [{"kind": "answer",
 
 
 def oracle(view: Any) -> dict[str, Any]:
-    """Press what the goal names."""
+    """Press the button or link that the goal names."""
     name = re.search("“(.*?)”", view.observation["goal"])
     assert name is not None
     found = re.search(rf'"{re.escape(name[1])}" \[ref=(e\d+)\]', view.observation["tree"])
@@ -19,5 +19,5 @@ def oracle(view: Any) -> dict[str, Any]:
 
 
 def do_nothing(view: Any) -> dict[str, Any]:
-    """Look on."""
+    """Wait."""
     return {"kind": "wait", "seconds": 0.1}

@@ -21,14 +21,14 @@ __all__ = [
 
 
 def number_in(path: str, prefix: str) -> int | None:
-    """The number after a prefix of a path; None where there is none."""
+    """Return the number after a prefix of a path, or None."""
     tail = path.removeprefix(prefix)
     is_number = path.startswith(prefix) and tail.isascii() and tail.isdigit() and len(tail) < 6
     return int(tail) if is_number else None
 
 
 def some_goods(rng: Random, count: int) -> list[str]:
-    """Different goods, such as “red lamp”."""
+    """Choose different goods, such as “red lamp”."""
     pairs = [f"{colour} {thing}" for colour in COLOURS for thing in THINGS]
     return rng.sample(pairs, count)
 
@@ -57,7 +57,7 @@ class ClickLink(Task):
 
 
 class Search(Task):
-    """A task to search a catalog and open one of the results."""
+    """Search a catalog and open one of the results."""
 
     kind = "search"
 
@@ -177,7 +177,7 @@ class HoverMenu(Task):
 
 
 class Pages(Task):
-    """A task to turn the pages of a catalog until an article appears, and to order it."""
+    """Turn the pages of a catalog until an article appears, and order it."""
 
     kind = "pages"
     a_page = 6

@@ -1,4 +1,4 @@
-"""Tasks that end by a form that is sent: buttons, fields, lists, boxes, dates."""
+"""Tasks that end by sending a form: buttons, fields, lists, boxes, dates."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = [
 
 
 def form(fields: str, button: str = "Submit", attributes: str = "") -> str:
-    """A form that is posted to /send."""
+    """Write a form that is posted to /send."""
     sending = f"<p><button {attributes}>{button}</button>"
     return f'<form method="post" action="/send">{fields}{sending}</form>'
 
 
 def is_sent(request: SiteRequest) -> bool:
-    """The form was posted."""
+    """Return whether the form was posted."""
     return request.method == "POST" and request.path == "/send"
 
 
