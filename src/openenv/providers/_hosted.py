@@ -16,6 +16,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from openenv._internal.net.keys import forget_key, note_key
@@ -29,6 +30,7 @@ from openenv.providers.options import key_file, key_of, slug
 from openenv.providers.owners import is_orphan, own_name
 from openenv.providers.servers import (
     EXECUTE_TIMEOUT_S,
+    MANAGED,
     Executed,
     ImageProvider,
     LaunchRequest,
@@ -45,6 +47,14 @@ CHECK_S = 1.0  # between two checks of a starting server's process, each of whic
 LOG_BYTES = 2**20
 TRIES, FIRST_PAUSE_S, LAST_PAUSE_S = 4, 0.2, 8.0
 FILES = "openenv-server"  # .sh, .key, .pid, .log and .exit, in the sandbox
+
+HOSTED = replace(
+    MANAGED,
+    isolation="hosted sandbox",
+    own_files=True,
+    networks=("internet",),
+    orphans="end when their time is over",
+)
 
 T = TypeVar("T")
 

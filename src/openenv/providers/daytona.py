@@ -18,6 +18,7 @@ from openenv._internal.redaction import register_secret
 from openenv.errors import ProviderError
 from openenv.providers._dockerfiles import DockerfileProvider, RegisteredDockerfile, registered
 from openenv.providers._hosted import (
+    HOSTED,
     PORT,
     HostedSandbox,
     HostedServer,
@@ -32,7 +33,7 @@ from openenv.providers._hosted import (
 )
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
 from openenv.providers.options import check_positive
-from openenv.providers.servers import MANAGED, Executed
+from openenv.providers.servers import Executed
 
 __all__ = ["DaytonaProvider"]
 
@@ -89,14 +90,7 @@ class DaytonaProvider(DockerfileProvider):
         ValueError: An argument is invalid.
     """
 
-    capabilities: ClassVar[Capabilities] = replace(
-        MANAGED,
-        isolation="hosted sandbox",
-        own_files=True,
-        networks=("internet",),
-        limits=("cpu", "memory", "disk"),
-        orphans="end when their time is over",
-    )
+    capabilities: ClassVar[Capabilities] = replace(HOSTED, limits=("cpu", "memory", "disk"))
 
     def __init__(
         self,

@@ -31,6 +31,7 @@ from openenv.providers._relay import Reach, Relay, Tunnel, through, to_host
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
 from openenv.providers.engines import (
     EngineInfo,
+    engine_errors,
     engine_info,
     find_engine,
     inspect_image,
@@ -239,11 +240,8 @@ class LocalDockerProvider(ImageProvider):
                 "this machine cannot reach the networks of a rootless engine; network='none' "
                 "keeps containers apart too, and network='bridge' publishes their ports"
             )
-        try:
+        with engine_errors(f"{image} could not be started"):
             return self._start(replace(request, image=image), chosen, engine, key)
-        except sdk().errors.DockerException as error:
-            words = getattr(error, "explanation", None) or error
-            raise ProviderError(redact(f"{image} could not be started: {words}")) from None
 
     def _engine(self) -> EngineInfo:
         """Return what the engine is; the first call removes orphans and warns of missing limits."""
@@ -433,18 +431,16 @@ class _Container(Server):
         return execute_in(self._client, self._id, command, timeout_s)
 
     def _stop(self) -> None:
-        docker = sdk()
+        errors = sdk().errors
         self._ways.close()
         try:
-            with contextlib.suppress(docker.errors.NotFound):
-                with contextlib.suppress(docker.errors.APIError):
+            with contextlib.suppress(errors.NotFound):
+                with contextlib.suppress(errors.APIError):
                     self._client.stop(self._id, timeout=STOP_GRACE_S)
                 self._kept_log = _logs(self._client, self._id, None)
         finally:
-            try:
+            with engine_errors(f"{self.name} could not be removed"):
                 _remove(self._client, self._id, self._folder)
-            except docker.errors.DockerException as error:
-                raise ProviderError(redact(f"{self.name} could not be removed: {error}")) from None
 
 
 # ---------------------------------------------------------------------- what is left behind

@@ -20,6 +20,7 @@ from typing import Any
 
 from openenv._internal.net.proxies import proxy_for
 from openenv._internal.packages import needs
+from openenv._internal.redaction import redact
 from openenv.errors import ProviderError
 
 PODMAN_START_S = 20.0
@@ -161,6 +162,16 @@ def _of_podman(client: Any, what: str) -> dict[str, Any]:
     with contextlib.suppress(OSError, ValueError):  # the bases of the HTTP client's errors
         return dict(client.get(f"{client.base_url}/v4.0.0/libpod/{what}").json())
     return {}
+
+
+@contextlib.contextmanager
+def engine_errors(what: str) -> Iterator[None]:
+    """Turn the errors of Docker's SDK in the block into ProviderError."""
+    try:
+        yield
+    except sdk().errors.DockerException as error:
+        words = getattr(error, "explanation", None) or error
+        raise ProviderError(redact(f"{what}: {words}")) from None
 
 
 def inspect_image(client: Any, image: str) -> Any:

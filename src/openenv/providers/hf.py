@@ -16,7 +16,6 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any, ClassVar, cast
 from urllib.parse import urlsplit
 
@@ -26,6 +25,7 @@ from openenv._internal.packages import needs
 from openenv._internal.redaction import redact, register_secret
 from openenv.errors import ProviderError
 from openenv.providers._hosted import (
+    HOSTED,
     PORT,
     HostedProvider,
     HostedSandbox,
@@ -39,7 +39,7 @@ from openenv.providers._hosted import (
 from openenv.providers._relay import CHUNK, Onward, Relay, through
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
 from openenv.providers.options import check_positive
-from openenv.providers.servers import MANAGED, Executed
+from openenv.providers.servers import Executed
 
 __all__ = ["HFSandboxProvider"]
 
@@ -94,13 +94,7 @@ class HFSandboxProvider(HostedProvider):
         MissingPackage: `huggingface_hub` is not installed, or is older than 2.
     """
 
-    capabilities: ClassVar[Capabilities] = replace(
-        MANAGED,
-        isolation="hosted sandbox",
-        own_files=True,
-        networks=("internet",),
-        orphans="end when their time is over",
-    )
+    capabilities: ClassVar[Capabilities] = HOSTED
 
     def __init__(
         self,

@@ -16,6 +16,7 @@ from openenv._internal.redaction import redact
 from openenv.errors import ProviderError
 from openenv.providers._dockerfiles import DockerfileProvider, registered
 from openenv.providers._hosted import (
+    HOSTED,
     PORT,
     HostedSandbox,
     SandboxGone,
@@ -28,7 +29,7 @@ from openenv.providers._hosted import (
 )
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
 from openenv.providers.options import check_positive
-from openenv.providers.servers import MANAGED, Executed
+from openenv.providers.servers import Executed
 
 __all__ = ["ModalProvider"]
 
@@ -80,14 +81,7 @@ class ModalProvider(DockerfileProvider):
         ValueError: An argument is invalid.
     """
 
-    capabilities: ClassVar[Capabilities] = replace(
-        MANAGED,
-        isolation="hosted sandbox",
-        own_files=True,
-        networks=("internet",),
-        limits=("cpu", "memory"),
-        orphans="end when their time is over",
-    )
+    capabilities: ClassVar[Capabilities] = replace(HOSTED, limits=("cpu", "memory"))
 
     def __init__(
         self,

@@ -34,16 +34,22 @@ from openenv.providers.docker import (
     MIB,
     PORT,
     STOP_GRACE_S,
+    LocalDockerProvider,
     execute_in,
     make_internal_network,
     user_of,
 )
-from openenv.providers.engines import engine_info, find_engine, inspect_image, sdk
+from openenv.providers.engines import (
+    engine_errors,
+    engine_info,
+    find_engine,
+    inspect_image,
+    sdk,
+)
 from openenv.providers.options import ServerOptions, key_file, name_for
 from openenv.providers.owners import OWNER, is_orphan, own_name
 from openenv.providers.servers import (
     EXECUTE_TIMEOUT_S,
-    MANAGED,
     READY_TIMEOUT_S,
     Executed,
     ImageProvider,
@@ -190,14 +196,7 @@ class DockerSwarmProvider(ImageProvider):
     """
 
     capabilities: ClassVar[Capabilities] = replace(
-        MANAGED,
-        isolation="container",
-        own_files=True,
-        read_only=True,
-        unprivileged=True,
-        networks=("internal", "published"),
-        limits=("memory", "cpu", "processes"),
-        orphans="end at the next start",
+        LocalDockerProvider.capabilities, networks=("internal", "published")
     )
 
     def __init__(
@@ -231,7 +230,7 @@ class DockerSwarmProvider(ImageProvider):
 
     def _launch(self, request: LaunchRequest) -> Server:
         image, chosen, key = self._resolve(request, self._options)
-        try:
+        with engine_errors(f"{image} could not be started"):
             with self._turn_of_engine:
                 if not self._is_swept:
                     prune(self._client)
@@ -252,9 +251,6 @@ class DockerSwarmProvider(ImageProvider):
             except BaseException:
                 made.remove()
                 raise
-        except sdk().errors.DockerException as error:
-            words = getattr(error, "explanation", None) or error
-            raise ProviderError(redact(f"{image} could not be started: {words}")) from None
 
 
 # ---------------------------------------------------------------------- the swarm
@@ -768,10 +764,8 @@ class Service(Server):
         _close_all(self._relays)
         if self._kept_log is None:
             self._kept_log = self._fleet.logs(None)
-        try:
+        with engine_errors(f"{self.name} could not be removed"):
             self._made.remove()
-        except sdk().errors.DockerException as error:
-            raise ProviderError(redact(f"{self.name} could not be removed: {error}")) from None
 
 
 class _Replica(Server):
