@@ -186,6 +186,7 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, st
         }
 
 
+@pytest.mark.timeout(300)  # the first prepares what all need
 @pytest.mark.slow("each example is a process")
 @pytest.mark.parametrize(("words", "line"), EXAMPLES, ids=[line for _, line in EXAMPLES])
 def test_an_example_runs_and_ends(

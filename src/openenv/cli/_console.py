@@ -101,6 +101,11 @@ def say(text: str, style: str = "") -> None:
     stderr().print(Text(text, style=style), soft_wrap=True)
 
 
+def warn(text: str) -> None:
+    """Print a warning, as `say` does."""
+    say(text, style="yellow")
+
+
 def emit(data: Mapping[str, Any]) -> None:
     """Print data as a line of JSON."""
     sys.stdout.write(json.dumps(data) + "\n")

@@ -66,24 +66,18 @@ async def _learn(
         envs = [env, *await asyncio.gather(*others)]
         shown.finish(f"{plan.sessions} sessions, process {provider.pid}")
         policy = blackjack.SoftmaxPolicy()
-        before = await _evaluate(plan, shown, "random play", envs, blackjack.random_choice)
+
+        async def evaluate(what: str, choose: blackjack.Choose) -> Evaluation:
+            shown.begin(what)
+            seed0 = blackjack.EVALUATION_SEEDS + plan.seed * SEED_STRIDE
+            result = await blackjack.evaluate(envs, choose, plan.evaluation_hands, seed0)
+            shown.finish(f"mean reward {_mean(result)}")
+            return result
+
+        before = await evaluate("random play", blackjack.random_choice)
         points = await _train(plan, shown, envs, policy)
-        after = await _evaluate(plan, shown, "learned play", envs, policy.greedy)
+        after = await evaluate("learned play", policy.greedy)
     return before, after, points
-
-
-async def _evaluate(
-    plan: DemoOptions,
-    shown: Display,
-    what: str,
-    envs: Sequence[OpenSpielEnv],
-    choose: blackjack.Choose,
-) -> Evaluation:
-    shown.begin(what)
-    seed0 = blackjack.EVALUATION_SEEDS + plan.seed * SEED_STRIDE
-    result = await blackjack.evaluate(envs, choose, plan.evaluation_hands, seed0)
-    shown.finish(f"mean reward {_mean(result)}")
-    return result
 
 
 async def _train(
@@ -134,9 +128,8 @@ def _verdict(plan: DemoOptions, outcome: DemoResult) -> str:
     played = f"{plan.hands:,} hands over {plan.sessions} sessions in {outcome.seconds:.0f} s"
     if not outcome.has_learned:
         return f"{played}: it has not learned to play"
-    return (
-        f"{played}: {outcome.share_of_the_way:.0%} of the way from random play to the best player"
-    )
+    share = f"{outcome.share_of_the_way:.0%}"
+    return f"{played}: {share} of the way from random play to the best player"
 
 
 def as_data(plan: DemoOptions, outcome: DemoResult) -> dict[str, Any]:

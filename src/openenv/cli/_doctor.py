@@ -50,21 +50,13 @@ class FindingStatus(str, Enum):
 
 
 class DoctorFinding(NamedTuple):
-    """A capability of this machine, present or missing.
+    """A capability of this machine, present or missing."""
 
-    Attributes:
-        area: The group of the capability.
-        name: The capability.
-        status: `missing` if not installed, `broken` if installed and not working.
-        detail: The version, or the problem.
-        cure: A command that solves the problem, if there is one.
-    """
-
-    area: str
+    area: str  # the group of the capability
     name: str
-    status: FindingStatus
-    detail: str
-    cure: str | None = None
+    status: FindingStatus  # `missing` if not installed, `broken` if installed and not working
+    detail: str  # the version, or the problem
+    cure: str | None = None  # a command that solves the problem, if there is one
 
 
 def _ok(name: str, detail: str) -> DoctorFinding:

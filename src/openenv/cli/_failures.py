@@ -147,9 +147,6 @@ def describe_user_error(error: Exception) -> str:
     if not theirs:
         return _error_text(error)
     file, line = (own or theirs)[-1]
-    return f"{_error_text(error)} ({_relative_path(file)}, line {line})"
-
-
-def _relative_path(file: str) -> str:
-    path = os.path.relpath(file)
-    return file if path.startswith("..") else path
+    relative = os.path.relpath(file)
+    path = file if relative.startswith("..") else relative
+    return f"{_error_text(error)} ({path}, line {line})"

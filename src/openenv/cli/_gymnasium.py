@@ -37,6 +37,7 @@ LONGEST_EPISODE = 2000
 PROBED = 8  # actions in the episode that `openenv validate` plays
 MOST_BOUNDS = 64  # numbers, in an array with a bound per element
 RENDERED = ("ansi", "rgb_array")
+SPREAD_ACTION = "{name: getattr(action, name) for name in self._env.action_space.spaces}"
 EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "toy_text": "toy-text", "classic_control": ""}
 NUMBERED = re.compile(r"^\s*(?:[-*]|\|)\s*`?(\d+)`?\s*(?::|\|)\s*([^|\n]*?)\s*(?:\|.*)?$", re.M)
 
@@ -61,7 +62,8 @@ class _ModelSource:
 def inspect_environment(env_id: str, names: EnvironmentNames) -> TemplateInputs:
     """Create an environment by id, and generate the package's parts."""
     with _make_env(env_id, lambda: gymnasium.make(env_id)) as env:
-        mode = _render_mode(env)
+        offered = env.metadata.get("render_modes") or ()
+        mode = next((mode for mode in RENDERED if mode in offered), None)
         made = f"gymnasium.make({quote_text(env_id)}, render_mode=RENDER_MODE)"
         return _inspect(env, env_id.rpartition(":")[2], made, mode, _dependencies(env), names)
 
@@ -132,7 +134,7 @@ def _inspect(
         "MADE": made,
         "IMPORTS": "import importlib\nimport uuid" if "importlib." in made else "import uuid",
         "RENDER_MODE": repr(mode) if mode is None else quote_text(mode),
-        "ACTION_VALUE": _value(does),
+        "ACTION_VALUE": SPREAD_ACTION if does.is_spread else "action.action",
         "OBSERVATION_ARGUMENTS": "**plain" if sees.is_spread else "observation=plain",
         "TABLE": _table(does) + "\n" + _table(sees),
         "ABOUT": _about(doc),
@@ -143,11 +145,6 @@ def _inspect(
         "OBSERVATION_FIELDS": "".join(one.source() for one in sees.fields).rstrip("\n"),
     }
     return TemplateInputs(("common", "gymnasium"), fills, probe_plan(played))
-
-
-def _render_mode(env: Any) -> str | None:
-    offered = env.metadata.get("render_modes") or ()
-    return next((mode for mode in RENDERED if mode in offered), None)
 
 
 def _dependencies(env: Any) -> list[str]:
@@ -417,12 +414,6 @@ def _model_imports(does: _ModelSource, sees: _ModelSource) -> str:
     if does.classes or sees.classes:
         lines += ["from typing_extensions import TypedDict"]
     return "\n".join(lines)
-
-
-def _value(does: _ModelSource) -> str:
-    if not does.is_spread:
-        return "action.action"
-    return "{name: getattr(action, name) for name in self._env.action_space.spaces}"
 
 
 def _step(space: Any, does: _ModelSource) -> str:

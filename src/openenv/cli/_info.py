@@ -48,12 +48,7 @@ def server_address(target: str) -> str | None:
 
 
 def read_files(target: str) -> dict[str, Any]:
-    """Return the data in a package's files, without importing; for other targets the name.
-
-    Raises:
-        UnknownEnvironmentError: There is no environment of this name.
-        ManifestError: Its manifest cannot be read.
-    """
+    """Return the data in a package's files, without importing; for other targets the name."""
     if Path(target).is_dir():
         directory = Path(target).resolve()
         told: dict[str, Any] = {"name": directory.name, "directory": str(directory)}
@@ -69,28 +64,20 @@ def read_files(target: str) -> dict[str, Any]:
     manifest = read_manifest(directory) or {}
     named = {key: manifest.get(key) for key in ("name", "version", "description", "app")}
     told = {**{key: value for key, value in named.items() if value is not None}, **told}
-    return {**told, **_validation_limits(manifest.get("validation"))}
-
-
-def _validation_limits(told: Any) -> dict[str, Any]:
-    """Return the limits and tags in a manifest's section `validation`."""
-    if not isinstance(told, Mapping):
-        return {}
-    resources, network, types = (told.get(key) for key in ("resources", "network", "types"))
+    checked = manifest.get("validation")
+    if not isinstance(checked, Mapping):
+        return told
+    resources, network, types = (checked.get(key) for key in ("resources", "network", "types"))
     limits = dict(resources) if isinstance(resources, Mapping) else {}
     if isinstance(network, Mapping) and network.get("mode"):
         limits["network"] = network["mode"]
     tags = types.get("tags") if isinstance(types, Mapping) else None
-    return {"limits": limits, "tags": list(tags or ())}
+    return {**told, "limits": limits, "tags": list(tags or ())}
 
 
 @contextlib.contextmanager
 def serve_temporarily(target: str) -> Iterator[str]:
-    """Serve a target from a new process within the block; yield the address.
-
-    Raises:
-        OpenEnvError: The server does not start.
-    """
+    """Serve a target from a new process within the block; yield the address."""
     parsed = parse_target(target)
     if parsed.kind is TargetKind.IMAGE:
         with GenericEnvClient.from_docker_image(parsed.name).sync() as client:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import openenv
 from openenv._internal.version import version
-from openenv.cli._console import say
+from openenv.cli._console import warn
 
 
 class Origin(NamedTuple):
@@ -38,24 +38,25 @@ def origin_for(target: Path) -> Origin:
     checkout = workspace_of(target.resolve())
     if checkout is not None and Path(openenv.__file__).resolve().is_relative_to(checkout):
         path = Path(os.path.relpath(checkout, target.resolve())).as_posix()
-        source = _source(number, f'{{ path = "{path}", editable = true }}', "the checkout")
+        value = f'{{ path = "{path}", editable = true }}'
+        source = SOURCE.format(number=number, what="the checkout", value=value)
         words = f"openenv {number} is not released: this environment uses the checkout {checkout}"
         return Origin({"OPENENV_SOURCE": source}, {}, words)
     with tempfile.TemporaryDirectory(prefix="openenv-wheel-") as folder:
         try:
             wheel = write_wheel(Path(folder))
         except BuildError as error:
-            say(f"warning: {error}", style="yellow")
+            warn(f"warning: {error}")
             return Origin({}, {}, "")
         name, data = f"{WHEELS}/{wheel.name}", wheel.read_bytes()
-    source = _source(number, f'{{ path = "{name}" }}', f"the wheel in {WHEELS}/")
+    value = f'{{ path = "{name}" }}'
+    source = SOURCE.format(number=number, what=f"the wheel in {WHEELS}/", value=value)
     words = f"openenv {number} is not released: a wheel of it is in {name}, for uv, pip and builds"
     fills = {"OPENENV_SOURCE": source, "FIND_LINKS": f"--find-links ../{WHEELS}\n"}
     return Origin(fills, {name: data}, words)
 
 
-def _source(number: str, value: str, what: str) -> str:
-    return f"""
+SOURCE = """
 # openenv {number} is not released, so no index has it: uv takes {what}.
 [tool.uv.sources]
 openenv = {value}

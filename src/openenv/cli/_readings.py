@@ -9,17 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from openenv._internal.net.http import FAILURES, ask
+from openenv.cli._console import CommandError
 
 TIMEOUT_S = 5.0
 ACCEPT = "application/openmetrics-text; version=1.0.0, text/plain; version=0.0.4; q=0.5"
 
 
-class MetricsUnreadable(Exception):
-    """A server without readable metrics; `hint` says what may help."""
-
-    def __init__(self, message: str, hint: str | None = None) -> None:
-        self.hint = hint
-        super().__init__(message)
+class MetricsUnreadable(CommandError):
+    """A server without readable metrics."""
 
 
 @dataclass
@@ -98,7 +95,7 @@ def _fetch(url: str, key: str | None) -> str:
         elif answer.status in (401, 403):
             why = f"{url} requires a key (status {answer.status})"
             hint = "pass it: --api-key-file FILE, or OPENENV_API_KEY"
-        raise MetricsUnreadable(why, hint)
+        raise MetricsUnreadable(why, hint=hint)
     return answer.body.decode(errors="replace")
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from openenv._internal.quoting import printable
 from openenv._internal.redaction import redact, register_secret
-from openenv.cli._console import MISUSED, CommandError, MisuseError, emit, say
+from openenv.cli._console import MISUSED, CommandError, MisuseError, emit, say, warn
 from openenv.cli._progress import display
 from openenv.errors import OpenEnvError
 
@@ -123,7 +123,7 @@ def push_spaces(asked: SpaceUpload, *, dry_run: bool, as_json: bool, wait_s: flo
         ) as copy,
     ):
         for place in check_secrets(copy, asked.variables, asked.let_pass):
-            say(f"--allow-secret {place}: no secret was found there", style="yellow")
+            warn(f"--allow-secret {place}: no secret was found there")
         settings = SpaceSettings(
             asked.private,
             asked.hardware,
@@ -166,7 +166,7 @@ def _check_openenv(asked: SpaceUpload) -> None:
             "`--openenv locked` pushes this one as it is",
         ) from error
     if difference is not None:
-        say(difference, style="yellow")
+        warn(difference)
 
 
 def _log_in() -> tuple[Hub, str]:
@@ -217,7 +217,7 @@ def _push(
                 on_progress=lambda done, what: shown.update(done // 1000, what),
             )
         except KeyboardInterrupt:
-            say("interrupted: run it again, and what has arrived is not sent again", style="yellow")
+            warn("interrupted: run it again, and what has arrived is not sent again")
             raise
         shown.finish(f"commit {commit.sha[:7]}")
     if not commit.is_new:
@@ -258,9 +258,8 @@ def _announce(copy: StagedSpace, settings: SpaceSettings) -> None:
     warn_of_unscanned(copy.folder, copy.files)
     for name in settings.variables:
         if looks_secret(name) and settings.variables[name]:
-            say(
-                f"everybody can read the variable {name}; --secret {name} is for what they may not",
-                style="yellow",
+            warn(
+                f"everybody can read the variable {name}; --secret {name} is for what they may not"
             )
     twice = sorted(set(settings.variables) & set(settings.secrets))
     if twice:
@@ -276,7 +275,7 @@ def warn_of_unscanned(root: Path, files: Sequence[str]) -> None:
     from openenv.images.context import list_paths
 
     if large := find_unscanned(root, files):
-        say(f"not scanned for secrets: {list_paths(large)}", style="yellow")
+        warn(f"not scanned for secrets: {list_paths(large)}")
 
 
 def _show(copy: StagedSpace, asked: SpaceUpload, settings: SpaceSettings, as_json: bool) -> None:

@@ -1,18 +1,16 @@
-"""The trees that `openenv init` and `openenv import` write: files of `template/`, filled in.
+"""Renders the trees that `openenv init` and `openenv import` write.
 
-A tree is made of layers, directories of `template/`: `common`, which all have, and what is special
-to one template. A file of a later layer stands in the place of one of an earlier layer, or in it:
-where that one has a line ``__OWN__``, or ``# __OWN__``.
+A tree consists of layers, which are directories of `template/`: `common`, and the layers of one
+template. A later layer's file replaces an earlier layer's, or is inserted there at a line
+``__OWN__`` or ``# __OWN__``. Files end in ``.tmpl``, so that no tool takes them for code.
+Placeholders in the text and in file names are filled in:
 
-Each file there ends in ``.tmpl``, so that no tool takes it for code. Placeholders stand in the
-text and in the names:
-
-    __ENV_NAME__         my_game_env      the package; everything else follows from it
+    __ENV_NAME__         my_game_env      the package; the other names derive from it
     __ENV_CLASS_NAME__   MyGame           prefix of the classes
     __ENV_TITLE_NAME__   My Game          for people
     __ENV_IMAGE_NAME__   my-game-env      the image, and the distribution after ``openenv-``
 
-Further ones are `DEFAULTS`; a layer says its own in ``template.yaml``.
+`DEFAULTS` has further placeholders; a layer sets them in ``template.yaml``.
 """
 
 from __future__ import annotations
@@ -58,7 +56,7 @@ TEMPLATES: Mapping[str, Sequence[str]] = {
 """The layers of each template of `openenv init`, by its name."""
 
 DEFAULTS = {
-    "SUMMARY": "",  # what it is, in a few words
+    "SUMMARY": "",  # of the environment, in a few words
     "STEP": "result = env.step(__ENV_CLASS_NAME__Action(__EXAMPLE__))",
     "EXAMPLE": "",  # the arguments of an action
     "DEPENDENCIES": f'"{OPENENV}"',
@@ -72,7 +70,7 @@ DEFAULTS = {
     "ALSO_OF_RUFF": "",
     "ALSO_OF_MYPY": "",
 }
-"""The placeholders that are no names, each as ``__SUMMARY__``, and what stands there otherwise."""
+"""The other placeholders, such as ``__SUMMARY__``, and their default values."""
 
 # Directories that runs write to. The template cannot hold them: Git ignores every outputs/ here.
 EMPTY_DIRECTORIES = ("outputs/logs", "outputs/evals")
@@ -148,18 +146,17 @@ def render(
 ) -> dict[str, str]:
     """Render a tree: map each path (relative, with slashes) to the file's text.
 
-    Args:
-        names: The environment's names.
-        layers: Directories of `template/`; later layers override earlier ones.
-        fills: Values of other placeholders; they override the layers' values and `DEFAULTS`.
-        written: Additional files, inserted like a last layer.
+    Later layers override earlier ones, and `written` all of them. `fills` are values of other
+    placeholders; they override the layers' values and `DEFAULTS`.
     """
     known = dict(DEFAULTS)
     texts = {f"{directory}/.gitkeep": "" for directory in EMPTY_DIRECTORIES}
     for layer in layers:
         known |= {name.upper(): value for name, value in _facts(layer).items()}
-        for path, text in _files_of(layer):
-            _put(texts, path, text)
+        folder = TEMPLATE / layer
+        for file in sorted(folder.rglob(f"*{SUFFIX}")):
+            path = file.relative_to(folder).as_posix().removesuffix(SUFFIX)
+            _put(texts, path, file.read_text(encoding="utf-8"))
     known |= fills
     filled = {names.fill(path): names.fill(text, known) for path, text in texts.items()}
     for path, text in written.items():
@@ -173,14 +170,6 @@ def _facts(layer: str) -> dict[str, str]:
 
     file = TEMPLATE / layer / FACTS
     return yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else {}
-
-
-def _files_of(layer: str) -> list[tuple[str, str]]:
-    folder = TEMPLATE / layer
-    return [
-        (file.relative_to(folder).as_posix().removesuffix(SUFFIX), file.read_text(encoding="utf-8"))
-        for file in sorted(folder.rglob(f"*{SUFFIX}"))
-    ]
 
 
 def _put(texts: dict[str, str], path: str, text: str) -> None:

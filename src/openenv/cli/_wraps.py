@@ -104,13 +104,10 @@ def _methods(cls: type) -> list[str]:
     return [
         name
         for name, value in inspect.getmembers(cls, inspect.isfunction)
-        if not name.startswith("_") and name not in RESERVED_TOOL_NAMES and _can_be_tool(value)
+        if not name.startswith("_")
+        and name not in RESERVED_TOOL_NAMES
+        and all(one.kind not in VARIADIC for one in inspect.signature(value).parameters.values())
     ]
-
-
-def _can_be_tool(function: Any) -> bool:
-    parameters = inspect.signature(function).parameters.values()
-    return all(one.kind not in VARIADIC for one in parameters)
 
 
 def _arguments(function: Any) -> dict[str, Any]:

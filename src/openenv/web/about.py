@@ -30,6 +30,12 @@ from openenv.web.quick_start import Snippet, build_snippets
 logger = logging.getLogger(__name__)
 
 OF_TOOLS = (Action, CallToolAction, ListToolsAction)
+# Abilities of an environment, by the methods that it needs.
+ABILITIES = {
+    "render": (RENDER,),
+    "snapshot": ("snapshot", "restore"),
+    "chat": ("message_to_action",),
+}
 FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 # Places of a README in an image; the second is that of older images.
 READMES_OF_IMAGES = ("/app/env/README.md", "/app/README.md")
@@ -84,7 +90,10 @@ async def describe_page(
         },
         tools=await list_tools(spec, manager.throwaway) if spec.takes_tool_actions else None,
         reward=None if spec.reward is None else spec.reward.as_data(),
-        can=_abilities(spec),
+        can={
+            name: all(callable(getattr(spec.environment_class, one, None)) for one in methods)
+            for name, methods in ABILITIES.items()
+        },
         snippets=build_snippets(spec, metadata),
         tabs=tabs,
         shows_playground=shows_playground,
@@ -172,19 +181,6 @@ def reset_schema(spec: EnvironmentSpec) -> dict[str, Any]:
         for name, (_, default) in fields.items():
             fields[name] = (Any, default if isinstance(default, plain) else None)
         return make(**fields).model_json_schema()
-
-
-def _abilities(spec: EnvironmentSpec) -> dict[str, bool]:
-    cls = spec.environment_class
-
-    def has(*names: str) -> bool:
-        return all(callable(getattr(cls, name, None)) for name in names)
-
-    return {
-        "render": has(RENDER),
-        "snapshot": has("snapshot", "restore"),
-        "chat": has("message_to_action"),
-    }
 
 
 def load_environment_metadata(env: Any, env_name: str | None = None) -> EnvironmentMetadata:

@@ -31,15 +31,8 @@ def mount_custom_tab(
 ) -> PageTab:
     """Build a Gradio page and mount it as a tab of the web page.
 
-    Args:
-        app: The application.
-        shared: The manager passed to the builder; all visitors of the tab share an episode.
-        builder: Called with the manager, the action's fields, the metadata, whether actions are
-            tokens, the title, and the quick-start code as Markdown.
-        name: Title of the tab.
-        is_primary: Show the tab first.
-        title: Title of the page.
-        metadata: Metadata of the environment.
+    `builder` is called with the manager, whose episode all visitors of the tab share, the action's
+    fields, the metadata, whether actions are tokens, the title, and the quick-start code.
 
     Raises:
         MissingPackage: Gradio is not installed.
@@ -58,13 +51,9 @@ def mount_custom_tab(
         get_quick_start_markdown(metadata, shared.action_cls, shared.observation_cls),
     )
     if not isinstance(built, gradio.Blocks):
+        name = getattr(builder, "__qualname__", None) or type(builder).__name__
         raise TypeError(
-            f"{_builder_name(builder)} returned {type(built).__name__}; a gradio_builder returns "
-            "gradio.Blocks"
+            f"{name} returned {type(built).__name__}; a gradio_builder returns gradio.Blocks"
         )
     gradio.mount_gradio_app(app, built, path=PATH)
     return PageTab(name=name, path=PATH.rpartition("/")[2] + "/", is_primary=is_primary)
-
-
-def _builder_name(builder: GradioBuilder) -> str:
-    return getattr(builder, "__qualname__", None) or type(builder).__name__

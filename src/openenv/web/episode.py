@@ -127,10 +127,7 @@ class WebInterfaceManager:
             return self._made
 
     async def reset_environment(self, reset_kwargs: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Begin an episode.
-
-        Args:
-            reset_kwargs: Arguments of the environment's reset.
+        """Begin an episode with these arguments of the environment's reset.
 
         Returns:
             A dictionary with ``observation``, ``reward``, ``done``, and ``metadata`` if not empty.
@@ -138,10 +135,7 @@ class WebInterfaceManager:
         return await self._on_home_loop(self._in_turn(self._reset(dict(reset_kwargs or {}))))
 
     async def step_environment(self, action_data: dict[str, Any]) -> dict[str, Any]:
-        """Take a step. Return the same fields as `reset_environment`.
-
-        Args:
-            action_data: The fields of the action.
+        """Take a step, given an action's fields. Return the same fields as `reset_environment`.
 
         Raises:
             InvalidActionError: The fields do not fit the action model.

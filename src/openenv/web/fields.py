@@ -21,13 +21,9 @@ def extract_action_fields(action_cls: Any) -> list[dict[str, Any]]:
     """
     schema = wire_schema(action_cls, "validation")
     required = schema.get("required", [])
-    fields = {
-        name: _resolve_reference(info, schema)
-        for name, info in schema.get("properties", {}).items()
-    }
     return [
-        _field(name, info, is_required=name in required)
-        for name, info in fields.items()
+        _field(name, _resolve_reference(info, schema), is_required=name in required)
+        for name, info in schema.get("properties", {}).items()
         if name != "metadata"
     ]
 

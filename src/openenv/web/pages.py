@@ -58,14 +58,8 @@ def add_web_page(
 ) -> WebInterfaceManager:
     """Add the page to an application that serves `manager`.
 
-    Args:
-        app: The application.
-        manager: The application's session manager.
-        title: Title of the page; by default the environment's name.
-        gradio_builder: Builder of a custom tab; see `openenv.web.custom.mount_custom_tab`.
-        custom_tab_name: Title of the custom tab.
-        custom_tab_primary: Show the custom tab first.
-        show_default_tab: Show the generated page beside the custom tab.
+    The tab that `gradio_builder` builds is shown beside the generated page, or alone unless
+    `show_default_tab`; see `openenv.web.custom.mount_custom_tab`.
 
     Returns:
         The manager of the shared episode, for clients without a session id.

@@ -50,12 +50,7 @@ OBSERVABLE = frozenset(
 
 
 class SessionBoard:
-    """A list of a server's sessions for watchers, refreshed periodically.
-
-    Args:
-        manager: The session manager.
-        owner: The key whose sessions are listed; None lists all sessions.
-    """
+    """A list of a key's sessions for watchers, or of all sessions, refreshed periodically."""
 
     def __init__(self, manager: SessionManager, owner: Principal | None = None) -> None:
         self._manager = manager
@@ -115,11 +110,8 @@ def _session_row(session: Session, now: float) -> dict[str, Any]:
 class SessionWatcher:
     """A connection's bounded send queue, and the session that the connection follows.
 
-    Args:
-        manager: The session manager.
-        board: The list of sessions to send.
-        owner: The key whose sessions may be followed; None allows all sessions.
-        sees_all: Whether events are sent in full, not only `OBSERVABLE` members.
+    An `owner` limits the sessions that may be followed to those of a key. Unless `sees_all`, only
+    `OBSERVABLE` members of events are sent.
     """
 
     def __init__(
@@ -140,8 +132,7 @@ class SessionWatcher:
         self._has_room.set()
         self._follower: Follower | None = None
 
-    def handle_request(self, frame: str) -> None:
-        """Handle a request of the watcher."""
+    def _handle(self, frame: str) -> None:
         try:
             asked = msgspec.json.decode(frame, type=_WatchRequest)
         except (msgspec.MsgspecError, RecursionError) as error:
@@ -198,11 +189,15 @@ class SessionWatcher:
         if len(self._unsent) >= MAX_UNSENT:
             self._has_room.clear()
 
-    async def wait_for_room(self) -> None:
-        """Wait until the send queue has room, so that a client that requests without reading is
-        paused.
-        """
-        await self._has_room.wait()
+    async def listen_to(self, websocket: WebSocket) -> None:
+        """Handle requests until the socket closes, while the send queue has room."""
+        while True:
+            await self._has_room.wait()
+            frame = await websocket.receive_text()
+            if len(frame) > MAX_FRAME_BYTES:
+                await websocket.close(1009)
+                return
+            self._handle(frame)
 
     async def send_to(self, websocket: WebSocket) -> None:
         """Send queued frames, and the session list each second, until the socket closes."""
@@ -262,7 +257,7 @@ def watch_route(manager: SessionManager) -> WebSocketRoute:
         watcher = SessionWatcher(manager, shown, owner, sees_all=not is_observer)
         tasks = [
             asyncio.ensure_future(watcher.send_to(websocket)),
-            asyncio.ensure_future(_listen(websocket, watcher)),
+            asyncio.ensure_future(watcher.listen_to(websocket)),
         ]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -277,13 +272,3 @@ def watch_route(manager: SessionManager) -> WebSocketRoute:
                     await task
 
     return WebSocketRoute("/web/watch", watch)
-
-
-async def _listen(websocket: WebSocket, watcher: SessionWatcher) -> None:
-    while True:
-        await watcher.wait_for_room()
-        frame = await websocket.receive_text()
-        if len(frame) > MAX_FRAME_BYTES:
-            await websocket.close(1009)
-            return
-        watcher.handle_request(frame)

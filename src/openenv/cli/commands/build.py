@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from openenv._internal.redaction import redact, register_secrets_of
-from openenv.cli._console import CommandError, MisuseError, emit, say
+from openenv.cli._console import CommandError, MisuseError, emit, say, warn
 from openenv.cli._options import argument, option, takes_options
 from openenv.cli._progress import display
 from openenv.cli._spaces import parse_pairs
@@ -273,27 +273,24 @@ def describe_plan(plan: BuildPlan) -> None:
     dockerfile = plan.dockerfile
     say(f"Dockerfile: {dockerfile.source}")
     if plan.contents.secrets:
-        say(
+        warn(
             f"left out, as they look like secrets: {list_paths(plan.contents.secrets)}; pass them "
-            "to the server at its start",
-            style="yellow",
+            "to the server at its start"
         )
     if not dockerfile.is_locked:
-        say(
+        warn(
             "this Dockerfile installs by itself, so what is installed is not locked"
-            + ("" if plan.workspace is None else ", and is not this checkout's OpenEnv"),
-            style="yellow",
+            + ("" if plan.workspace is None else ", and is not this checkout's OpenEnv")
         )
         difference = check_locked(plan.environment, is_fatal=False)
         if difference is not None:
-            say(difference, style="yellow")
+            warn(difference)
     unknown = dockerfile.undeclared(plan.arguments)
     if unknown:
         known = ", ".join(dockerfile.arguments()) or "none"
-        say(
+        warn(
             f"the Dockerfile has no ARG {', '.join(unknown)}, so it makes no difference; "
-            f"it has {known}",
-            style="yellow",
+            f"it has {known}"
         )
 
 
@@ -329,7 +326,7 @@ def _print_result(built: BuiltImage, seconds: float) -> None:
         if locked.kept is not None:
             say(f"kept: {locked.kept}, for the same packages the next time")
     if built.user.partition(":")[0] in ("", "0", "root"):
-        say("its program runs as root: give its Dockerfile a USER", style="yellow")
+        warn("its program runs as root: give its Dockerfile a USER")
     if not built.is_reproducible:
         say(f"{built.engine} gave its files the time of this build: another gives another digest")
     say(
@@ -358,9 +355,7 @@ def _as_data(
         "secrets": list(plan.contents.secrets),
         "lock": None if locked is None else {"sha256": locked.sha256, "packages": locked.packages},
         "uv_lock": None if locked is None or locked.kept is None else str(locked.kept),
-        "sbom": None
-        if sbom is None
-        else {"file": str(sbom), "sha256": built.sbom_sha256, "format": "CycloneDX"},
+        "sbom": sbom and {"file": str(sbom), "sha256": built.sbom_sha256, "format": "CycloneDX"},
         "pushed": pushed,
         "seconds": round(seconds, 1),
     }

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from openenv._internal.logs import set_up_logs
-from openenv.cli._console import CommandError, MisuseError, emit, say
+from openenv.cli._console import CommandError, MisuseError, emit, say, warn
 from openenv.cli._options import option, takes_options
 
 
@@ -15,9 +14,10 @@ def capture(
     upstream: str = option(
         ..., help="Base URL of the model's API, such as http://localhost:8000/v1."
     ),
-    out: Path = option(..., help="Directory for the recorded calls."),
+    out: Path = option(..., help="Write the recorded calls to this directory."),
     model: str | None = option(
-        None, help="Name of the model for the upstream; by default the agent's name for it."
+        None,
+        help="Name of the model to send to the upstream; by default the name that the agent sends.",
     ),
     host: str = option("127.0.0.1", help="Address to listen on."),
     port: int = option(8100, min=0, max=65535, help="Port to listen on; 0 chooses a free port."),
@@ -33,11 +33,13 @@ def capture(
         "key makes a session. Requires OPENENV_CAPTURE_ADMIN_KEY.",
     ),
     max_output_tokens: int = option(
-        8192, min=0, help="Maximum tokens of an answer; 0 for no limit."
+        8192, min=0, help="Maximum number of tokens in an answer; 0 for no limit."
     ),
-    max_model_calls: int = option(0, min=0, help="Maximum calls of a session; 0 for no limit."),
+    max_model_calls: int = option(
+        0, min=0, help="Maximum number of calls of a session; 0 for no limit."
+    ),
     max_session_tokens: int = option(
-        0, min=0, help="Maximum tokens that a session may read and write; 0 for no limit."
+        0, min=0, help="Maximum number of tokens that a session reads and writes; 0 for no limit."
     ),
     max_sessions: int = option(4096, min=1, help="Maximum number of sessions."),
     check: bool = option(True, help="Check first that the upstream returns tokens."),
@@ -71,7 +73,7 @@ def capture(
             "--registered lets nobody in: there is no admin key",
             hint="set OPENENV_CAPTURE_ADMIN_KEY, and send it with POST /sessions",
         )
-    if check and provider == "openai" and capture_level == "tokens":
+    if check and provider == "openai" and capture_level == "tokens" and model is not None:
         _check(upstream, model, upstream_model_key())
 
     def ended(session: CaptureSession) -> None:
@@ -115,21 +117,17 @@ def capture(
         recorder.close()
 
 
-def _check(upstream: str, model: str | None, key: str | None) -> None:
+def _check(upstream: str, model: str, key: str | None) -> None:
     """Report whether the upstream returns tokens; text alone is no error, since it may suffice."""
     from openenv.capture.export import TOKENS_REMEDY
     from openenv.capture.probing import validate_llm
 
-    report: Any = None
-    if model is not None:
-        try:
-            report = validate_llm(upstream, model, api_key=key, check_tools=False)
-        except ValueError as error:
-            raise MisuseError(str(error)) from None
-    if report is None:
-        return
+    try:
+        report = validate_llm(upstream, model, api_key=key, check_tools=False)
+    except ValueError as error:
+        raise MisuseError(str(error)) from None
     if not report.ok:
         raise CommandError(report.summary(), hint="--no-check starts it all the same")
     say(report.summary())
     if not report.trainable:
-        say(f"what it answers cannot be trained on: {TOKENS_REMEDY}", "yellow")
+        warn(f"what it answers cannot be trained on: {TOKENS_REMEDY}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from openenv._internal.quoting import printable
-from openenv.cli._console import CommandError, MisuseError, emit, say
+from openenv.cli._console import CommandError, MisuseError, emit, say, warn
 from openenv.cli._options import argument, option, takes_options
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def discover(
 
 def _warn_of_issues(snapshot: Any) -> None:
     for issue in snapshot.issues:
-        say(f"warning: {issue.path} was left out: {issue.message}", style="yellow")
+        warn(f"warning: {issue.path} was left out: {issue.message}")
 
 
 def _format_card(card: EnvironmentCard) -> str:

@@ -14,9 +14,9 @@ from openenv.cli._console import (
     CommandError,
     MisuseError,
     describe_error,
-    did_you_mean,
     emit,
     say,
+    unknown_name,
 )
 from openenv.cli._options import argument, complete_environments, option, takes_options
 from openenv.cli._progress import display
@@ -78,10 +78,8 @@ class Teacher:
         from openenv.settings import MODEL_KEY_VARIABLES, teacher_key
 
         if self.provider not in PROVIDERS:
-            raise MisuseError(
-                f"--provider {self.provider!r} must be one of {', '.join(PROVIDERS)}",
-                hint=did_you_mean(self.provider, PROVIDERS),
-            )
+            why = f"--provider {self.provider!r} must be one of {', '.join(PROVIDERS)}"
+            raise unknown_name(why, self.provider, PROVIDERS)
         if self.llm_port is not None and self.llm_endpoint is None:
             raise MisuseError("--llm-port requires --llm-endpoint", hint="--llm-endpoint URL")
         if self.policy is not None:
@@ -132,12 +130,9 @@ class Teacher:
         from openenv._internal.version import version
 
         found: dict[str, Any] = {"provider": self.provider, "openenv": version()}
-        if self.is_model:
-            found |= {"model": self.model, "temperature": self.temperature}
-            found["max_tokens"] = self.max_tokens
-        if self.system_prompt is not None:
-            found["system_prompt"] = self.system_prompt
-        return found
+        names = ["model", "temperature", "max_tokens"] if self.is_model else []
+        names += ["system_prompt"] if self.system_prompt is not None else []
+        return found | {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)

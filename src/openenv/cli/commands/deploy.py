@@ -166,36 +166,17 @@ def deploy(
     if to_cluster.image is None:
         raise MisuseError("--kubernetes requires --image")
     _refuse_options_of(SPACE, "--kubernetes", cli)
-    _deploy_image(
-        to_cluster.image,
-        to_cluster,
-        variables,
-        sent,
-        timeout_s=timeout or KUBERNETES_TIMEOUT_S,
-        dry_run=dry_run,
-        as_json=as_json,
-    )
-
-
-def _deploy_image(
-    image: str,
-    asked: ClusterDestination,
-    variables: Mapping[str, str],
-    sent: dict[str, str],
-    *,
-    timeout_s: float,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
     from openenv.providers.options import slug
 
+    asked, image = to_cluster, to_cluster.image
     options = _cluster_options(asked, sent)
     name = asked.name or slug(image)
     if dry_run:
         _show(name, image, options, variables, as_json)
         return
     try:
-        _apply(name, image, options, variables, (asked.kubeconfig, asked.context), timeout_s)
+        where = asked.kubeconfig, asked.context
+        _apply(name, image, options, variables, where, timeout or KUBERNETES_TIMEOUT_S)
     except OpenEnvError as error:
         raise CommandError(str(error)) from None
     url = f"http://{name}.{asked.namespace}.svc:{asked.port}"

@@ -309,8 +309,11 @@ def summarize_evaluation(found: Evaluation) -> str:
         f"mean reward: {_format_estimate(found.mean_reward, 'number')}",
     ]
     if len(found.pass_at_k) > 1:
+        last = max(found.pass_at_k)
         curve = (
-            f"{k}: {_format_estimate(one, 'percent')}" for k, one in _select_points(found.pass_at_k)
+            f"{k}: {_format_estimate(one, 'percent')}"
+            for k, one in found.pass_at_k.items()
+            if not k & (k - 1) or k == last  # powers of two
         )
         lines.append(f"pass@k: {'; '.join(curve)}")
     lines.append(
@@ -319,11 +322,6 @@ def summarize_evaluation(found: Evaluation) -> str:
         + (f"; the policy gave up {given_up:,} of these" if given_up else "")
     )
     return "\n".join([*lines, *(f"note: {note}" for note in found.notes)])
-
-
-def _select_points(curve: dict[int, Estimate]) -> Iterator[tuple[int, Estimate]]:
-    last = max(curve)
-    return ((k, one) for k, one in curve.items() if not k & (k - 1) or k == last)
 
 
 def _format_estimate(estimate: Estimate, how: str) -> str:

@@ -13,7 +13,7 @@ import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 
-from openenv.cli._console import CommandError, MisuseError, emit, say, unknown_name
+from openenv.cli._console import CommandError, MisuseError, emit, say, unknown_name, warn
 from openenv.cli._openenv import Origin, origin_for
 from openenv.cli._options import argument, option, takes_options
 from openenv.cli._progress import display
@@ -71,7 +71,12 @@ def init(
         openenv init cart_env --from-gymnasium CartPole-v1
     """
     if list_templates:
-        _list_templates(as_json)
+        about = {name: template_summary(name) for name in TEMPLATES}
+        width = max(map(len, about))
+        if as_json:
+            emit({"templates": about})
+        else:
+            sys.stdout.writelines(f"{one:<{width}}  {words}\n" for one, words in about.items())
         return
     if name is None:
         raise MisuseError(
@@ -112,15 +117,6 @@ def write_environment(
         say(f"\n{origin.words}")
     if as_json:
         emit({"name": target.name, "path": str(target.resolve()), "files": sorted(files)})
-
-
-def _list_templates(as_json: bool) -> None:
-    if as_json:
-        emit({"templates": {name: template_summary(name) for name in TEMPLATES}})
-        return
-    width = max(map(len, TEMPLATES))
-    for name in TEMPLATES:
-        sys.stdout.write(f"{name:<{width}}  {template_summary(name)}\n")
 
 
 def _choose_template(template: str | None, wraps: str | None, from_gymnasium: str | None) -> str:
@@ -239,7 +235,7 @@ def _lock(target: Path, builds: bool) -> bool:
                 why = f"uv took longer than {LOCK_TIMEOUT_S:g} s"
             shown.finish("failed" if why else "uv.lock")
     if why:
-        say(f"warning: no uv.lock was written: {why.removeprefix('error: ')}", style="yellow")
+        warn(f"warning: no uv.lock was written: {why.removeprefix('error: ')}")
         say(f"hint: {hint}; until then `openenv validate` finds that nothing is fixed")
     return not why
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from openenv._internal.quoting import printable
-from openenv.cli._console import CommandError, MisuseError, emit, say
+from openenv.cli._console import CommandError, MisuseError, emit, say, warn
 from openenv.cli._options import argument, option, takes_options
 from openenv.cli._progress import display
 from openenv.cli.commands.validate import (
@@ -87,7 +87,7 @@ def leaderboard(
         try:
             (output / "leaderboard.html").write_text(board.html(), encoding="utf-8")
         except MissingPackage as error:
-            say(f"no page was written: {error}", style="yellow")
+            warn(f"no page was written: {error}")
         say(f"wrote {output}/leaderboard.json and .md")
     except PackageNotFound as error:
         raise CommandError(str(error), exit_code=NO_PACKAGE) from error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from openenv.cli._console import CommandError, MisuseError, emit, say
+from openenv.cli._console import CommandError, MisuseError, emit, say, warn
 from openenv.cli._options import argument, option, takes_options
 from openenv.cli._spaces import (
     SpaceUpload,
@@ -193,10 +193,9 @@ def _push_image(asked: PushOptions, registry: str) -> None:
     warn_of_unscanned(plan.contents.root, plan.contents.files)
     describe_plan(plan)
     if manifest.get("variables"):
-        say(
+        warn(
             f"a registry has no variables: give {', '.join(manifest['variables'])} of openenv.yaml "
-            "to the server when it starts",
-            style="yellow",
+            "to the server when it starts"
         )
     tag = f"{_image_name(str(manifest['name']))}:latest"
     if asked.dry_run:

@@ -21,7 +21,7 @@ from openenv.cli._options import argument, complete_environments, option, takes_
 from openenv.cli._progress import display
 
 if TYPE_CHECKING:
-    from openenv.rollouts import RolloutProgress, RolloutRun, Summary
+    from openenv.rollouts import RolloutProgress, Summary
     from openenv.tasks import Taskset
 
 # The groups are also options of `openenv eval`; their order is that of the help.
@@ -254,7 +254,13 @@ def rollout(
             )
             summary = run.summary()
             shown.finish(f"{summary.rollouts:,} rollouts")
-    _report(run, summary, output, as_json)
+    if as_json:
+        where = None if output is None else str(output)
+        emit({**summary.as_data(), "output": where, "seed": run.header.settings.get("seed")})
+        return
+    say(summarize_run(summary))
+    if output is not None:
+        say(f"They are in {output}")
 
 
 @contextmanager
@@ -364,16 +370,6 @@ def _duration(seconds: float) -> str:
     minutes, left = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
-
-
-def _report(run: RolloutRun, summary: Summary, output: Path | None, as_json: bool) -> None:
-    if as_json:
-        where = None if output is None else str(output)
-        emit({**summary.as_data(), "output": where, "seed": run.header.settings.get("seed")})
-        return
-    say(summarize_run(summary))
-    if output is not None:
-        say(f"They are in {output}")
 
 
 def summarize_run(summary: Summary) -> str:

@@ -10,7 +10,6 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -154,6 +153,10 @@ def serve(
             f"--tasks and {'--reload' if reload else '--mcp'} exclude each other",
             hint="give them in the program: create_app(..., tasks=SOURCE)",
         )
+    from openenv.server import run
+    from openenv.server.loading import TargetError
+    from openenv.server.run import tls_options
+
     if web:  # where the application is made, which may be in another process, it is read
         settings.enable_web_interface()
     if api_key_file is not None:
@@ -171,7 +174,10 @@ def serve(
         application = load_application(target, workers, recording, debug, served)
         if served is not None:
             say(f"tasks: {served}")
-    options = _tls_options(tls)
+    try:
+        options = tls_options(tls.ssl_certfile, tls.ssl_keyfile, tls.ssl_keyfile_password_file)
+    except TargetError as error:
+        raise MisuseError(str(error)) from error
     bound = _listen(host, port)
     scheme = "https" if options else "http"
     url = f"{scheme}://{_reachable(host)}:{bound.getsockname()[1]}"
@@ -184,8 +190,6 @@ def serve(
     if reload:
         _reload(target, bound, host, options)
     else:
-        from openenv.server import run
-
         # It ends by the signal itself, so that what supervises it knows why.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         run.serve(application, host=host, bound=bound, **options)
@@ -312,16 +316,6 @@ def load_application(
         ) from error
 
 
-def _tls_options(tls: TLSOptions) -> dict[str, Any]:
-    from openenv.server.loading import TargetError
-    from openenv.server.run import tls_options
-
-    try:
-        return tls_options(tls.ssl_certfile, tls.ssl_keyfile, tls.ssl_keyfile_password_file)
-    except TargetError as error:
-        raise MisuseError(str(error)) from error
-
-
 def _missing_module(error: Exception, target: str) -> str | None:
     """Suggest how to install a missing module, never by the module's name, which may be a
     stranger's.
@@ -348,20 +342,19 @@ def _missing_module(error: Exception, target: str) -> str | None:
 def _other_targets(target: str) -> str:
     from openenv.auto._discovery import get_discovery
 
+    here = Path.cwd()
+    nearby = {
+        os.path.relpath(manifest.parent, here)
+        for directory in (here, here / "envs", Path(target).parent)
+        for manifest in directory.glob("*/openenv.yaml")
+    }
     installed = get_discovery().discover()
-    known = sorted({*_environments_nearby(target), *(info.module for info in installed.values())})
+    known = sorted(nearby | {info.module for info in installed.values()})
     wrong = target.partition(":")[0].rstrip("/")
     listed = ", ".join(known[:8])
     return did_you_mean(wrong, [*known, *installed]) or (
         f"environments found here: {listed}" if known else "make one: openenv init my_env"
     )
-
-
-def _environments_nearby(target: str) -> Iterator[str]:
-    here = Path.cwd()
-    for directory in (here, here / "envs", Path(target).parent):
-        for manifest in directory.glob("*/openenv.yaml"):
-            yield os.path.relpath(manifest.parent, here)
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -425,15 +418,11 @@ def _announce(
         rows.append(("keys", "NONE: whoever reaches this address may use the environments"))
     text = Text("\n").join(Text.assemble((f"{name:<9}", "dim"), value) for name, value in rows)
     stderr().print(Panel.fit(text, title="OpenEnv", border_style="red" if is_open else "green"))
-    say(f"{_client_snippet(url)}\n")
-
-
-def _client_snippet(url: str) -> str:
     module, name = _client()
-    return (
+    say(
         f"from {module} import {name}\n"
         f'with {name}(base_url="{url}") as env:\n'
-        "    print(env.reset().observation)"
+        "    print(env.reset().observation)\n"
     )
 
 

@@ -8,9 +8,9 @@ from openenv.cli._console import (
     CommandError,
     MisuseError,
     describe_error,
-    did_you_mean,
     emit,
     say,
+    unknown_name,
 )
 from openenv.cli._options import argument, option, takes_options
 
@@ -54,9 +54,7 @@ def sft(
     from openenv.rollouts.collect.sft import FORMS, SFTFilters, write_sft
 
     if form not in FORMS:
-        raise MisuseError(
-            f"--form {form!r} must be one of {', '.join(FORMS)}", hint=did_you_mean(form, FORMS)
-        )
+        raise unknown_name(f"--form {form!r} must be one of {', '.join(FORMS)}", form, FORMS)
     filters = SFTFilters(min_reward, best_of, max_refused, only_done, unique=not duplicates)
     try:
         done = write_sft(*sources, output=output, form=form, filters=filters, replace=force)

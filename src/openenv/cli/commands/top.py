@@ -139,23 +139,20 @@ def _render_table(view: View) -> Group:
             wrong.append(Text.assemble((f"{name}: ", "bold"), (str(row), "red")))
             continue
         workers = [_workers(row)] if has_workers else []
-        table.add_row(name, ", ".join(row.environments), *_cells(row), *workers)
+        cells = (
+            f"{row.sessions}/{row.slots}",
+            str(row.queue),
+            f"{row.steps_per_s:,.0f}" if row.steps_per_s >= 10 else f"{row.steps_per_s:.1f}",
+            _duration(row.latency_p50_s),
+            _duration(row.latency_p99_s),
+            _size(row.bytes_in_per_s),
+            _size(row.bytes_out_per_s),
+        )
+        table.add_row(name, ", ".join(row.environments), *cells, *workers)
         if row.errors:
             counts = ", ".join(f"{code} {count}" for code, count in sorted(row.errors.items()))
             wrong.append(Text.assemble((f"{name}: ", "bold"), (f"errors: {counts}", "yellow")))
     return Group(table, *wrong)
-
-
-def _cells(row: MetricsChange) -> list[str]:
-    return [
-        f"{row.sessions}/{row.slots}",
-        str(row.queue),
-        f"{row.steps_per_s:,.0f}" if row.steps_per_s >= 10 else f"{row.steps_per_s:.1f}",
-        _duration(row.latency_p50_s),
-        _duration(row.latency_p99_s),
-        _size(row.bytes_in_per_s),
-        _size(row.bytes_out_per_s),
-    ]
 
 
 def _workers(row: MetricsChange) -> str:

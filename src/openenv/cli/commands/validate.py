@@ -150,7 +150,10 @@ def validate(
     if asked.target is not None and parse_target(asked.target).kind is TargetKind.IMAGE:
         _inspect_image(asked.target, asked)
         return
-    formats = _formats(asked.report)
+    formats = [one.strip() for one in (asked.report or "").split(",") if one.strip()]
+    for one in formats:
+        if one not in FORMATS:
+            raise unknown_name(f"--report knows no {one!r}", one, FORMATS)
     check_openenv(openenv)
     with _report_errors():
         from openenv.validation.pages import Page
@@ -203,14 +206,6 @@ def level_of(name: str, learn: bool) -> Level:
         error.exit_code = INTERNAL
         raise error
     return known[name]
-
-
-def _formats(told: str | None) -> list[str]:
-    formats = [one.strip() for one in (told or "").split(",") if one.strip()]
-    for one in formats:
-        if one not in FORMATS:
-            raise unknown_name(f"--report knows no {one!r}", one, FORMATS)
-    return formats
 
 
 @contextmanager
