@@ -122,7 +122,9 @@ class HarnessMCPBridge:
     def __init__(self, mcp_server: Any, host: str = "127.0.0.1") -> None:
         self._handler = _MCPHandler(to_offered_tools(mcp_server), host)
         self._host = host
-        self._server: _BridgeServer | None = None
+        self._port: int | None = None
+        self._thread: threading.Thread | None = None
+        self._open: set[asyncio.Task[None]] = set()
 
     @property
     def url(self) -> str:
@@ -131,10 +133,10 @@ class HarnessMCPBridge:
         Raises:
             HarnessError: The bridge was not started.
         """
-        if self._server is None:
+        if self._port is None:
             raise HarnessError("the bridge has no address yet: start it")
         host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{self._server.port}{PATH}"
+        return f"http://{host}:{self._port}{PATH}"
 
     def start(self, timeout_s: float = 10.0) -> str:
         """Start serving and return the URL.
@@ -142,63 +144,49 @@ class HarnessMCPBridge:
         Raises:
             HarnessError: The server did not start in time, or cannot bind to the address.
         """
-        if self._server is None:
-            self._server = _BridgeServer(self._handler, self._host, timeout_s)
+        if self._thread is None:
+            loop, over = self._loop, self._over = asyncio.new_event_loop(), asyncio.Event()
+            bound: Future[int] = Future()
+            run = (loop, over, bound)
+            self._thread = threading.Thread(
+                target=self._run, args=run, name="openenv-harness-mcp", daemon=True
+            )
+            self._thread.start()
+            try:
+                self._port = bound.result(timeout_s)
+            except (OSError, TimeoutError, FutureTimeout) as error:
+                self.stop(0)
+                why = f"the tools could not be served on {self._host}: {words(error)}"
+                raise HarnessError(why) from error
         return self.url
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """Stop serving and cancel running calls. Idempotent."""
-        server, self._server = self._server, None
-        if server is not None:
-            server.stop(timeout_s)
+        thread, self._thread, self._port = self._thread, None, None
+        if thread is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._over.set)
+            thread.join(timeout_s)
 
-
-class _BridgeServer:
-    """An HTTP/1.1 server on a thread.
-
-    Raises:
-        HarnessError: The server did not start in time, or cannot bind to the address.
-    """
-
-    def __init__(self, handler: _MCPHandler, host: str, timeout_s: float) -> None:
-        self._handler = handler
-        self._host = host
-        self._loop = asyncio.new_event_loop()
-        self._over = asyncio.Event()
-        self._open: set[asyncio.Task[None]] = set()
-        self._port: Future[int] = Future()
-        self._thread = threading.Thread(target=self._run, name="openenv-harness-mcp", daemon=True)
-        self._thread.start()
+    def _run(
+        self, loop: asyncio.AbstractEventLoop, over: asyncio.Event, bound: Future[int]
+    ) -> None:
         try:
-            self.port = self._port.result(timeout_s)
-        except (OSError, TimeoutError, FutureTimeout) as error:
-            self.stop(0)
-            why = words(error)
-            raise HarnessError(f"the tools could not be served on {host}: {why}") from error
-
-    def _run(self) -> None:
-        try:
-            self._loop.run_until_complete(self._serve())
+            loop.run_until_complete(self._serve(over, bound))
         except OSError as error:
-            self._port.set_exception(error)
+            bound.set_exception(error)
         finally:
-            self._loop.close()
+            loop.close()
 
-    async def _serve(self) -> None:
+    async def _serve(self, over: asyncio.Event, bound: Future[int]) -> None:
         loop = asyncio.get_running_loop()
         server = await loop.create_server(self._accept, self._host, 0)
-        self._port.set_result(server.sockets[0].getsockname()[1])
-        await self._over.wait()
+        bound.set_result(server.sockets[0].getsockname()[1])
+        await over.wait()
         server.close()
         for task in self._open:  # agents keep connections open
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
-
-    def stop(self, timeout_s: float) -> None:
-        """Stop the server, from any thread."""
-        with contextlib.suppress(RuntimeError):  # it has ended
-            self._loop.call_soon_threadsafe(self._over.set)
-        self._thread.join(timeout_s)
 
     def _accept(self) -> Wire:
         wire = Wire(h11.SERVER)

@@ -231,16 +231,8 @@ class AnthropicEvents(EventStream):
 
     def _begin(self, chunk: Mapping[str, Any]) -> str:
         self.begun = True
-        message: dict[str, Any] = {
-            "id": _id(chunk),
-            "type": "message",
-            "role": "assistant",
-            "model": self.asked.get("model") or chunk.get("model"),
-            "content": [],
-            "stop_reason": None,
-            "stop_sequence": None,
-            "usage": _usage(chunk),
-        }
+        open_ended: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None}
+        message = {**Anthropic().from_chat(chunk, self.asked), **open_ended}
         return _event({"type": "message_start", "message": message})
 
     def _block(self, kind: str, start: Mapping[str, Any], call: int = 0) -> str:

@@ -278,9 +278,7 @@ class ResponsesEvents(EventStream):
 
     def error(self, message: str) -> str:
         told = {"code": "server_error", "message": message, "param": None}
-        return self._event(
-            "error", error=told, **told
-        )  # the SDK raises for an event of the type `error`
+        return self._event("error", error=told, **told)  # for this type the SDK raises
 
     def _begin(self, chunk: Mapping[str, Any]) -> str:
         self.id = self.answer_id = _id(chunk)
