@@ -22,7 +22,7 @@ from openenv.manifest import (
     read_manifest,
 )
 from openenv.manifest.checking import check_text
-from openenv.manifest.declarations import ValidationSection
+from openenv.manifest.model import ValidationSection
 from openenv.manifest.reading import MAX_BYTES
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -17,9 +17,8 @@ from openenv.validation import (
     apply_policy,
     load_policy,
 )
-from openenv.validation.checks import CHECKS, Property
+from openenv.validation.checks import CHECKS, Property, score_results
 from openenv.validation.policy import add_entries, policy_versions, read_policy
-from openenv.validation.scores import score_results
 from openenv.validation.types import Level
 
 PASS, FAIL, SKIP, ERROR = CheckStatus

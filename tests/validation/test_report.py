@@ -13,6 +13,7 @@ from support.validated import write_package
 from support.venvs import python_of
 
 from openenv.validation import CheckStatus, Level, Verdict, load_policy, run_validation, validate
+from openenv.validation.checks import score_results
 from openenv.validation.pages import Page, draw_badge, html_page, markdown_page
 from openenv.validation.report import (
     ReportError,
@@ -23,7 +24,6 @@ from openenv.validation.report import (
     skip,
     write_report,
 )
-from openenv.validation.scores import score_results
 
 PEER = Path(__file__).parents[2] / ".peer"
 V3 = load_policy("v3")

@@ -35,13 +35,12 @@ from openenv._internal.replacing import replace_text
 from openenv._internal.reports.pages import plain
 from openenv._internal.targets import TargetKind, parse_target
 from openenv._internal.version import version
-from openenv.validation.checks import Property
+from openenv.validation.checks import Property, score_results
 from openenv.validation.graders import ENTRY_POINT_GROUP
 from openenv.validation.pages import format_score, render_template
 from openenv.validation.policy import SeverityPolicy, load_policy, read_policy
 from openenv.validation.report import AnyReport, ReportError, read_report
 from openenv.validation.runner import default_policy
-from openenv.validation.scores import score_results
 from openenv.validation.targets import PackageNotFound, find_package, list_packages, source_digest
 from openenv.validation.types import Level
 

@@ -257,15 +257,6 @@ _Move = tuple[_ActionFeatures, int, float]  # the possible actions, the chosen o
 
 
 @dataclass
-class _EpisodeJob:
-    """An episode to play, with random draws independent of other episodes."""
-
-    reset: dict[str, Any]
-    choose: _Choose
-    seed: int
-
-
-@dataclass
 class _LearnerEpisode:
     moves: list[tuple[_ActionFeatures, int]]
     rewards: list[float]
@@ -359,28 +350,20 @@ class _Learner:
     async def run(self, until: float, tell: Callable[[int, int], object]) -> None:
         policy, settings = self._policy, self._settings
         measured = self._resets(settings.evaluation)
-        self.before = await self._mean_reward(measured, policy.draw_uniformly)
+        self.before = _mean_worth(await self._play(measured, policy.draw_uniformly))
         for iteration in range(settings.iterations):
             if time.monotonic() >= until and iteration:
                 self.stopped = f"after {iteration} of {settings.iterations} updates"
                 break
             await self._update(iteration)
             tell(self._done + iteration + 1, self._total)
-        self.after = await self._mean_reward(measured, policy.best)
-
-    def _make_job(self, reset: dict[str, Any], choose: _Choose) -> _EpisodeJob:
-        return _EpisodeJob(reset, choose, self._seeds.randrange(2**63))
-
-    async def _mean_reward(self, resets: Sequence[dict[str, Any]], choose: _Choose) -> float:
-        return _mean_worth(await self._play([self._make_job(reset, choose) for reset in resets]))
+        self.after = _mean_worth(await self._play(measured, policy.best))
 
     async def _update(self, iteration: int) -> None:
         settings, policy = self._settings, self._policy
         resets = self._resets(settings.groups)
-        jobs = [
-            self._make_job(reset, policy.draw) for reset in resets for _ in range(settings.samples)
-        ]
-        played = await self._play(jobs)
+        each = [reset for reset in resets for _ in range(settings.samples)]
+        played = await self._play(each, policy.draw)
         self.curve.append(_mean_worth(played))
         moves: list[_Move] = []
         for start in range(0, len(played), settings.samples):
@@ -396,34 +379,43 @@ class _Learner:
             entropy = settings.entropy * (1.0 - iteration / settings.iterations)
             await asyncio.to_thread(policy.learn, moves, settings.rate, entropy)
 
-    async def _play(self, jobs: Sequence[_EpisodeJob]) -> list[_LearnerEpisode]:
-        """Play episodes, as many at once as there are sessions."""
-        waiting = list(enumerate(jobs))[::-1]
+    async def _play(
+        self, resets: Sequence[dict[str, Any]], choose: _Choose
+    ) -> list[_LearnerEpisode]:
+        """Play episodes, as many at once as there are sessions. Each draws at random on its own."""
+        seeds = [self._seeds.randrange(2**63) for _ in resets]
+        waiting = list(enumerate(zip(resets, seeds, strict=True)))[::-1]
         played: dict[int, _LearnerEpisode] = {}
 
         async def work(client: GenericEnvClient) -> None:
             while waiting:
-                place, job = waiting.pop()
-                played[place] = await self._episode(client, job)
+                place, (reset, seed) = waiting.pop()
+                chance = np.random.default_rng(seed)
+                played[place] = await self._episode(client, reset, choose, chance)
 
         await asyncio.gather(*(work(client) for client in self._clients))
-        return [played[place] for place in range(len(jobs))]
+        return [played[place] for place in range(len(resets))]
 
-    async def _episode(self, client: GenericEnvClient, job: _EpisodeJob) -> _LearnerEpisode:
-        result = await client.reset(**job.reset)
+    async def _episode(
+        self,
+        client: GenericEnvClient,
+        reset: dict[str, Any],
+        choose: _Choose,
+        chance: np.random.Generator,
+    ) -> _LearnerEpisode:
+        result = await client.reset(**reset)
         told = (result.reward_info or {}).get("spec")
         if self._spec is None:
             self._spec = RewardSpec.from_data(told) if isinstance(told, dict) else RewardSpec()
-        chance = np.random.default_rng(job.seed)
         moves: list[tuple[_ActionFeatures, int]] = []
         rewards: list[float | None] = []
         unscored: list[str | None] = []
         while not result.done and len(moves) < self._settings.max_steps:
-            actions = self._candidates(ProbeView(result.observation, len(moves), {}, job.reset))
+            actions = self._candidates(ProbeView(result.observation, len(moves), {}, reset))
             if not actions:
                 break
             situation = self._policy.compute_features(result.observation, actions)
-            chosen = job.choose(situation, chance)
+            chosen = choose(situation, chance)
             result = await client.step(actions[chosen])
             moves.append((situation, chosen))
             rewards.append(None if result.reward is None else float(result.reward))
@@ -433,11 +425,6 @@ class _Learner:
         self.steps += len(moves)
         self.unscored += value is None
         return _LearnerEpisode(moves, [reward or 0.0 for reward in rewards], value)
-
-    @property
-    def _is_per_step(self) -> bool:
-        """True if step rewards add up, so that earlier rewards are not credited to an action."""
-        return self._spec is None or self._spec.kind == "per_step"
 
     def _assign_credit(self, group: Sequence[_LearnerEpisode]) -> list[_Move]:
         """Return the moves of a group with advantages: how far a return is above the mean."""
@@ -455,7 +442,7 @@ class _Learner:
 
     def _returns(self, played: _LearnerEpisode) -> list[float]:
         """Return what followed each move: the later rewards if rewards add up, else the total."""
-        if not self._is_per_step:
+        if self._spec is not None and self._spec.kind != "per_step":
             return [played.worth or 0.0] * len(played.moves)
         following, returns = 0.0, []
         for reward in reversed(played.rewards):

@@ -27,7 +27,7 @@ from openenv.validation.manifest import AnyManifest
 from openenv.validation.oracle import Oracle, OracleError, read_oracle
 from openenv.validation.report import Judgment, accept, reject, skip
 from openenv.validation.runtime.evidence import ServerSurface
-from openenv.validation.semantic.evidence import FloorEpisodes, ShownSolutions
+from openenv.validation.semantic.collector import FloorEpisodes, ShownSolutions
 
 __all__ = ["collect_learning", "learning_checks"]
 

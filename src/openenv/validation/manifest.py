@@ -1,7 +1,7 @@
 """Normalized manifests: an environment's declarations, whatever file holds them.
 
 These are the normalized manifests 1 and 2 of RFC 008; version 2 adds how the environment is run.
-The declarations are those of `openenv.manifest.declarations`. The JSON Schemas in ``schemas/`` are
+The declarations are those of `openenv.manifest.model`. The JSON Schemas in ``schemas/`` are
 generated from these models.
 """
 
@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from openenv.errors import OpenEnvError
-from openenv.manifest.declarations import (
+from openenv.manifest.model import (
     CapabilitiesSpec,
     Declarations,
     ExecutionDeclaration,

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from openenv._internal.reports.pages import plain, rendered
-from openenv.validation.checks import Property, describe_check
+from openenv.validation.checks import Property, Scores, describe_check
 from openenv.validation.policy import SeverityPolicy
 from openenv.validation.report import AnyReport, CheckResult
-from openenv.validation.scores import Scores
 from openenv.validation.types import CheckStatus, Level, Severity, Verdict
 
 LEVELS = {

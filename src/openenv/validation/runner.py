@@ -9,6 +9,7 @@ Everything runs on the calling thread; collectors use the client's background ev
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import platform
@@ -24,6 +25,7 @@ from typing import Any
 from openenv._internal.redaction import redact
 from openenv._internal.version import version
 from openenv.errors import OpenEnvError
+from openenv.validation.checks import Scores, score_results
 from openenv.validation.context import RunOptions, Startup, ValidationRun
 from openenv.validation.graders import (
     STARTUP,
@@ -59,7 +61,6 @@ from openenv.validation.report import (
     ValidationReportV2,
     skip,
 )
-from openenv.validation.scores import Scores, score_results
 from openenv.validation.signature import detect_signature
 from openenv.validation.static import collect as collect_static
 from openenv.validation.static import graders as static_graders
@@ -191,7 +192,9 @@ def validate(
     _check_policy(chosen, max_level)
     signature = detect_signature(target)
     registry = default_grader_registry(chosen, max_level)
-    chosen = add_entries(chosen, map(_warning_entry, registry.third_party))
+    warn = functools.partial(PolicyEntry, lane=Lane.LOCAL, severity=Severity.WARN)
+    others = (warn(check_id=one.check_id, level=one.level) for one in registry.third_party)
+    chosen = add_entries(chosen, others)  # a third party's check only warns by default
     digest = source_digest(target)
     if artifacts_dir is not None:
         artifacts_dir.mkdir(parents=True, exist_ok=True)
@@ -238,13 +241,6 @@ def _check_policy(policy: SeverityPolicy, max_level: Level) -> None:
         raise SeverityPolicyError(
             f"policy {policy.policy_version} does not cover the learner; use v3"
         )
-
-
-def _warning_entry(grader: Grader) -> PolicyEntry:
-    """Return the default policy entry of a third party's check: failing warns."""
-    return PolicyEntry(
-        check_id=grader.check_id, level=grader.level, lane=Lane.LOCAL, severity=Severity.WARN
-    )
 
 
 def artifacts_directory(report: Path) -> Path:

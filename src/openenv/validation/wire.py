@@ -19,14 +19,9 @@ from typing_extensions import Self
 
 from openenv._internal.addresses import over_http
 from openenv._internal.net.http import FAILURES, ask
-from openenv._internal.net.keys import key_for
+from openenv._internal.net.keys import key_for, key_headers
 from openenv.client.transports.base import TransportClosed
-from openenv.client.transports.websocket import (
-    WebSocketOptions,
-    WebSocketTransport,
-    key_headers,
-    websocket_url,
-)
+from openenv.client.transports.websocket import WebSocketOptions, WebSocketTransport, websocket_url
 from openenv.errors import OpenEnvError
 from openenv.validation.evidence import Exchange, FetchedPage, Transcript
 from openenv.validation.probes import Policy, ProbeView

@@ -1,7 +1,7 @@
 """The semantic level: does the reward mean what the package claims (RFC 008, level 3)?
 
-`collector.py` shows solutions and tricks to the verifier, `evidence.py` holds the results, and
-`judges.py` judges them. Read `openenv.validation.oracle` first.
+`collector.py` shows solutions and tricks to the verifier, and `judges.py` judges the results. Read
+`openenv.validation.oracle` first.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from openenv.validation.graders import (
 )
 from openenv.validation.report import Judgment, reject
 from openenv.validation.semantic import judges
-from openenv.validation.semantic.collector import collect_semantic
-from openenv.validation.semantic.evidence import MissingOracle
+from openenv.validation.semantic.collector import MissingOracle, collect_semantic
 from openenv.validation.types import Level
 
 __all__ = ["collect_semantic", "semantic_checks"]

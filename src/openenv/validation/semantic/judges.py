@@ -10,7 +10,7 @@ from typing import Any
 from openenv.validation.evidence import Transcript, episode_reward, first_difference
 from openenv.validation.manifest import AnyManifest
 from openenv.validation.report import QUOTED_FAULTS, Judgment, accept, conclude, reject, skip
-from openenv.validation.semantic.evidence import (
+from openenv.validation.semantic.collector import (
     CanaryEpisodes,
     FloorEpisodes,
     HackAttempt,
