@@ -480,6 +480,29 @@ def test_the_wait_is_for_readiness_and_no_option_of_the_start(
     ]
 
 
+def test_options_that_a_client_passes_on_are_its_own_and_not_of_the_start(
+    site: Path, serve: Callable[[Any], str]
+) -> None:
+    make_package(
+        site,
+        "parrot_env",
+        "Parrot",
+        client="from openenv.client.mcp import MCPToolClient\nclass ParrotEnv(MCPToolClient): ...\n",
+    )
+    provider = FakeContainers(served("parrot_env", serve))
+    client = AutoEnv.from_env(
+        "parrot",
+        docker_image="parrots:v2",
+        container_provider=provider,
+        memory="1g",
+        journal=True,
+        queue_timeout_s=5.0,
+    )
+    with client:
+        client.reset()
+    assert provider.calls[0] == ("start", "parrots:v2", None, None, {"memory": "1g"})
+
+
 def test_a_provider_alone_runs_the_default_image(parrot: Path, serve: Callable[[Any], str]) -> None:
     provider = FakeContainers(served("parrot_env", serve))
     with AutoEnv.from_env("parrot", container_provider=provider) as client:
