@@ -487,7 +487,7 @@ def test_options_that_a_client_passes_on_are_its_own_and_not_of_the_start(
         site,
         "parrot_env",
         "Parrot",
-        client="from openenv.client.mcp import MCPToolClient\nclass ParrotEnv(MCPToolClient): ...\n",
+        client="from openenv.client.mcp import MCPToolClient as ParrotEnv\n",
     )
     provider = FakeContainers(served("parrot_env", serve))
     client = AutoEnv.from_env(
