@@ -1,9 +1,9 @@
-"""GRPO on an environment of OpenEnv: what the examples grpo_* have in common.
+"""GRPO on an environment of OpenEnv: the common code of the examples grpo_*.
 
-The environment is served in a process of its own, and a pool gives out its sessions. Without
-`--model`, a model is made on the spot (`tiny_models`): it is shown how one speaks there by episodes
-of poor moves, so that it knows the form, and little of the game. What it is worth is measured
-before and after, on the same episodes, none of which it was trained on.
+A pool serves the environment in a process of its own. Without `--model`, the example makes a small
+model (`tiny_models`). Supervised training on episodes of poor moves teaches it the form of replies,
+but little of the game. The evaluations before and after GRPO use the same episodes, none of which
+are trained on.
 
 `--trainer trl` trains by TRL's GRPOTrainer (`grpo_by_trl.py`), `--trainer fabric` by a loop of
 Lightning Fabric (`grpo_by_fabric.py`).
@@ -40,42 +40,42 @@ from openenv.rollouts.tokens import Chat, TokenRollout
 
 __all__ = ["Game", "Player", "Trained", "main", "messages"]
 
-# Seeds of episodes that nobody is trained on.
+# The first seeds of episodes for evaluation and for demonstrations, which GRPO does not use.
 EVALUATION, DEMONSTRATION = 1_000_000_000, 1_500_000_000
 
 Player = Callable[[str], str]
-"""Replies to what the environment shows."""
+"""A function that returns the reply to an observation's text."""
 
 
 @dataclass
 class Game:
-    """What an example says of its environment.
+    """The options of an example.
 
     Attributes:
-        name: Of the example.
-        environment: What is served.
-        prompt: What the model is told, where no rows say more.
-        player: Gives, for an episode, what replies to what the environment shows. The model is
-            shown such episodes: of the right form, and no good, or not always.
-        shows: Fields of observations that the model is shown; by default all.
-        variables: Of the server's process.
-        rows: What it is trained on, with a prompt and the arguments of a reset each, where that is
-            more than a seed.
-        held_out: Likewise, what it is measured by.
-        hidden: Numbers in a hidden state of the model made here.
-        layers: Of that model.
-        spread: Of its weights; see `tiny_models.model_for`.
-        vocabulary: Tokens that it knows.
-        demonstrations: Episodes by which it is shown how one speaks.
-        shown: Steps of that.
-        steps: Of GRPO.
+        name: The name of the example.
+        environment: The target to serve.
+        prompt: The prompt of the model, if there are no rows.
+        player: Makes a player for an episode of demonstrations. Its replies have the right form,
+            but are not good moves, or not always.
+        shows: The fields of observations that the model sees; by default all.
+        variables: Environment variables of the server.
+        rows: The training data, each with a prompt and the arguments of a reset. Without rows,
+            episodes differ by their seeds.
+        held_out: The evaluation data, in the same form.
+        hidden: The size of a hidden state of the small model.
+        layers: The number of layers of the small model.
+        spread: The spread of its initial weights; see `tiny_models.model_for`.
+        vocabulary: The size of its vocabulary.
+        demonstrations: Episodes of the supervised training.
+        shown: Steps of the supervised training.
+        steps: Steps of GRPO.
         groups: Different episodes in a step.
-        generations: Rollouts of each.
-        turns: Replies in a rollout.
-        tokens: That a rollout may have behind the prompt.
+        generations: Rollouts of each episode.
+        turns: Maximum number of replies in a rollout.
+        tokens: Maximum number of tokens of a rollout after the prompt.
         rate: The learning rate of GRPO.
-        episodes: By which it is measured before and after.
-        settings: Further ones, of `GRPOConfig`, or with `--trainer fabric` of `GRPOSettings`.
+        episodes: Episodes of the evaluations before and after.
+        settings: Further settings of `GRPOConfig`, or with `--trainer fabric` of `GRPOSettings`.
     """
 
     name: str
@@ -102,7 +102,7 @@ class Game:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def start(self, number: int, *, is_held_out: bool = False) -> EpisodeStart:
-        """How an episode begins that nobody is trained on, or is shown."""
+        """Return the start of an episode for evaluation or for demonstrations."""
         rows = self.held_out if is_held_out else self.rows
         if not rows:
             seed = (EVALUATION if is_held_out else DEMONSTRATION) + number
@@ -112,13 +112,13 @@ class Game:
 
 
 def messages(prompt: str) -> list[dict[str, Any]]:
-    """What a model is told."""
+    """Make the messages of a prompt."""
     return [{"role": "user", "content": prompt}]
 
 
 @dataclass
 class Measured:
-    """What rewards of episodes are: their mean, and how far off that may be (95 %)."""
+    """The mean reward of episodes with its margin of error (95 %)."""
 
     mean: float
     margin: float
@@ -135,7 +135,7 @@ class Measured:
 
 
 class Table:
-    """Where episodes are played outside of the trainer."""
+    """Sessions and a tokenizer for demonstrations and evaluations, outside of the trainer."""
 
     def __init__(self, game: Game, sessions: EpisodeSessions, tokenizer: Any) -> None:
         self._game = game
@@ -144,7 +144,7 @@ class Table:
         self._chat = Chat(tokenizer, sessions.interface, "text")
 
     def demonstrations(self, seed: int) -> list[tuple[list[int], list[int], list[int]]]:
-        """Episodes of such replies, as tokens: prompt, what follows, and which of that is said."""
+        """Play demonstrations, and return their tokens: prompt, completion, and mask of replies."""
         return background.run(self._demonstrations(seed))
 
     async def _demonstrations(self, seed: int) -> list[tuple[list[int], list[int], list[int]]]:
@@ -182,8 +182,8 @@ class Table:
         return Measured.of(rewards)
 
 
-async def _heard(game: Game, sessions: EpisodeSessions, seed: int) -> list[str]:
-    """What is said in the game, for the tokenizer to learn its words of."""
+async def _collect_texts(game: Game, sessions: EpisodeSessions, seed: int) -> list[str]:
+    """Play demonstrations, and return their texts to train the tokenizer."""
     chance, texts = random.Random(seed), [CHATML]
     texts += [json.dumps(tool.as_tool()) for tool in sessions.interface.tools]
     session = await sessions.take()
@@ -204,9 +204,9 @@ async def _heard(game: Game, sessions: EpisodeSessions, seed: int) -> list[str]:
     return texts
 
 
-def _made(game: Game, sessions: EpisodeSessions, seed: int) -> tuple[Any, Any]:
-    heard = background.run(_heard(game, sessions, seed))
-    tokenizer = tokenizer_for(heard, CHATML, game.vocabulary)
+def _make_model(game: Game, sessions: EpisodeSessions, seed: int) -> tuple[Any, Any]:
+    texts = background.run(_collect_texts(game, sessions, seed))
+    tokenizer = tokenizer_for(texts, CHATML, game.vocabulary)
     model = model_for(
         tokenizer, hidden=game.hidden, layers=game.layers, spread=game.spread, seed=seed
     )
@@ -218,11 +218,11 @@ def _made(game: Game, sessions: EpisodeSessions, seed: int) -> tuple[Any, Any]:
 
 @dataclass
 class Trained:
-    """What a trainer says of its steps.
+    """The results of a trainer's steps.
 
     Attributes:
-        rewards: The mean of each.
-        costs: What each took.
+        rewards: The mean reward of each step.
+        costs: The time of each step.
     """
 
     rewards: list[float]
@@ -235,14 +235,14 @@ def trained(
     """Train once.
 
     Args:
-        game: On what.
-        trainer: By what: ``trl`` or ``fabric``.
-        seed: Of everything that is random.
-        out: A folder for what it writes.
-        model_path: A folder with a model; without, one is made here.
+        game: The example's options.
+        trainer: ``trl`` or ``fabric``.
+        seed: The seed of all random numbers.
+        out: A folder for the output.
+        model_path: A folder with a model; None makes a small one.
 
     Returns:
-        What came of it; also written to ``seed-SEED.json`` in `out`.
+        The results, which are also written to ``seed-SEED.json`` in `out`.
     """
     train = importlib.import_module(f"grpo_by_{trainer}").train
     out.mkdir(parents=True, exist_ok=True)
@@ -256,7 +256,7 @@ def trained(
     ) as pool:
         player = BatchPlayer(pool, max_turns=game.turns, shows=game.shows)
         if model_path is None:
-            model, tokenizer = _made(game, player.sessions, seed)
+            model, tokenizer = _make_model(game, player.sessions, seed)
         else:
             tokenizer = AutoTokenizer.from_pretrained(model_path)
             model = AutoModelForCausalLM.from_pretrained(model_path, dtype="auto")
@@ -290,7 +290,7 @@ def trained(
 
 
 def plot(runs: Sequence[dict[str, Any]], path: Path, baselines: dict[str, float]) -> None:
-    """Draw the rewards of runs over their steps, smoothed, and what they are compared with."""
+    """Draw the smoothed rewards of runs over their steps, and the baselines."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -314,12 +314,12 @@ def plot(runs: Sequence[dict[str, Any]], path: Path, baselines: dict[str, float]
 
 
 def main(game: Game, baselines: dict[str, float] | None = None) -> None:
-    """Train as the command line says, and tell what came of it."""
+    """Train by the options of the command line, and print the results."""
     parser = argparse.ArgumentParser(description=f"Train a language model on {game.name} by GRPO.")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="a run for each")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds, one run for each")
     parser.add_argument("--trainer", choices=["trl", "fabric"], default="trl")
     parser.add_argument("--steps", type=int, default=game.steps)
-    parser.add_argument("--episodes", type=int, default=game.episodes, help="to measure by")
+    parser.add_argument("--episodes", type=int, default=game.episodes, help="for evaluation")
     parser.add_argument("--out", type=Path, default=Path("outputs") / game.name)
     parser.add_argument("--model", help="a folder with a model; by default a tiny one is made")
     parser.add_argument(

@@ -1,12 +1,12 @@
-"""A smolagents agent as a harness: messages in, events out, a line each.
+"""A smolagents agent as a program that reads messages and writes events, one per line.
 
-It is run by `openenv.agents.StdioHarnessAdapter`. It keeps its memory over the turns of an
-episode. OpenEnv it does not need, but ``pip install 'smolagents[openai,mcp]' 'mcp<2'``.
+`openenv.agents.StdioHarnessAdapter` runs it. It keeps its memory over the turns of an episode. It
+does not need OpenEnv, but ``pip install 'smolagents[openai,mcp]' 'mcp<2'``.
 
-    OPENENV_MCP_URL         where the environment's tools are
-    OPENENV_HARNESS_MODEL   the model
-    OPENAI_BASE_URL         where it is asked
-    OPENAI_API_KEY          its key
+    OPENENV_MCP_URL         address of the environment's tools
+    OPENENV_HARNESS_MODEL   name of the model
+    OPENAI_BASE_URL         address of the model's API
+    OPENAI_API_KEY          key of the model's API
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from smolagents import LogLevel, OpenAIServerModel, ToolCallingAgent, ToolCollec
 from smolagents.memory import ActionStep
 
 OUT = sys.stdout
-sys.stdout = sys.stderr  # what libraries print is no event
+sys.stdout = sys.stderr  # keep the output of libraries apart from events
 
 
 def write(kind: str, **data: Any) -> None:
-    """Tell of an event."""
+    """Write an event."""
     OUT.write(json.dumps({"type": kind, "data": data}, default=str) + "\n")
     OUT.flush()
 
 
 def tell(step: ActionStep, agent: Any = None) -> None:
-    """Tell of what the agent has done in a step."""
+    """Write the events of an agent's step."""
     for call in step.tool_calls or ():
         write("tool_call", name=call.name, arguments=call.arguments, id=call.id)
     if step.observations:
@@ -42,7 +42,7 @@ def tell(step: ActionStep, agent: Any = None) -> None:
 
 
 def take_turn(agent: ToolCallingAgent, message: str) -> None:
-    """Have the agent answer a message."""
+    """Let the agent answer a message."""
     try:
         answer = agent.run(message, reset=False)
     except Exception as error:
@@ -53,7 +53,7 @@ def take_turn(agent: ToolCallingAgent, message: str) -> None:
 
 @contextlib.contextmanager
 def tools() -> Iterator[list[Any]]:
-    """The environment's tools."""
+    """Connect to the environment's tools."""
     url = os.environ.get("OPENENV_MCP_URL")
     if not url:
         yield []
@@ -64,7 +64,7 @@ def tools() -> Iterator[list[Any]]:
 
 
 def main() -> None:
-    """Take turns until there are no more."""
+    """Answer messages until the input ends."""
     model = OpenAIServerModel(
         os.environ["OPENENV_HARNESS_MODEL"],
         api_base=os.environ.get("OPENAI_BASE_URL"),

@@ -2,14 +2,14 @@
 
     python examples/atari_frames/atari_frames.py
 
-A server of its own process plays several games of the Arcade Learning Environment (Bellemare et al.
-2013, arXiv:1207.4708), as `openenv serve` would with the same target. This one sees their frames,
-210 by 160 bytes each, and learns from who wins each point, by REINFORCE (Williams 1992) with the
-network of A. Karpathy's "Pong from Pixels" (2016): one hidden layer over what has changed between
-two frames.
+A server process runs several games of the Arcade Learning Environment (Bellemare et al. 2013,
+arXiv:1207.4708), like `openenv serve` with the same target. This process receives their frames of
+210 by 160 bytes, and learns from the winner of each point, by REINFORCE (Williams 1992) with the
+network of A. Karpathy's "Pong from Pixels" (2016): one hidden layer over the difference of two
+frames.
 
-It shows how frames travel, and how a loop over them looks. Winning takes that method some days of
-play; a few thousand steps move the policy, and not the score.
+The example shows a training loop over frames. Winning takes this method some days of play; a few
+thousand steps change the policy, but not the score.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import os
 import time
 from dataclasses import dataclass, field
 
-# NumPy's threads would wait for each other longer than matrices of this size take.
+# For matrices of this size, NumPy's threads would wait for each other longer than they compute.
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import gymnasium
@@ -34,14 +34,14 @@ Frames = NDArray[np.uint8]
 
 # The module that registers the games comes before their name.
 TARGET = "gymnasium:ale_py:ALE/Pong-v5?obs_type=grayscale"
-MOVES = ("RIGHT", "LEFT")  # up and down: the paddle is turned by a quarter
+MOVES = ("RIGHT", "LEFT")  # they move the paddle up and down
 FIELD = slice(34, 194)  # the rows between the score and the lower edge
-BACKGROUND = (87, 90)  # the greys of the field, between which nothing is to be seen
+BACKGROUND = (87, 90)  # the gray levels of the empty field
 PIXELS = 80 * 80
 
 
 def seen_in(frames: Frames) -> Floats:
-    """Where there are a ball or paddles: 80 by 80 of 0 and 1, a row for each game."""
+    """Find the ball and the paddles: 80 by 80 values of 0 or 1, in a row for each game."""
     small = frames[:, FIELD, :][:, ::2, ::2]
     darkest, brightest = BACKGROUND
     there = (small < darkest) | (small > brightest)
@@ -49,7 +49,7 @@ def seen_in(frames: Frames) -> Floats:
 
 
 class Policy:
-    """The probability of the first move, of what has changed."""
+    """A network that computes the probability of the first move from the change of frames."""
 
     def __init__(self, width: int, rng: np.random.Generator) -> None:
         scale = 1 / np.sqrt(PIXELS), 1 / np.sqrt(width)
@@ -58,7 +58,7 @@ class Policy:
         self._squares = [np.zeros_like(self.hidden), np.zeros_like(self.out)]
 
     def __call__(self, changes: Floats) -> tuple[Floats, Floats]:
-        """The probabilities, and the hidden units."""
+        """Return the probabilities and the hidden units."""
         units: Floats = np.maximum(changes @ self.hidden, 0)
         return 1 / (1 + np.exp(-(units @ self.out))), units
 
@@ -87,13 +87,13 @@ class Batch:
 
 @dataclass
 class Score:
-    """How the games stand.
+    """The score of all games.
 
     Attributes:
         won: Points of the policy.
         lost: Points of its opponent.
         steps: Steps taken.
-        bytes: Of frames, as they came.
+        bytes: Bytes of frames.
     """
 
     won: int = 0
@@ -104,7 +104,7 @@ class Score:
 
 
 def discounted(rewards: Floats, discount: float) -> Floats:
-    """What each step led to, up to the next point; the first axis is time."""
+    """Compute the discounted return of each step up to the next point; axis 0 is time."""
     found = np.zeros_like(rewards)
     later = np.zeros_like(rewards[0])
     for t in reversed(range(len(rewards))):
@@ -114,7 +114,7 @@ def discounted(rewards: Floats, discount: float) -> Floats:
 
 
 class Player:
-    """Plays all games together, and remembers what was seen last."""
+    """A player of all games at once, which remembers their last frames."""
 
     def __init__(self, envs: GymnasiumVectorEnv, policy: Policy, rng: np.random.Generator) -> None:
         actions = envs.single_action_space
@@ -128,7 +128,7 @@ class Player:
         self.score = Score()
 
     def rollout(self, steps: int) -> Batch:
-        """Play so many steps of every game."""
+        """Play `steps` steps of every game."""
         changes, firsts, rewards = [], [], []
         for _ in range(steps):
             probability, _ = self._policy(self._change)
@@ -158,12 +158,12 @@ class Player:
 
 
 def main() -> None:
-    """Play, learn, tell."""
+    """Play and learn, and print the progress."""
     parser = argparse.ArgumentParser(description="A policy gradient on frames over a socket")
     parser.add_argument("--envs", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=20_000, help="of all games together")
-    parser.add_argument("--rollout", type=int, default=128, help="steps of each game")
-    parser.add_argument("--server", help="of a server that runs already, instead of a new one")
+    parser.add_argument("--steps", type=int, default=20_000, help="steps of all games together")
+    parser.add_argument("--rollout", type=int, default=128, help="steps of each game per update")
+    parser.add_argument("--server", help="the address of a running server; default: start one")
     given = parser.parse_args()
     rng = np.random.default_rng(0)
     envs = GymnasiumVectorEnv(given.server or ProcessProvider(TARGET), given.envs)

@@ -2,9 +2,9 @@
 
     python examples/ppo_cartpole/ppo_cartpole.py
 
-A server of its own process (what `openenv serve gymnasium:CartPole-v1` runs) holds the poles; this
-one holds the policy, and steps them together. It trains for 60,000 steps, plays 100 fresh
-episodes by the most probable action, and writes how the return rose into `returns.png`.
+A server process, the one of `openenv serve gymnasium:CartPole-v1`, runs the environments. This
+process has the policy, and steps all environments together. It trains for 60,000 steps, plays 100
+fresh episodes by the most probable action, and draws the returns to `returns.png`.
 
 The algorithm is that of Schulman et al. 2017, "Proximal Policy Optimization Algorithms"
 (arXiv:1707.06347), with the details of Huang et al. 2022, "The 37 Implementation Details of
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# NumPy's threads would wait for each other longer than matrices of this size take.
+# For matrices of this size, NumPy's threads would wait for each other longer than they compute.
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import gymnasium
@@ -42,7 +42,7 @@ EPISODES_OF_EVALUATION = 100
 
 @dataclass(frozen=True)
 class Settings:
-    """What PPO is told."""
+    """The settings of PPO."""
 
     total_steps: int = 60_000
     num_envs: int = 8
@@ -59,7 +59,7 @@ class Settings:
 
     @property
     def rollouts(self) -> int:
-        """How many rollouts there are."""
+        """The number of rollouts."""
         return self.total_steps // (self.num_envs * self.steps_a_rollout)
 
 
@@ -70,9 +70,9 @@ class Network:
     """Two hidden layers of tanh units, and a linear one.
 
     Args:
-        sizes: Of the input, the hidden layers and the output.
-        last_gain: The scale of the last layer's first weights.
-        rng: Where those come from.
+        sizes: The sizes of the input, the hidden layers and the output.
+        last_gain: The scale of the last layer's initial weights.
+        rng: The generator of the initial weights.
     """
 
     def __init__(self, sizes: list[int], last_gain: float, rng: np.random.Generator) -> None:
@@ -83,11 +83,11 @@ class Network:
         ]
 
     def __call__(self, inputs: Floats) -> Floats:
-        """The outputs for a batch of inputs."""
+        """Return the outputs for a batch of inputs."""
         return self.activations(inputs)[-1]
 
     def activations(self, inputs: Floats) -> list[Floats]:
-        """The inputs, and what every layer makes of them."""
+        """Return the inputs and the activations of every layer."""
         found: list[Floats] = [inputs]
         for depth, (weights, bias) in enumerate(self.layers):
             sums: Floats = found[-1] @ weights + bias
@@ -106,7 +106,7 @@ class Network:
 
 
 def orthogonal(rng: np.random.Generator, rows: int, columns: int) -> Floats:
-    """A random matrix whose shorter side is orthonormal."""
+    """Make a random matrix whose shorter side is orthonormal."""
     tall = rng.standard_normal((max(rows, columns), min(rows, columns)))
     q, r = np.linalg.qr(tall)
     signed: Floats = q * np.sign(np.diag(r))
@@ -143,14 +143,14 @@ class Adam:
 
 
 def log_softmax(logits: Floats) -> Floats:
-    """Logarithms of probabilities, row by row."""
+    """Compute the logarithms of probabilities, row by row."""
     shifted: Floats = logits - logits.max(axis=1, keepdims=True)
     known: Floats = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     return known
 
 
 class Agent:
-    """A policy, and an estimate of the return that it gets."""
+    """A policy, and an estimate of its return."""
 
     def __init__(self, observation: int, actions: int, settings: Settings) -> None:
         rng = np.random.default_rng(settings.seed)
@@ -162,22 +162,22 @@ class Agent:
         self.rng = rng
 
     def act(self, observations: Floats) -> tuple[NDArray[np.int64], Floats]:
-        """Draw actions, and give the logarithms of their probabilities."""
+        """Draw actions, and return them with the logarithms of their probabilities."""
         known = log_softmax(self.policy(observations))
         noise = self.rng.gumbel(size=known.shape)  # its largest sum is a draw (Gumbel 1954)
         actions = (known + noise).argmax(axis=1)
         return actions, known[np.arange(len(actions)), actions]
 
     def best(self, observations: Floats) -> NDArray[np.int64]:
-        """The most probable actions."""
+        """Return the most probable actions."""
         return np.asarray(self.policy(observations).argmax(axis=1))
 
     def learn(self, batch: Batch, progress: float) -> None:
-        """Go over a rollout several times.
+        """Update the networks in several epochs over a rollout.
 
         Args:
             batch: The rollout.
-            progress: How much of the training is over, 0 to 1.
+            progress: The completed share of the training, 0 to 1.
         """
         left = 1 - progress
         spread = batch.advantages.std() + 1e-8
@@ -190,7 +190,7 @@ class Agent:
             self._optimizer.step(gradients, self._settings.learning_rate * left)
 
     def _policy_gradients(self, batch: Batch, clip_range: float) -> Layers:
-        """Of ``-mean(min(ratio * advantage, clip(ratio) * advantage))``."""
+        """Compute the gradients of ``-mean(min(ratio * advantage, clip(ratio) * advantage))``."""
         activations = self.policy.activations(batch.observations)
         known = log_softmax(activations[-1])
         rows = np.arange(len(known))
@@ -203,7 +203,7 @@ class Agent:
         return self.policy.gradients(activations, of_logits)
 
     def _value_gradients(self, batch: Batch) -> Layers:
-        """Of ``value_weight * mean((value - target)^2)``."""
+        """Compute the gradients of ``value_weight * mean((value - target)^2)``."""
         activations = self.value.activations(batch.observations)
         errors = activations[-1] - batch.targets[:, None]
         weight = 2 * self._settings.value_weight / len(errors)
@@ -226,7 +226,7 @@ class Batch:
 
 @dataclass
 class Rollout:
-    """What was seen and done, step by step; each list has an array of all environments."""
+    """The data of a rollout; each list has an array over all environments for each step."""
 
     observations: list[Floats] = field(default_factory=list)
     actions: list[NDArray[np.int64]] = field(default_factory=list)
@@ -235,13 +235,13 @@ class Rollout:
     after: list[Floats] = field(default_factory=list)  # the observation that a step led to
     terminated: list[Flags] = field(default_factory=list)
     over: list[Flags] = field(default_factory=list)  # terminated or truncated
-    counts: list[Flags] = field(default_factory=list)  # False where the step was a reset
+    counts: list[Flags] = field(default_factory=list)  # False if the step was a reset
 
     def batch(self, agent: Agent, settings: Settings) -> Batch:
         """Estimate advantages (Schulman et al. 2015, arXiv:1506.02438), and leave resets out.
 
-        What follows a truncated episode is worth what the last observation promises; after a
-        terminated one nothing follows.
+        After a truncated episode, the return continues with the value of the last observation.
+        After a terminated one, nothing follows.
         """
         values = [agent.value(seen)[:, 0] for seen in self.observations]
         following = [agent.value(seen)[:, 0] for seen in self.after]
@@ -265,10 +265,10 @@ class Rollout:
 
 @dataclass
 class Training:
-    """How far a training has come.
+    """The progress of a training.
 
     Attributes:
-        returns: The moment at which each episode ended, in seconds, and its return.
+        returns: The time of each episode's end, in seconds, and the episode's return.
         steps: Steps taken.
     """
 
@@ -279,7 +279,7 @@ class Training:
 def rollouts(
     envs: gymnasium.vector.VectorEnv, agent: Agent, settings: Settings, training: Training
 ) -> Iterator[Rollout]:
-    """Play on and on, and give a rollout every so many steps."""
+    """Play without end, and yield a rollout every `steps_a_rollout` steps."""
     began = time.perf_counter()
     seen, _ = envs.reset(seed=settings.seed)
     running = np.zeros(envs.num_envs)  # the returns so far
@@ -308,7 +308,7 @@ def rollouts(
 
 
 def train(envs: gymnasium.vector.VectorEnv, settings: Settings) -> tuple[Agent, Training]:
-    """Train an agent, telling how it goes."""
+    """Train an agent, and print the progress."""
     space, actions = envs.single_observation_space, envs.single_action_space
     assert isinstance(actions, gymnasium.spaces.Discrete) and space.shape is not None
     agent, training = Agent(space.shape[0], int(actions.n), settings), Training()
@@ -331,9 +331,9 @@ def train(envs: gymnasium.vector.VectorEnv, settings: Settings) -> tuple[Agent, 
 
 
 def evaluate(envs: gymnasium.vector.VectorEnv, agent: Agent, episodes: int, seed: int) -> Floats:
-    """Play fresh episodes by the most probable action, and give their returns.
+    """Play fresh episodes by the most probable action, and return their returns.
 
-    Each environment plays equally many, so that long episodes are as likely to count as short ones.
+    Each environment plays equally many, so that long and short episodes count alike.
     """
     each = -(-episodes // envs.num_envs)
     seen, _ = envs.reset(seed=seed)
@@ -379,13 +379,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=Settings.total_steps)
     parser.add_argument("--envs", type=int, default=Settings.num_envs)
     parser.add_argument("--seed", type=int, default=Settings.seed)
-    parser.add_argument("--server", help="of a server that runs already, instead of a new one")
+    parser.add_argument("--server", help="the address of a running server; default: start one")
     parser.add_argument("--picture", type=Path, default=Path(__file__).with_name("returns.png"))
     return parser.parse_args()
 
 
 def main() -> None:
-    """Train, evaluate, draw."""
+    """Train, evaluate, and draw the picture."""
     given = arguments()
     settings = Settings(total_steps=given.steps, num_envs=given.envs, seed=given.seed)
     source = given.server or ProcessProvider("gymnasium:CartPole-v1")

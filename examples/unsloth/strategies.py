@@ -1,8 +1,8 @@
-"""What a strategy for 2048 is worth that a model has written as a Python function.
+"""Rewards for strategies for 2048 that a model has written as Python functions.
 
-The functions of Unsloth are its own: `launch_openenv` starts the server and looks after it,
-`create_locked_down_function` makes a function of the text, `execute_with_time_limit` ends one
-that takes too long.
+Unsloth provides three functions: `launch_openenv` starts the server and watches it,
+`create_locked_down_function` compiles the text, and `execute_with_time_limit` ends a function that
+takes too long.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ def strategy(board, possible):
 and "left" that move something. It returns one of `possible`. Import nothing."""
 
 WRONG = -1.0
-"""What a reply is worth that is no function, or one that fails, makes a move that is not possible,
-or takes too long: less than any game."""
+"""The reward of a reply that is no function, or whose function fails, makes an impossible move, or
+takes too long. Every game is worth more."""
 
 
-def function_in(reply: str) -> str:
-    """The last function between fences; "" if there is none."""
+def find_function(reply: str) -> str:
+    """Return the last function between fences, or ""."""
     found = re.findall(r"```(?:python)?\s*\n(.*?)```", reply, flags=re.DOTALL)
     return found[-1] if found and "def strategy(" in found[-1] else ""
 
 
-def asked(strategy: Any, board: list[list[int]], possible: list[str]) -> Any:
-    """What a strategy says."""
+def call_strategy(strategy: Any, board: list[list[int]], possible: list[str]) -> Any:
+    """Return the move of a strategy."""
     return strategy(board, possible)
 
 
 class Strategies:
-    """Plays strategies on a server that Unsloth keeps.
+    """A reward function that plays strategies on a server of Unsloth's.
 
     Args:
-        unsloth: The package, or what has its functions.
-        moves: At most, in a game.
+        unsloth: The package, or an object with its functions.
+        moves: Maximum number of moves in a game.
         limit_s: Seconds that a strategy may take for all moves of a game.
-        seed: Of the games: the same for all strategies of a step, which are compared.
+        seed: The seed of the first step's games. All strategies of a step play the same game.
     """
 
     def __init__(
@@ -61,19 +61,19 @@ class Strategies:
         self._client: Any = None
 
     def reward(self, completions: list[Any], **columns: Any) -> list[float | None]:
-        """As TRL's GRPOTrainer asks for it.
+        """Compute the rewards of replies, with the signature of TRL's GRPOTrainer.
 
         Returns:
-            For each reply what its strategy is worth; None, which TRL leaves out, where the
-            environment failed.
+            The reward of each reply's strategy, or None if the environment failed. TRL leaves
+            None out.
         """
         self._seed += 1
         return [self.worth(one[0]["content"]) for one in completions]
 
     def worth(self, reply: str) -> float | None:
-        """What a reply is worth; None if the environment failed."""
+        """Return the reward of a reply, or None if the environment failed."""
         try:
-            strategy = self._unsloth.create_locked_down_function(function_in(reply))
+            strategy = self._unsloth.create_locked_down_function(find_function(reply))
         except RuntimeError:
             return WRONG
         self._port, self._client = self._unsloth.launch_openenv(
@@ -85,25 +85,25 @@ class Strategies:
             openenv_class=Game2048Env,
         )
         try:
-            return self._played(strategy)
+            return self._play(strategy)
         except OpenEnvError as error:
             sys.stderr.write(f"not scored: {error!r}\n")
             return None
 
-    def _played(self, strategy: Any) -> float:
-        """The points of a game for each move that it might have had.
+    def _play(self, strategy: Any) -> float:
+        """Play a game, and return its points divided by the maximum number of moves.
 
-        How long the environment takes, and where it fails, is not held against the strategy.
+        The environment's time and its failures do not count against the strategy.
         """
         result, left_s = self._client.reset(seed=self._seed, max_moves=self._moves), self._limit_s
         while not result.done:
             seen, began = result.observation, time.monotonic()
             board, possible = [list(row) for row in seen.board], list(seen.legal_actions)
             try:
-                move = self._unsloth.execute_with_time_limit(left_s)(asked)(
+                move = self._unsloth.execute_with_time_limit(left_s)(call_strategy)(
                     strategy, board, possible
                 )
-            except Exception:  # whatever a strategy may raise, and the end of its time
+            except Exception:  # an error of the strategy, or the end of its time
                 return WRONG
             left_s -= time.monotonic() - began
             if move not in seen.legal_actions or left_s <= 0:
