@@ -339,7 +339,11 @@ class EpisodeSession:
             try:
                 episode, first = await self._begun(arguments)
                 episode.check_arguments(may_ignore | {"seed"}, "this episode")
-                self._compare(arguments, first)
+                beginnings = self._sessions.beginnings
+                if beginnings.is_on and arguments.get("seed") is not None:
+                    seen = self.look_at(first)
+                    pictures = "".join(one["data"] for one in seen.pictures)
+                    beginnings.saw(digest_of(arguments), seen.text + pictures)
             except Exception as error:
                 await self._fail("the episode could not begin", error)
                 raise
@@ -526,12 +530,6 @@ class EpisodeSession:
         if client is not None:
             with contextlib.suppress(OpenEnvError, OSError):
                 await self._source.close(client)
-
-    def _compare(self, arguments: Mapping[str, Any], first: StepResult[Any]) -> None:
-        if self._sessions.beginnings.is_on and arguments.get("seed") is not None:
-            seen = self.look_at(first)
-            pictures = "".join(one["data"] for one in seen.pictures)
-            self._sessions.beginnings.saw(digest_of(arguments), seen.text + pictures)
 
     def _playing(self) -> LiveEpisode:
         if self.failure is not None:

@@ -147,13 +147,13 @@ class Sessions(EpisodeSource):
             ConnectError: A proxy did not answer; it would not where sessions are opened.
         """
         if self._source is not None:
-            return _declared_by(self._source)
+            managers = managers_of(self._source) if _is_asgi(self._source) else []
+            if managers:
+                return managers[0].spec.reward
+            declared = getattr(class_made_by(self._source), "REWARD", None)
+            return declared if isinstance(declared, RewardSpec) else None
         client = self._asked
-        if (
-            client is None
-            or client.base_url is None
-            or internals(client).open_transport is not None
-        ):
+        if client is None or client.base_url is None or internals(client).open_transport:
             return None
         try:
             return await fetch_reward_spec(client)
@@ -168,22 +168,19 @@ class Sessions(EpisodeSource):
         self._opened[id(client)] = client
         try:
             if client is made:
-                await self._connect(client)
+                loop = background.running_loop()
+                assert loop is not None
+                if background.is_shared(loop):
+                    await client.connect()
+                else:
+                    await client.__aenter__()
+                    self._homed.add(id(client))
             self.room = None if self._is_spread else internals(client).session.room
             await _have_place(client)
         except BaseException:
             await asyncio.shield(asyncio.ensure_future(self.close(client)))
             raise
         return client
-
-    async def _connect(self, client: Client) -> None:
-        loop = background.running_loop()
-        assert loop is not None
-        if background.is_shared(loop):
-            await client.connect()
-        else:
-            await client.__aenter__()
-            self._homed.add(id(client))
 
     async def close(self, session: Client) -> None:
         self._opened.pop(id(session), None)
@@ -217,14 +214,6 @@ class Sessions(EpisodeSource):
             closing = self._close()
             if inspect.isawaitable(closing):
                 await closing
-
-
-def _declared_by(source: Any) -> RewardSpec | None:
-    managers = managers_of(source) if _is_asgi(source) else []
-    if managers:
-        return managers[0].spec.reward
-    declared = getattr(class_made_by(source), "REWARD", None)
-    return declared if isinstance(declared, RewardSpec) else None
 
 
 async def _have_place(client: Client) -> None:
@@ -324,15 +313,6 @@ def _installed(text: str) -> tuple[Any, type[Client]]:
     return load_target(text), GenericEnvClient
 
 
-def _client_of(text: str) -> Client:
-    target = parse_target(text)
-    if target.kind is TargetKind.IMAGE:
-        return GenericEnvClient.from_docker_image(target.name)
-    if target.kind is TargetKind.SERVER:
-        return GenericEnvClient(text)
-    return GenericEnvClient.local(_installed(text)[0])
-
-
 @contextlib.contextmanager
 def own_tasks(environment: str, split: str | None) -> Iterator[Taskset]:
     """Yield the tasks that an environment has itself, while the environment is open.
@@ -345,7 +325,14 @@ def own_tasks(environment: str, split: str | None) -> Iterator[Taskset]:
         NotSupported: The environment has no tasks.
         TasksetError: There is no such split, or there are several.
     """
-    with _client_of(environment).sync() as client:
+    target = parse_target(environment)
+    if target.kind is TargetKind.IMAGE:
+        made = GenericEnvClient.from_docker_image(target.name)
+    elif target.kind is TargetKind.SERVER:
+        made = GenericEnvClient(environment)
+    else:
+        made = GenericEnvClient.local(_installed(environment)[0])
+    with made.sync() as client:
         try:
             tasks = load_tasks(client, split=split)
         except TasksetError as error:

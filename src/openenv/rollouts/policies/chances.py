@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from openenv.rollouts.interfaces import AgentTool, Interface, resolve_reference
+from openenv.rollouts.interfaces import Interface, resolve_reference
 from openenv.rollouts.policies.base import (
     Decision,
     EpisodeOpening,
@@ -53,9 +53,10 @@ class _RandomPlayer:
     def act(self, turn: PolicyTurn) -> Decision:
         tool = self._chance.choice(self._tools)
         legal = _legal(turn.observation)
-        field = _only_field(tool)
-        if legal and field is not None:
-            return Decision(tool.action({field: self._chance.choice(legal)}))
+        properties = tool.input_schema.get("properties", {})
+        required = tool.input_schema.get("required") or list(properties)
+        if legal and len(required) == 1:
+            return Decision(tool.action({str(required[0]): self._chance.choice(legal)}))
         return Decision(tool.action(sample_value(tool.input_schema, self._chance)))
 
 
@@ -69,12 +70,6 @@ def _legal(observation: Any) -> Sequence[Any]:
         if isinstance(found, list | tuple) and all(isinstance(one, int | str) for one in found):
             return found
     return ()
-
-
-def _only_field(tool: AgentTool) -> str | None:
-    properties = tool.input_schema.get("properties", {})
-    required = tool.input_schema.get("required") or list(properties)
-    return str(required[0]) if len(required) == 1 else None
 
 
 def sample_value(schema: Mapping[str, Any], chance: Random) -> Any:
