@@ -40,14 +40,12 @@ class FigureDifference(StoredFigures):
     name: str
     before: float | None = None
     after: float | None = None
-    difference: float | None = Field(default=None, description="After less before.")
+    difference: float | None = None  # after less before
     low: float | None = None
     high: float | None = None
-    p_value: float | None = Field(
-        default=None, description="Of the permutation test; None where it is not tested."
-    )
-    p_adjusted: float | None = Field(default=None, description="By Holm's method.")
-    tasks: int = Field(default=0, description="How many tasks have it in both runs.")
+    p_value: float | None = None  # of the permutation test; None where it is not tested
+    p_adjusted: float | None = None  # by Holm's method
+    tasks: int = 0  # how many tasks have it in both runs
 
 
 class TaskDifference(StoredFigures):
@@ -62,26 +60,22 @@ class TaskDifference(StoredFigures):
 class Comparison(StoredFigures):
     """The differences of two runs. Made by `compare`."""
 
-    before: str = Field(description="What the first run is called.")
-    after: str = Field(description="What the second run is called.")
+    before: str  # what the first run is called
+    after: str  # what the second run is called
     level: float = 0.95
-    tasks: int = Field(description="How many tasks both have.")
-    only_before: list[str] = Field(default_factory=list, description="Tasks of the first run only.")
-    only_after: list[str] = Field(default_factory=list, description="Tasks of the second run only.")
+    tasks: int  # how many tasks both have
+    only_before: list[str] = Field(default_factory=list)  # tasks of the first run only
+    only_after: list[str] = Field(default_factory=list)  # tasks of the second run only
     differences: list[FigureDifference] = Field(default_factory=list)
-    fixed: list[str] = Field(
-        default_factory=list, description="Tasks that the second run solves, and the first did not."
-    )
-    regressed: list[str] = Field(
-        default_factory=list,
-        description="Tasks that the first run solved, and the second does not.",
-    )
+    # Tasks that the second run solves, and the first did not.
+    fixed: list[str] = Field(default_factory=list)
+    # Tasks that the first run solved, and the second does not.
+    regressed: list[str] = Field(default_factory=list)
     solved_in_both: int = 0
     solved_in_neither: int = 0
     mcnemar_p_value: float | None = None
-    warnings: list[str] = Field(
-        default_factory=list, description="In what else the runs differ, and what was left out."
-    )
+    # In what else the runs differ, and what was left out.
+    warnings: list[str] = Field(default_factory=list)
     per_task: dict[str, TaskDifference] = Field(default_factory=dict)
 
 

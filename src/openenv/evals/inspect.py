@@ -122,9 +122,6 @@ def _sample(one: Task) -> Sample:
     return Sample(input=prompt, id=one.id, metadata=shown)
 
 
-# ------------------------------------------------------------------ the model acts
-
-
 def _solver(env: Any, tasks: Mapping[str, Task], seed: int, instructions: str) -> Solver:
     def acts() -> Solver:
         async def solve(state: TaskState, generate: Generate) -> TaskState:
@@ -197,7 +194,6 @@ class _InspectEpisode:
         return ToolDef(execute, tool.name, described, parameters, parallel=False)
 
     def _told(self, *, has_begun: bool) -> dict[str, Any]:
-        """Return what the log keeps for the scorer."""
         not_begun = Score(unscored="the episode was over before it began")
         score = self._session.score("earned") if has_begun else not_begun
         last = self._session.last
@@ -209,9 +205,6 @@ class _InspectEpisode:
             "is_over": self._session.is_over,
             "is_truncated": last is not None and last.truncated,
         }
-
-
-# ------------------------------------------------------------------ schemas of tools
 
 
 def _inlined(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -241,9 +234,6 @@ def _without_references(value: Any, definitions: Mapping[str, Any], within: tupl
     if isinstance(value, list):
         return [_without_references(one, definitions, within) for one in value]
     return value
-
-
-# ------------------------------------------------------------------ its score
 
 
 def reward() -> Scorer:

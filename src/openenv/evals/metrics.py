@@ -88,13 +88,13 @@ class Estimate(StoredFigures):
     came to the same.
     """
 
-    value: float | None = Field(description="The figure; None where no sample has one.")
+    value: float | None  # the figure; None where no sample has one
     low: float | None = None
     high: float | None = None
-    stderr: float | None = Field(default=None, description="The standard error, tasks drawn.")
-    method: Method | None = Field(default=None, description="Where the interval comes from.")
-    samples: int = Field(default=0, description="How many samples it is of.")
-    tasks: int = Field(default=0, description="How many tasks it is of.")
+    stderr: float | None = None  # the standard error, tasks drawn
+    method: Method | None = None  # where the interval comes from
+    samples: int = 0  # how many samples it is of
+    tasks: int = 0  # how many tasks it is of
 
 
 class SampleResult(StoredFigures):
@@ -103,23 +103,16 @@ class SampleResult(StoredFigures):
     id: str
     sample: int = 0
     seed: int | None = None
-    group: str = Field(default="", description="The same for samples of one task and seed.")
-    reward: float | None = Field(
-        default=None,
-        description="None if it is not known; if the policy gave the sample up, what it counts as.",
-    )
+    group: str = ""  # the same for samples of one task and seed
+    # None if it is not known; if the policy gave the sample up, what it counts as.
+    reward: float | None = None
     components: dict[str, float] = Field(default_factory=dict)
-    solved: bool | None = Field(default=None, description="None where it is left out.")
-    given_up: bool = Field(
-        default=False, description="It has no reward of its own because of its policy."
-    )
-    cost: float = Field(
-        default=0.0,
-        description="What was added to its reward, since its policy has left it: see "
-        "`RewardSpec.unfinished`.",
-    )
+    solved: bool | None = None  # None where it is left out
+    given_up: bool = False  # it has no reward of its own because of its policy
+    # What was added to its reward, since its policy has left it: see `RewardSpec.unfinished`.
+    cost: float = 0.0
     outcome: str = "done"
-    unscored: str | None = Field(default=None, description="Why it has no reward.")
+    unscored: str | None = None  # why it has no reward
     steps: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -134,7 +127,7 @@ class SampleResult(StoredFigures):
 class TaskResult(StoredFigures):
     """The results of all samples of a task."""
 
-    group: str | None = Field(default=None, description="The family of tasks that it is of.")
+    group: str | None = None  # the family of tasks that it is of
     difficulty: float | None = None
     samples: list[SampleResult] = Field(default_factory=list)
 
@@ -180,49 +173,35 @@ class Evaluation(StoredFigures):
 
     environment: str = ""
     policy: str = ""
-    reward: dict[str, Any] | None = Field(
-        default=None, description="What rewards mean: `RewardSpec.as_data`."
-    )
-    threshold: float = Field(description="A sample is solved from this reward on.")
-    threshold_from: str = Field(default="", description="Where the threshold comes from.")
+    reward: dict[str, Any] | None = None  # what rewards mean: `RewardSpec.as_data`
+    threshold: float  # a sample is solved from this reward on
+    threshold_from: str = ""  # where the threshold comes from
     unscored_policy: Unscored = "skip"  # the rule of older results, which do not name it
-    lowest: float | None = Field(
-        default=None,
-        description="What samples count as that the policy gave up, unless another range of "
-        "rewards is declared for their episodes.",
-    )
-    level: float = Field(default=0.95, description="How sure intervals are.")
-    resamples: int = Field(default=2000, description="Of the bootstrap.")
-    seed: int = Field(default=0, description="Of the bootstrap.")
-    reproducible: bool | None = Field(
-        default=None, description="Two first looks at one task were the same; None: not looked."
-    )
-    settings: dict[str, Any] = Field(default_factory=dict, description="Of the run.")
-    started_at: float = Field(default=0.0, description="Seconds since the epoch.")
-    counts: dict[str, int] = Field(
-        description="Tasks and samples; of these, how many are scored, unscored, failed, done, "
-        "truncated and ended by a limit; and how many of the unscored and the failed ones the "
-        "policy gave up."
-    )
+    # What samples count as that the policy gave up, unless another range of rewards is declared for
+    # their episodes.
+    lowest: float | None = None
+    level: float = 0.95  # how sure intervals are
+    resamples: int = 2000  # of the bootstrap
+    seed: int = 0  # of the bootstrap
+    reproducible: bool | None = None  # two first looks at one task were the same; None: not looked
+    settings: dict[str, Any] = Field(default_factory=dict)  # of the run
+    started_at: float = 0.0  # seconds since the epoch
+    # Tasks and samples; of these, how many are scored, unscored, failed, done, truncated and ended
+    # by a limit; and how many of the unscored and the failed ones the policy gave up.
+    counts: dict[str, int]
     success: Estimate
     pass_at_k: dict[int, Estimate] = Field(default_factory=dict)
     mean_reward: Estimate
     median_reward: float | None = None
     components: dict[str, Estimate] = Field(default_factory=dict)
-    rates: dict[str, Estimate] = Field(
-        default_factory=dict,
-        description="`error`, `unscored`, `truncation`, `limit` and `given_up`.",
-    )
-    costs: dict[str, Estimate] = Field(
-        default_factory=dict,
-        description="Means a sample: `steps`, `prompt_tokens`, `completion_tokens`, `seconds`.",
-    )
+    # `error`, `unscored`, `truncation`, `limit` and `given_up`.
+    rates: dict[str, Estimate] = Field(default_factory=dict)
+    # Means a sample: `steps`, `prompt_tokens`, `completion_tokens`, `seconds`.
+    costs: dict[str, Estimate] = Field(default_factory=dict)
     by_group: list[Breakdown] = Field(default_factory=list)
     by_difficulty: list[Breakdown] = Field(default_factory=list)
     per_task: dict[str, TaskResult] = Field(default_factory=dict)
-    notes: list[str] = Field(
-        default_factory=list, description="What was left out, and what to keep in mind."
-    )
+    notes: list[str] = Field(default_factory=list)  # what was left out, and what to keep in mind
 
     @property
     def has_unknown_rewards(self) -> bool:
@@ -385,12 +364,7 @@ class _Rules(NamedTuple):
 
 
 def figure_of(sample: SampleResult, figure: str) -> float | None:
-    """Return a figure of a sample; None if the sample lacks the figure.
-
-    Args:
-        sample: The sample.
-        figure: ``reward``, ``solved``, one of `COSTS`, or ``component/`` and the component's name.
-    """
+    """Return ``reward``, ``solved``, a cost or ``component/NAME`` of a sample; None without it."""
     kind, _, name = figure.partition("/")
     if kind in COSTS:
         # What a failed attempt took says nothing of what a sample takes.
@@ -536,8 +510,6 @@ RATES: dict[str, Callable[[SampleResult], bool | None]] = {
 
 @dataclass
 class _Estimator:
-    """Computes the estimates of a set of tasks."""
-
     tasks: Mapping[str, TaskResult]
     level: float
     resamples: int
@@ -567,7 +539,6 @@ class _Estimator:
         )
 
     def means(self, figures: Sequence[str]) -> dict[str, Estimate]:
-        """Return the means of figures over samples, by name."""
         rows = [
             [_total([figure_of(sample, figure) for sample in task.samples]) for figure in figures]
             for task in self.tasks.values()
@@ -590,7 +561,6 @@ class _Estimator:
         return estimates
 
     def broken_down(self, parts: Mapping[str, Sequence[str]]) -> list[Breakdown]:
-        """Return the figures of subsets of the tasks."""
         found = []
         for name, tasks in parts.items():
             part = {task: self.tasks[task] for task in tasks}

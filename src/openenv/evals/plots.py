@@ -50,9 +50,6 @@ def comparison_plots(compared: Comparison) -> list[Plot]:
     return [one for one in plots if one is not None]
 
 
-# ------------------------------------------------------------------ one run
-
-
 def _rewards(evaluation: Evaluation) -> Plot | None:
     rewards = np.array(
         [
@@ -198,9 +195,6 @@ def _whisker(axes: Axes, place: int, estimate: Estimate | FigureDifference) -> N
     axes.plot([value], [place], "o", color=BLUE, markersize=7)
 
 
-# ------------------------------------------------------------------ two runs
-
-
 def _forest(compared: Comparison) -> Plot | None:
     tested = [
         one
@@ -272,9 +266,6 @@ def _points(axes: Axes, pairs: np.ndarray) -> None:
     axes.scatter(
         places[:, 0], places[:, 1], s=24 * np.sqrt(counts), color=BLUE, alpha=0.7, linewidth=0
     )
-
-
-# ------------------------------------------------------------------ names
 
 
 def _short(name: str) -> str:

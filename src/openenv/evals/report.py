@@ -102,8 +102,6 @@ def _hardest(evaluation: Evaluation, rows: int) -> list[tuple[str, TaskResult]]:
     return sorted(evaluation.per_task.items(), key=key)[:rows]
 
 
-# ------------------------------------------------------------------ how figures are shown
-
 NONE = "-"
 
 

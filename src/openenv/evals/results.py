@@ -81,9 +81,6 @@ def compare_eval_results(before: EvalResult, after: EvalResult, **options: Any) 
     return compare(first, second, **options)
 
 
-# ------------------------------------------------------------------ files
-
-
 def is_stored(path: str | os.PathLike[str]) -> bool:
     """Return whether a path names a run: a folder, a file of rollouts, or a result."""
     path = Path(path)

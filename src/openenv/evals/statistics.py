@@ -51,9 +51,6 @@ def pass_at_k(samples: int, solved: int, k: int) -> float:
     return 1.0 - math.comb(samples - solved, k) / math.comb(samples, k)
 
 
-# ------------------------------------------------------------------ intervals
-
-
 def wilson(rate: float, size: float, level: float = 0.95) -> tuple[float, float]:
     """Return the score interval of a rate (Wilson 1927, without continuity correction).
 
@@ -184,9 +181,6 @@ def _interval(
     rounding = RELATIVE * float(np.max(np.abs(sums[has] / counts[has])))
     low, high = (0.0 if abs(end) <= rounding else float(end) for end in (low, high))
     return low, high
-
-
-# ------------------------------------------------------------------ tests of two runs
 
 
 def permutation_p_values(
