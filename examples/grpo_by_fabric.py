@@ -19,7 +19,7 @@ __all__ = ["train"]
 def train(
     game: Game, pool: EnvPool[Any], model: Any, tokenizer: Any, seed: int, out: Path
 ) -> Trained:
-    """Train a model, which is changed."""
+    """Train a model in place."""
     on_gpu = torch.cuda.is_available()
     fabric = Fabric(
         accelerator="gpu" if on_gpu else "cpu",

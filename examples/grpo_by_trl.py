@@ -23,7 +23,7 @@ __all__ = ["train"]
 def train(
     game: Game, pool: EnvPool[Any], model: Any, tokenizer: Any, seed: int, out: Path
 ) -> Trained:
-    """Train a model, which is changed."""
+    """Train a model in place."""
     rollouts = rollout_func(
         pool,
         rows=game.rows or None,
@@ -50,9 +50,7 @@ def train(
 
 
 def _rows_without_seeds(count: int, prompt: str) -> list[dict[str, Any]]:
-    """Rows of a prompt alone: each group of each step has a seed of its own then, and never one of
-    so many.
-    """
+    """Make rows of the prompt alone, so that each group of each step gets a new seed."""
     return [{"prompt": row["prompt"]} for row in task_rows(count, prompt=prompt)]
 
 

@@ -1,8 +1,8 @@
-"""Language models that are small enough to train on a CPU while one waits, made on the spot.
+"""Tiny language models that train on a CPU within minutes.
 
-A tokenizer is trained on the texts of a task, a Qwen2 is built from a config, and it is shown how
-one speaks there (`imitate`) as any model that has been trained at all would know. What to say, it
-learns by reinforcement.
+The functions train a tokenizer on the texts of a task, build a Qwen2 from a config, and teach it
+the form of replies by supervised training (`imitate`), which any pretrained model would know. It
+learns good replies by reinforcement.
 
 Needs `torch`, `transformers` and `tokenizers`.
 """
@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 __all__ = ["CHATML", "imitate", "model_for", "tokenizer_for"]
 
 END, PAD, START = "<|im_end|>", "<|endoftext|>", "<|im_start|>"
-# As Qwen2.5 has them: its template writes them, and what reads calls of tools looks for them.
+# The special tokens of Qwen2.5: its template writes them, and parsers of tool calls look for them.
 SPECIAL = [PAD, START, END]
 UNSPECIAL = ["<tool_call>", "</tool_call>"]
 CHATML = (
@@ -33,12 +33,12 @@ CHATML = (
 def tokenizer_for(
     texts: Sequence[str], chat_template: str, vocabulary: int = 2048
 ) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer, trained on texts.
+    """Train a byte-level BPE tokenizer on texts.
 
     Args:
-        texts: What is said in the task, with everything that the template writes.
-        chat_template: `CHATML`, that of Qwen2.5 or 3, or one like theirs.
-        vocabulary: How many tokens it has at most.
+        texts: The texts of the task, including all texts of the template.
+        chat_template: `CHATML`, the template of Qwen2.5 or 3, or a similar one.
+        vocabulary: Maximum number of tokens.
     """
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -65,17 +65,17 @@ def model_for(
     spread: float = 0.02,
     seed: int = 0,
 ) -> Qwen2ForCausalLM:
-    """A Qwen2 with random weights.
+    """Make a Qwen2 with random weights.
 
     Args:
-        tokenizer: Its own.
-        hidden: Numbers in a hidden state; a multiple of 32.
-        layers: How many it has.
-        positions: How many tokens it can read.
-        spread: Standard deviation of the weights. Qwen2's 0.02 is for wide models; of narrow ones
-            it makes attention so flat that it takes thousands of steps to look anywhere:
-            ``hidden ** -0.5`` is theirs.
-        seed: Of the weights.
+        tokenizer: The tokenizer of the model.
+        hidden: The size of a hidden state, a multiple of 32.
+        layers: The number of layers.
+        positions: Maximum number of tokens.
+        spread: The standard deviation of the weights. Qwen2's 0.02 suits wide models. In narrow
+            ones it makes attention so flat that learning takes thousands of steps;
+            ``hidden ** -0.5`` suits these.
+        seed: The seed of the weights.
     """
     torch.manual_seed(seed)
     config = Qwen2Config(
@@ -107,19 +107,19 @@ def imitate(
     rate: float = 3e-3,
     seed: int = 0,
 ) -> list[float]:
-    """Train a model to say what examples say.
+    """Train a model to imitate examples.
 
     Args:
-        model: The model.
-        examples: Tokens of a prompt, those that follow, and for each of these 1 if it is to be
-            learnt, else 0.
-        steps: Of training.
+        model: The model, which is changed.
+        examples: The tokens of a prompt, those of its completion, and a mask that is 1 for each
+            token of the completion to learn.
+        steps: The number of training steps.
         batch: Examples in a step.
         rate: The learning rate, which falls to 0 linearly.
-        seed: Of the choice of examples.
+        seed: The seed of the choice of examples.
 
     Returns:
-        The loss of each step, in nats a token.
+        The loss of each step, in nats per token.
     """
     chance = random.Random(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate)

@@ -18,7 +18,7 @@ PROMPT = "Play a hand of blackjack by the tool."
 
 
 async def groups_of(model: Any, seeds: range, size: int = 8) -> list[Any]:
-    """Play each hand several times; a tenth of the rollouts may fail."""
+    """Play each hand several times, and tolerate failures of a tenth of the rollouts."""
     found: list[Any] = await art.gather_trajectory_groups(
         [
             art.TrajectoryGroup(
@@ -39,7 +39,7 @@ async def train(model: Any, backend: Any, steps: int) -> None:
 
 
 async def main(address: str, name: str) -> None:
-    """Play with a model that is served, and say what its hands were worth."""
+    """Play with a served model, and print the rewards."""
     model = art.Model(
         name=name, project="blackjack", inference_api_key="none", inference_base_url=address
     )

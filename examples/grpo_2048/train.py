@@ -1,9 +1,10 @@
-"""GRPO trains a language model to play 2048: the first six moves, for as many points.
+"""GRPO for 2048: a language model learns to make many points in the first six moves.
 
     python examples/grpo_2048/train.py --seeds 0
 
-On a CPU a tiny model is made and trained within minutes; with `--model FOLDER` and a GPU, a real
-one is. The tiny one is shown games of three plans and is to find out which one is good.
+By default the program makes a tiny model and trains it on a CPU within minutes. `--model FOLDER`
+trains a real model on a GPU. The tiny model sees games of three plans, and has to learn which one
+is good.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ CLOCKWISE: list[str] = list(get_args(Move))
 
 
 def around(possible: list[str], last: str) -> list[str]:
-    """The next one clockwise."""
+    """Choose the next move clockwise."""
     at = CLOCKWISE.index(last) + 1 if last else 0
     return [one for one in CLOCKWISE[at:] + CLOCKWISE[:at] if one in possible][:1]
 
 
 def rows(possible: list[str], last: str) -> list[str]:
-    """To the left or to the right while that is possible: soon all there is merged."""
+    """Move to the left or right while that is possible, until everything is merged."""
     return [one for one in possible if one in ("left", "right")] or possible
 
 
 def anyhow(possible: list[str], last: str) -> list[str]:
-    """Whatever is possible."""
+    """Choose any legal move."""
     return possible
 
 
@@ -51,7 +52,7 @@ PLANS: dict[str, Plan] = {plan.__name__: plan for plan in (around, rows, anyhow)
 
 
 def player(chance: random.Random) -> Player:
-    """Has one of the plans, and says which, and its last move."""
+    """Make a player that follows one of the plans, and names the plan and its last move."""
     plan, last = chance.choice(list(PLANS)), ""
 
     def reply(seen: str) -> str:
@@ -83,7 +84,7 @@ GAME = Game(
 
 
 def worth(plan: Plan, games: int = 2000) -> float:
-    """The points of a plan in games of as many moves, on average."""
+    """Return the mean points of a plan in games of this many moves."""
     chance, table, points = random.Random(0), Game2048Environment(), 0
     for seed in range(games):
         seen, last = table.reset(seed=seed), ""

@@ -1,10 +1,10 @@
-"""What the best player of `blackjack_env` wins a hand, by its default rules, computed exactly.
+"""The exact expected reward of the best player of `blackjack_env`, by its default rules.
 
     python examples/grpo_blackjack/optimum.py
 
-Cards are drawn with replacement, so that a hand is its total, whether an ace counts eleven in it,
-and the card that the dealer shows: Sutton and Barto 2018, example 5.1. A natural, 21 by the
-first two cards, beats all but another one.
+Cards are drawn with replacement, so the state of a hand is its total, whether an ace counts eleven
+in it, and the dealer's visible card (Sutton and Barto 2018, example 5.1). A natural, 21 with the
+first two cards, beats every hand except another natural.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Hand = tuple[int, bool]
 
 
 def add(hand: Hand, rank: int) -> Hand:
-    """A hand with one more card: its best total, and whether an ace counts eleven."""
+    """Add a card to a hand: return its best total, and whether an ace counts eleven."""
     total, is_soft = hand
     total += rank
     if rank == 1 and total + 10 <= 21:
@@ -29,7 +29,7 @@ def add(hand: Hand, rank: int) -> Hand:
 
 @cache
 def dealt(hand: Hand) -> Counter[int]:
-    """How likely the dealer ends with each total, who draws to 17."""
+    """Return the probability of each final total of the dealer, who draws to 17."""
     if hand[0] >= 17:
         return Counter({hand[0]: 1.0})  # type: ignore[dict-item]
     ends: Counter[int] = Counter()
@@ -40,7 +40,7 @@ def dealt(hand: Hand) -> Counter[int]:
 
 
 def stand(total: int, shown: int) -> float:
-    """What a hand wins that is left as it is."""
+    """Return the expected reward of standing."""
     return sum(
         likely * (1 if other > 21 else (total > other) - (total < other))
         for other, likely in dealt(add((0, False), shown)).items()
@@ -49,7 +49,7 @@ def stand(total: int, shown: int) -> float:
 
 @cache
 def value(hand: Hand, shown: int) -> float:
-    """What the best player wins with a hand."""
+    """Return the expected reward of a hand for the best player."""
     if hand[0] > 21:
         return -1.0
     hit = sum(chance * value(add(hand, rank), shown) for rank, chance in CARDS.items())
@@ -57,7 +57,7 @@ def value(hand: Hand, shown: int) -> float:
 
 
 def first_value(hand: Hand, shown: int) -> float:
-    """What the best player wins with two cards."""
+    """Return the expected reward of the first two cards for the best player."""
     if hand[0] < 21:
         return value(hand, shown)
     makes_natural = {1: CARDS[10], 10: CARDS[1]}
@@ -65,7 +65,7 @@ def first_value(hand: Hand, shown: int) -> float:
 
 
 def optimum() -> float:
-    """What the best player wins, in the mean of all hands that may be dealt."""
+    """Return the mean reward of the best player over all deals."""
     return sum(
         of_first * of_second * of_shown * first_value(add(add((0, False), first), second), shown)
         for first, of_first in CARDS.items()

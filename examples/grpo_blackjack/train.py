@@ -1,9 +1,9 @@
-"""GRPO trains a language model to play blackjack.
+"""GRPO for blackjack: a language model learns to play.
 
     python examples/grpo_blackjack/train.py --seeds 0 1 2
 
-On a CPU a tiny model is made and trained within minutes; with `--model FOLDER` and a GPU, a real
-one is. See README.md.
+By default the program makes a tiny model and trains it on a CPU within minutes. `--model FOLDER`
+trains a real model on a GPU. See README.md.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PROMPT = 'Play this hand of blackjack. Say {"action": "hit"} or {"action": "stan
 
 
 def player(chance: random.Random) -> Player:
-    """Says what it sees, and moves at random."""
+    """Make a player that repeats what it sees, and moves at random."""
 
     def reply(seen: str) -> str:
         hand = json.loads(seen)

@@ -1,10 +1,10 @@
-"""GRPO trains a language model to write functions that pass tests which it never sees.
+"""GRPO for coding: a language model learns to write functions that pass hidden tests.
 
     python examples/grpo_coding/train.py --seeds 0
 
-The tasks are made here: "Write f(x), which gives x plus 7". The coding environment runs each answer
-in a sandbox against hidden tests; the reward is the part of them that hold. It is measured by pairs
-of word and number that it is never trained on.
+This program makes the tasks, such as "Write f(x), which gives x plus 7". The coding environment
+runs each answer in a sandbox against hidden tests. The reward is the share of tests that pass. The
+evaluation uses pairs of word and number that are never trained on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TESTED_WITH = (-3, 0, 1, 5)
 
 
 def tasks() -> list[dict[str, Any]]:
-    """All of them; every fifth pair of word and number is held out."""
+    """Make all tasks, and hold out every fifth pair of word and number."""
     return [
         {
             "id": f"{word}-{number}",
@@ -43,7 +43,7 @@ def tasks() -> list[dict[str, Any]]:
 
 
 def rows(split: str) -> list[dict[str, Any]]:
-    """Prompts of tasks, and the ids that the environment knows them by."""
+    """Make rows with the prompts and the ids of tasks."""
     return [
         {"prompt": messages(one["prompt"]), "task": one["id"]}
         for one in tasks()
@@ -52,7 +52,7 @@ def rows(split: str) -> list[dict[str, Any]]:
 
 
 def player(chance: random.Random) -> Player:
-    """Writes what is asked for as a comment, and a function that is right half of the time."""
+    """Make a player that writes the task as a comment, and often a right function."""
 
     def reply(seen: str) -> str:
         word, number = re.findall(r"x (\w+) (\d+)", seen)[0]
@@ -66,7 +66,7 @@ def player(chance: random.Random) -> Player:
 
 
 def game(folder: Path) -> Game:
-    """The game, whose tasks are written into a folder for the server."""
+    """Make the game, and write its tasks to a folder for the server."""
     path = folder / "tasks.jsonl"
     path.write_text("".join(json.dumps(one) + "\n" for one in tasks()))
     return Game(

@@ -1,4 +1,4 @@
-"""GRPO on blackjack by Lightning Fabric, on as many devices as there are; see README.md."""
+"""GRPO on blackjack by Lightning Fabric, on one or more devices; see README.md."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ PROMPT = 'Play this hand of blackjack. Say {"action": "hit"} or {"action": "stan
 
 
 def main() -> None:
-    """Train as the command line says."""
+    """Train by the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", required=True, help="its name on the hub, or a folder")
+    parser.add_argument("--model", required=True, help="a model's name on the Hub, or a folder")
     parser.add_argument("--environment", default="http://localhost:8000")
     parser.add_argument("--devices", type=int, default=1)
     parser.add_argument("--precision", default="bf16-mixed")
     parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--groups", type=int, default=8, help="in a step, on each device")
+    parser.add_argument("--groups", type=int, default=8, help="groups per step on each device")
     parser.add_argument("--generations", type=int, default=8, help="rollouts in a group")
     parser.add_argument("--rate", type=float, default=1e-6)
     parser.add_argument("--save-every", type=int, default=50, help="steps")
@@ -33,7 +33,7 @@ def main() -> None:
     logger = CSVLogger(given.out, name="steps", flush_logs_every_n_steps=1)
     fabric = Fabric(devices=given.devices, precision=given.precision, loggers=logger)
     fabric.launch()
-    fabric.seed_everything(fabric.global_rank)  # each samples otherwise
+    fabric.seed_everything(fabric.global_rank)  # each device samples differently
     tokenizer = AutoTokenizer.from_pretrained(given.model)
     model = AutoModelForCausalLM.from_pretrained(given.model, dtype=torch.float32)
     model, optimizer = fabric.setup(model, torch.optim.AdamW(model.parameters(), lr=given.rate))

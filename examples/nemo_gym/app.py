@@ -1,4 +1,4 @@
-"""A resources server of NeMo Gym for any environment; `blackjack.yaml` says which."""
+"""A resources server of NeMo Gym for the environment that `blackjack.yaml` names."""
 
 from openenv.integrations.nemo_gym import OpenEnvResourcesServer
 

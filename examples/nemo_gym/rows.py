@@ -10,7 +10,7 @@ from openenv.integrations.nemo_gym import dataset
 
 
 def main(environment: str, count: str) -> None:
-    """Write so many rows, each an episode with a seed of its own."""
+    """Write the given number of rows, each an episode with its own seed."""
     for row in asyncio.run(dataset(environment, num_rows=int(count))):
         sys.stdout.write(json.dumps(row) + "\n")
 

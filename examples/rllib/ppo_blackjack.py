@@ -1,4 +1,4 @@
-"""RLlib's PPO learns blackjack, whose tables stand behind a socket.
+"""PPO of RLlib on blackjack, with the environments on a server.
 
     python ppo_blackjack.py [ADDRESS] [--iterations N]
 
@@ -29,7 +29,7 @@ HAND = gymnasium.spaces.Dict(
 
 
 def train(address: str, iterations: int) -> None:
-    """Train, and say what the hands of each iteration were worth on average."""
+    """Train, and print the mean reward of each iteration's hands."""
     register_env("blackjack", address, observation_space=HAND)
     config = (
         PPOConfig()
@@ -51,7 +51,7 @@ def train(address: str, iterations: int) -> None:
 
 
 def main() -> None:
-    """Train on the server that is given, or on one of its own."""
+    """Train on a given server, or on a new one."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("address", nargs="?")
     parser.add_argument("--iterations", type=int, default=10)

@@ -1,9 +1,9 @@
-"""PPO of Stable-Baselines3 learns CartPole, whose poles stand behind a socket.
+"""PPO of Stable-Baselines3 on CartPole, with the environments on a server.
 
     python examples/sb3/ppo_cartpole.py [ADDRESS] [--steps N]
 
-Without an address it starts a server of its own. The numbers are those of RL Baselines3 Zoo for
-this task.
+Without an address it starts a server of its own. The settings are those of RL Baselines3 Zoo for
+this environment.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ POLES = 8
 
 
 def train(address: str, steps: int, seed: int) -> None:
-    """Train, and say what the policy's return was before and after, over 20 episodes."""
+    """Train, and print the policy's mean return over 20 episodes before and after."""
     torch.set_num_threads(1)
     envs = DummyVecEnv([lambda: Monitor(GymnasiumEnv(address))] * POLES)
     model = PPO(
@@ -54,7 +54,7 @@ def train(address: str, steps: int, seed: int) -> None:
 
 
 def main() -> None:
-    """Train on the server that is given, or on one of its own."""
+    """Train on a given server, or on a new one."""
     parser = argparse.ArgumentParser(description="PPO of Stable-Baselines3 on CartPole.")
     parser.add_argument("address", nargs="?")
     parser.add_argument("--steps", type=int, default=100_000)

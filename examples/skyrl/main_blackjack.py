@@ -1,4 +1,4 @@
-"""SkyRL's entry point, with blackjack among its environments."""
+"""An entry point of SkyRL that registers blackjack."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ ADDRESS = os.environ.get("OPENENV_ADDRESS", "http://localhost:8000")
 
 @ray.remote(num_cpus=1)  # type: ignore[untyped-decorator]
 def train(config: object, address: str) -> None:
-    """Train; registered is where it is played."""
+    """Register the environment and train, in Ray's process."""
     register("blackjack", environment=address)
     BasePPOExp(config).run()
 
 
 @hydra.main(config_path=config_dir, config_name="ppo_base_config", version_base=None)  # type: ignore[untyped-decorator]
 def main(config: object) -> None:
-    """Have Ray train as the configuration says."""
+    """Start the training on Ray by the configuration."""
     validate_cfg(config)
     initialize_ray(config)
     ray.get(train.remote(config, ADDRESS))

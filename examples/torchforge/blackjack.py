@@ -1,4 +1,4 @@
-"""Groups of hands of blackjack for torchforge's GRPO; `generator` and `tokenizer` are its own."""
+"""Groups of hands of blackjack for GRPO with torchforge's own `generator` and `tokenizer`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROMPT = [{"role": "user", "content": "Play a hand of blackjack."}]
 async def group_of(
     generator: Any, tokenizer: Any, address: str, seed: int, size: int = 8
 ) -> list[ForgeRollout]:
-    """Play one hand several times, without what failed, or was read as other tokens than these."""
+    """Play one hand several times, and leave out failed and retokenized rollouts."""
     played = await asyncio.gather(
         *(
             rollout(
@@ -33,12 +33,12 @@ async def group_of(
     )
     for one in played:
         if isinstance(one, BaseException) and not isinstance(one, OpenEnvError):
-            raise one  # a mistake of ours, and nothing that has failed
+            raise one  # a mistake in the code, not a failed rollout
     return [one for one in played if isinstance(one, ForgeRollout) and one.is_exact]
 
 
 def advantages(group: list[ForgeRollout]) -> list[float]:
-    """How much better than the others of its group each one is, in standard deviations."""
+    """Compute each rollout's advantage in its group, in standard deviations."""
     rewards = [one.reward for one in group]
     spread = statistics.pstdev(rewards)
     return [(reward - statistics.mean(rewards)) / (spread + 1e-4) for reward in rewards]

@@ -1,4 +1,4 @@
-"""Unsloth trains a model to write strategies for 2048, which are played on our server.
+"""GRPO by Unsloth: a model learns to write strategies for 2048, which play on our server.
 
     python game_2048.py unsloth/gpt-oss-20b
 
@@ -10,19 +10,19 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import unsloth  # before what it changes
+import unsloth  # before the libraries that it patches
 from datasets import Dataset
 from strategies import PROMPT, Strategies
 from trl import GRPOConfig, GRPOTrainer
 
 
 def main(name: str, steps: int = 300, **settings: Any) -> list[dict[str, Any]]:
-    """Train, save what was learnt in ``outputs``, and give what the trainer logged.
+    """Train, save the adapter in ``outputs``, and return the trainer's log.
 
     Args:
-        name: Of a model that Unsloth can load.
-        steps: Of GRPO.
-        settings: Further ones of `GRPOConfig`.
+        name: The name of a model that Unsloth can load.
+        steps: The number of GRPO steps.
+        settings: Further settings of `GRPOConfig`.
     """
     model, tokenizer = unsloth.FastLanguageModel.from_pretrained(
         name, load_in_4bit=True, max_seq_length=1024

@@ -9,6 +9,6 @@ __all__ = ["Blackjack", "OpenEnvEnv"]
 
 
 class Blackjack(OpenEnvTaskset):
-    """Hands of blackjack, dealt by the seed; `--env.taskset.split train` has situations instead."""
+    """Hands of blackjack by seed, or with `--env.taskset.split train` the environment's tasks."""
 
     environment = "blackjack"

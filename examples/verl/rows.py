@@ -1,4 +1,4 @@
-"""Write a dataset for verl: each row is a hand of blackjack, which its seed tells apart.
+"""Write a dataset for verl, in which each row is a hand of blackjack with its own seed.
 
 python rows.py COUNT FOLDER
 """
@@ -15,7 +15,7 @@ PROMPT = [{"role": "user", "content": "Play a hand of blackjack: hit or stand."}
 
 
 def write(path: Path, seeds: range) -> None:
-    """Write rows of these seeds."""
+    """Write a row for each seed."""
     rows = [
         {"prompt": PROMPT, "extra_info": {"seed": seed}, "data_source": "blackjack"}
         for seed in seeds
@@ -24,7 +24,7 @@ def write(path: Path, seeds: range) -> None:
 
 
 def main(count: int, folder: Path) -> None:
-    """Write so many rows to train by, and a tenth of that to validate by."""
+    """Write the given number of training rows, and a tenth as many for validation."""
     folder.mkdir(parents=True, exist_ok=True)
     write(folder / "train.parquet", range(count))
     write(folder / "validation.parquet", range(count, count + max(1, count // 10)))
