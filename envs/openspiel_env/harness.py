@@ -30,10 +30,10 @@ def render_tic_tac_toe_board(info_state: Sequence[float]) -> str:
     """Draw a board: X, O, and in each empty cell the action that plays there.
 
     Args:
-        info_state: What OpenSpiel shows: nine numbers for each of empty, O and X.
+        info_state: OpenSpiel's tensor: nine numbers for each of empty, O and X.
 
     Returns:
-        Three lines; empty text where it is no board of tic-tac-toe.
+        Three lines, or an empty text if the tensor is no board of tic-tac-toe.
     """
     if len(info_state) != 27:
         return ""
@@ -45,10 +45,10 @@ def render_tic_tac_toe_board(info_state: Sequence[float]) -> str:
 
 
 class OpenSpielSessionFactory(ResourceSessionFactory[StepEnvSessionAdapter]):
-    """Makes sessions in which a model plays a game by the tool ``play_move``.
+    """A factory of sessions in which a model plays a game by the tool ``play_move``.
 
     Args:
-        client_factory: Makes the client of each session, which is closed with it.
+        client_factory: Makes a client for each session. The session closes its client.
         game_name: The game that the server plays.
     """
 
@@ -59,7 +59,7 @@ class OpenSpielSessionFactory(ResourceSessionFactory[StepEnvSessionAdapter]):
     def create(
         self, task: Any = None, seed: int | None = None, episode_id: str | None = None
     ) -> StepEnvSessionAdapter:
-        """Begin an episode."""
+        """Start a session with a new episode."""
         return StepEnvSessionAdapter(
             self._client_factory(),
             task=task,

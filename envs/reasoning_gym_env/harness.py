@@ -14,7 +14,7 @@ from .models import ReasoningGymAction
 
 __all__ = ["ReasoningGymSessionFactory"]
 
-SEEDS = 2**31  # that a session without one draws from
+SEEDS = 2**31  # the range of seeds for sessions without a seed
 ANSWER = Tool(
     name="answer",
     description="Give the final answer to the question.",
@@ -27,12 +27,12 @@ ANSWER = Tool(
 
 
 class ReasoningGymSessionFactory(ResourceSessionFactory[StepEnvSessionAdapter]):
-    """Makes sessions in which a model answers one question by the tool ``answer``.
+    """A factory of sessions in which a model answers one question by the tool ``answer``.
 
     Args:
-        client_factory: Makes the client of each session, which is closed with it.
-        dataset_name: The dataset that the questions are from.
-        dataset_config: Its options; by default its own.
+        client_factory: Makes a client for each session. The session closes its client.
+        dataset_name: The dataset of the questions.
+        dataset_config: The dataset's options; by default its own.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class ReasoningGymSessionFactory(ResourceSessionFactory[StepEnvSessionAdapter]):
     def create(
         self, task: Any = None, seed: int | None = None, episode_id: str | None = None
     ) -> StepEnvSessionAdapter:
-        """Ask a question: the one of this seed, or any."""
+        """Start a session with the question of a seed, or with a random one."""
         return StepEnvSessionAdapter(
             self._client_factory(),
             task=task,

@@ -141,7 +141,7 @@ SPLITS = MappingProxyType(
 
 
 def tasks_of(split: str) -> tuple[AtariTask, ...]:
-    """The tasks of a split; raises `Refused` if there is no such split."""
+    """Return the tasks of a split, or raise `Refused` if the split is unknown."""
     try:
         return SPLITS[split]
     except KeyError:
@@ -149,7 +149,7 @@ def tasks_of(split: str) -> tuple[AtariTask, ...]:
 
 
 def find_task(task_id: str) -> AtariTask:
-    """The task of an id; raises `Refused` if there is none."""
+    """Return the task of an id, or raise `Refused` if the id is unknown."""
     known = _by_id()
     if task_id not in known:
         raise Refused(f"unknown task {task_id!r}{did_you_mean(task_id, known)}")

@@ -139,7 +139,7 @@ class EchoEnvironment(
         return self._state
 
     def render(self) -> str:
-        """The latest message."""
+        """Return the latest message."""
         if self._shown is None:
             raise Refused("there is nothing to show before the first reset")
         return self._shown

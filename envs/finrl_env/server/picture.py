@@ -19,7 +19,7 @@ _SIZE_INCHES, _DOTS_PER_INCH = (8.0, 4.8), 100
 _MARGINS = {"left": 0.12, "right": 0.94, "bottom": 0.08, "top": 0.92, "hspace": 0.1}
 _MOST_DATES = 6
 
-# matplotlib's fonts and caches are shared by all threads, and it promises nothing to several.
+# matplotlib is not thread-safe: all threads share its fonts and caches.
 _drawing = Lock()
 
 
@@ -30,21 +30,21 @@ def draw(
     cash: Sequence[float],
     days: int,
 ) -> npt.NDArray[np.uint8]:
-    """Draw what a portfolio was worth, day by day.
+    """Draw the daily value of a portfolio.
 
     Args:
         dates: The days so far.
-        values: The portfolio's value on each of them, in money.
-        market: What the same money in equal parts of each stock would be worth.
+        values: The portfolio's value on each of these days, in money.
+        market: The value of the same money in equal parts of each stock.
         cash: The money not invested.
-        days: Of the whole episode, those to come included.
+        days: The number of days of the whole episode.
 
     Returns:
         A picture of the shape (480, 800, 3).
     """
     with _drawing:
         figure = Figure(figsize=_SIZE_INCHES, dpi=_DOTS_PER_INCH)
-        canvas: Any = FigureCanvasAgg(figure)  # parts of it have no types
+        canvas: Any = FigureCanvasAgg(figure)  # parts of the class have no types
         above, below = figure.subplots(
             2, 1, sharex=True, height_ratios=(3, 1), gridspec_kw=_MARGINS
         )

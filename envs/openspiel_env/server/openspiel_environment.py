@@ -224,7 +224,7 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
         return len(TASK_GAMES) * len(TASK_SEEDS[split])
 
     def get_task(self, split: str, index: int) -> dict[str, Any]:
-        """One task of a split.
+        """Return one task of a split.
 
         Raises:
             IndexError: The index is negative, or the split has fewer tasks.
