@@ -7,17 +7,16 @@ Evaluation").
 
 from __future__ import annotations
 
-import base64
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 
 from pydantic_core import from_json, to_json
 
 from openenv._internal.addresses import over_http
 from openenv._internal.net.http import FAILURES, open_answer
-from openenv._internal.net.keys import key_for, key_headers
+from openenv._internal.net.keys import key_for, key_headers, split_credentials
 from openenv.errors import (
     REFUSALS,
     ConnectError,
@@ -189,14 +188,10 @@ class TaskAPIClient(TaskCalls):
         ca_file: str | None = None,
         timeout_s: float | None = 60.0,
     ) -> None:
-        url = urlsplit(over_http(base_url))
-        user, _, netloc = url.netloc.rpartition("@")
-        self._url = url._replace(netloc=netloc).geturl()
+        self._url, credentials = split_credentials(over_http(base_url))
         self._headers = dict(headers or {})
-        if user:
-            name, _, password = user.partition(":")
-            words = f"{unquote(name)}:{unquote(password)}".encode()
-            self._headers["Authorization"] = f"Basic {base64.b64encode(words).decode()}"
+        if credentials is not None:
+            self._headers["Authorization"] = credentials
         self._api_key = api_key
         self._ca_file = ca_file
         self._timeout_s = timeout_s

@@ -18,7 +18,6 @@ would add a tenth of a second to the start of commands, and needs another librar
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import socket
 import time
@@ -28,9 +27,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from openenv._internal.lazy import lazy_module
+from openenv._internal.net.keys import split_credentials
 from openenv._internal.net.proxies import OutgoingProxy, proxy_for
 from openenv._internal.net.sockets import open_stream
 from openenv._internal.net.tls import client_context
@@ -324,21 +324,20 @@ class HTTPClient:
         ca_file: str | None = None,
         follows_redirects: bool = False,
     ) -> None:
-        parts = urlsplit(url)
+        self._url, credentials = split_credentials(url)
+        parts = urlsplit(self._url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{url!r} is no address of HTTP, such as http://localhost:8000/v1")
         self._timeout_s = timeout_s
         self._ca_file = ca_file
         self._max_redirects = MAX_REDIRECTS if follows_redirects else 0
-        self._url = url
         self._is_secure = parts.scheme == "https"
         self._prefix = parts.path.rstrip("/")
-        credentials, _, self._authority = parts.netloc.rpartition("@")
+        self._authority = parts.netloc
         self._where = f"{parts.hostname}:{parts.port or (443 if self._is_secure else 80)}"
         self._headers = {"host": self._authority, "accept-encoding": "identity"}
-        if credentials:
-            known = base64.b64encode(unquote(credentials).encode()).decode()
-            self._headers["authorization"] = f"Basic {known}"
+        if credentials is not None:
+            self._headers["authorization"] = credentials
         self._idle: list[_HTTPConnection] = []
         self._loop: asyncio.AbstractEventLoop | None = None
 

@@ -1,9 +1,10 @@
-"""API keys: the allowed form, and the keys of servers that this program has started."""
+"""API keys and credentials: their form, and the keys of servers that this program has started."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from openenv.settings import api_key
 
@@ -48,6 +49,18 @@ def key_headers(key: str | None, headers: Mapping[str, str]) -> dict[str, str]:
         return {}
     checked_key(key)
     return {"X-API-Key": key} if "authorization" in given else {"Authorization": f"Bearer {key}"}
+
+
+def split_credentials(url: str) -> tuple[str, str | None]:
+    """Return an address without user and password, and the header that carries these, if any."""
+    parts = urlsplit(url)
+    user, mark, netloc = parts.netloc.rpartition("@")
+    if not mark:
+        return url, None
+    name, _, password = user.partition(":")
+    known = f"{unquote(name)}:{unquote(password)}".encode()
+    header = f"Basic {base64.b64encode(known).decode()}" if user else None
+    return parts._replace(netloc=netloc).geturl(), header
 
 
 def _place(url: str) -> str:

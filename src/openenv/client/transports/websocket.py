@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import functools
 import socket
@@ -10,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Event
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from openenv._internal.addresses import server_root
 from openenv._internal.lazy import asyncio, lazy_module, logging
-from openenv._internal.net.keys import key_for, key_headers
+from openenv._internal.net.keys import key_for, key_headers, split_credentials
 from openenv._internal.net.proxies import proxy_for
 from openenv._internal.timing import within
 from openenv.client.transports.base import Receiver, TransportClosed, refused
@@ -139,11 +138,9 @@ async def _connected(url: str, options: WebSocketOptions) -> Any:
         headers["Sec-WebSocket-Protocol"] = ", ".join(options.subprotocols)
     else:
         headers[NON_FINITE_HEADER] = "1"
-    parts = urlsplit(url)
-    if parts.username is not None:
-        user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        headers["Authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"
-        url = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    url, credentials = split_credentials(url)
+    if credentials is not None:
+        headers["Authorization"] = credentials
     headers |= key_headers(options.api_key or key_for(url), headers)
     for redirects in range(MAX_REDIRECTS + 1):
         try:
