@@ -11,6 +11,7 @@ environment does.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from pydantic import ValidationError
@@ -196,15 +197,15 @@ def build_tool_command(
     spec: EnvironmentSpec, request: JsonRpcRequest, principal: Principal | None
 ) -> JsonRpcCommand | JsonRpcResponse:
     """Return the command of a request about tools, for any session, or an error response."""
+    fail = partial(JsonRpcResponse.error_response, request_id=request.id)
     if request.method not in ("tools/list", "tools/call"):
-        return JsonRpcResponse.error_response(
-            Code.METHOD_NOT_FOUND, f"Method not found: {request.method}", request_id=request.id
-        )
+        return fail(Code.METHOD_NOT_FOUND, f"Method not found: {request.method}")
     respond = JsonRpcResponder(request.method, spec.tool_support, request.id, is_agent(principal))
-    none = JsonRpcResponse.error_response(Code.INTERNAL_ERROR, NO_TOOLS, request_id=request.id)
     if request.method == "tools/list":
         command = build_list_command(spec)
-        return none if command is None else JsonRpcCommand(command, respond)
+        if command is None:
+            return fail(Code.INTERNAL_ERROR, NO_TOOLS)
+        return JsonRpcCommand(command, respond)
     name, arguments = request.params.get("name"), request.params.get("arguments") or {}
     why = None
     if not name:
@@ -214,10 +215,10 @@ def build_tool_command(
     elif not isinstance(arguments, dict):
         why = f"'arguments' must be an object; got {arguments!r:.100}"
     if why is not None:
-        return JsonRpcResponse.error_response(Code.INVALID_PARAMS, why, request_id=request.id)
+        return fail(Code.INVALID_PARAMS, why)
     assert isinstance(name, str)
     if spec.tool_support is ToolSupport.ACTIONS:
-        return none
+        return fail(Code.INTERNAL_ERROR, NO_TOOLS)
     return JsonRpcCommand(build_call_command(spec, name, arguments), respond)
 
 
@@ -244,10 +245,8 @@ def json_rpc_error(
     elif isinstance(error, EnvironmentFactoryError):
         code, data = Code.SERVER_ERROR, {"factory_name": error.factory_name}
     elif isinstance(error, SessionNotFoundError):
-        code = Code.INVALID_PARAMS
-        return JsonRpcResponse.error_response(
-            code, f"Unknown session_id: {error.session_id}", request_id=request_id
-        )
+        why = f"Unknown session_id: {error.session_id}"
+        return JsonRpcResponse.error_response(Code.INVALID_PARAMS, why, request_id=request_id)
     elif not isinstance(error, OpenEnvError | StepTimeout) and is_incident(error):
         incident = incident_of(error) or log_incident(error, "tools")
         data = {"type": incident.type, "incident": incident.id}
