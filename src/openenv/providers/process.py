@@ -55,7 +55,6 @@ __all__ = [
     "ProcessLimits",
     "ProcessProvider",
     "ServerProcess",
-    "SpawnedProcess",
     "target_of_image",
 ]
 
@@ -121,6 +120,8 @@ class ServerProcess:
         env_vars: Environment variables on top of this process's.
         directory: The working directory, removed at the end; by default a new temporary one.
         api_key: The key that the server is to require, passed in a file that `forget_key` removes.
+        port: The server's port; None if the server writes the number into the file ``port``.
+        keeps_key_file: Whether the server's later child processes read the key file again.
 
     Attributes:
         log_path: The file with the output, until the server has stopped.
@@ -136,11 +137,15 @@ class ServerProcess:
         env_vars: Mapping[str, str] | None = None,
         directory: Path | None = None,
         api_key: str | None = None,
+        port: int | None = None,
+        keeps_key_file: bool = False,
     ) -> None:
         register_secrets_of(env_vars or {})
         register_secret(api_key or "")
         self.directory = directory or Path(tempfile.mkdtemp(prefix="openenv-"))
         self.log_path = self.directory / "server.log"
+        self.port = port
+        self.keeps_key_file = keeps_key_file
         self._kept_log: str | None = None
         self._owner = os.getpid()
         watched, lifeline = os.pipe()
@@ -351,21 +356,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_drop_lifelines)
 
 
-@dataclass(frozen=True)
-class SpawnedProcess:
-    """A process that has just been started.
-
-    Attributes:
-        process: The process.
-        port: The server's port; None if the server writes the number into the file ``port``.
-        keeps_key_file: Whether the server's later child processes read the key file again.
-    """
-
-    process: ServerProcess
-    port: int | None = None
-    keeps_key_file: bool = False
-
-
 class HostServer(Server):
     """A server in a process of this machine.
 
@@ -375,17 +365,11 @@ class HostServer(Server):
     """
 
     def __init__(
-        self,
-        process: ServerProcess,
-        url: str,
-        key: str | None,
-        ready_timeout_s: float,
-        keeps_key_file: bool,
+        self, process: ServerProcess, url: str, key: str | None, ready_timeout_s: float
     ) -> None:
         super().__init__(url, f"process {process.pid}", key)
         self.process = process
         self._ready_timeout_s = ready_timeout_s
-        self._keeps_key_file = keeps_key_file
 
     @property
     def pid(self) -> int:
@@ -404,7 +388,7 @@ class HostServer(Server):
     def wait_for_ready(self, timeout_s: float | None = None) -> None:
         """Wait until the server answers; by default for the provider's `ready_timeout_s`."""
         super().wait_for_ready(self._ready_timeout_s if timeout_s is None else timeout_s)
-        if not self._keeps_key_file:
+        if not self.process.keeps_key_file:
             self.process.forget_key()
 
     def _stop(self) -> None:
@@ -440,7 +424,7 @@ class HostProvider(ServerProvider, RuntimeProvider):
         self._starting: ServerProcess | None = None  # what `start` waits for
 
     @abstractmethod
-    def _spawn(self, request: LaunchRequest, key: str | None) -> SpawnedProcess:
+    def _spawn(self, request: LaunchRequest, key: str | None) -> ServerProcess:
         """Start a process."""
 
     def _launch(self, request: LaunchRequest) -> HostServer:
@@ -453,10 +437,9 @@ class HostProvider(ServerProvider, RuntimeProvider):
         if key is not None and is_loopback(self.host):
             # Some trainers ask for the schema on their own, without the key.
             env_vars = {"OPENENV_PUBLIC_SCHEMA": "1", **env_vars}
-        spawned = self._spawn(replace(request, env_vars=env_vars), key)
-        process = self._starting = spawned.process
+        process = self._starting = self._spawn(replace(request, env_vars=env_vars), key)
         try:
-            port = spawned.port or process.wait_for_port(self.ready_timeout_s)
+            port = process.port or process.wait_for_port(self.ready_timeout_s)
             process.check_running()
         except BaseException:
             process.stop()
@@ -465,7 +448,7 @@ class HostProvider(ServerProvider, RuntimeProvider):
             self._starting = None
         host = WILDCARD_HOSTS.get(self.host, self.host)
         url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        return HostServer(process, url, key, self.ready_timeout_s, spawned.keeps_key_file)
+        return HostServer(process, url, key, self.ready_timeout_s)
 
     @property
     def pid(self) -> int | None:
@@ -536,7 +519,7 @@ class ProcessProvider(HostProvider):
         self._limits = limits or ProcessLimits()
         self._python = python
 
-    def _spawn(self, request: LaunchRequest, key: str | None) -> SpawnedProcess:
+    def _spawn(self, request: LaunchRequest, key: str | None) -> ServerProcess:
         if request.options:
             raise TypeError(f"ProcessProvider does not take {sorted(request.options)}")
         program, paths = sys.executable, []
@@ -558,7 +541,7 @@ class ProcessProvider(HostProvider):
             *paths,
             *self._limits.to_arguments(),
         ]
-        return SpawnedProcess(ServerProcess(command, env_vars=request.env_vars, api_key=key))
+        return ServerProcess(command, env_vars=request.env_vars, api_key=key)
 
 
 def target_of_image(image: str) -> str:

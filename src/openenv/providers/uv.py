@@ -15,7 +15,7 @@ from openenv._internal.redaction import redact
 from openenv.errors import ProviderError
 from openenv.manifest import package_name, read_manifest
 from openenv.providers.base import FRESH_KEY, FreshKey
-from openenv.providers.process import HostProvider, ServerProcess, SpawnedProcess
+from openenv.providers.process import HostProvider, ServerProcess
 from openenv.providers.servers import LaunchRequest
 
 __all__ = ["UVProvider"]
@@ -76,7 +76,7 @@ class UVProvider(HostProvider):
     ) -> str:
         return super().start(port, env_vars, workers=workers, **kwargs)
 
-    def _spawn(self, request: LaunchRequest, key: str | None) -> SpawnedProcess:
+    def _spawn(self, request: LaunchRequest, key: str | None) -> ServerProcess:
         if unknown := sorted(request.options.keys() - {"workers"}):
             raise TypeError(f"UVProvider does not take {unknown}; it takes workers")
         uv = shutil.which("uv")
@@ -97,9 +97,14 @@ class UVProvider(HostProvider):
         command += ["--app-dir", str(project), *(["--reload"] if self.reload else [])]
         # The project declares its dependencies; this program's path must not add to them.
         env_vars = {"PYTHONPATH": "", **request.env_vars}
-        process = ServerProcess(command, env_vars=env_vars, directory=directory, api_key=key)
-        # Processes that the server starts later read the key file again.
-        return SpawnedProcess(process, port, keeps_key_file=self.reload or workers > 1)
+        return ServerProcess(
+            command,
+            env_vars=env_vars,
+            directory=directory,
+            api_key=key,
+            port=port,
+            keeps_key_file=self.reload or workers > 1,
+        )
 
     def _project(self, directory: Path) -> Path:
         if not self.project_path.startswith("git+"):
