@@ -116,7 +116,10 @@ class LazyGroup(CommandGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if self._is_listing and cmd_name in self.table:
-            return _build_summary(cmd_name, self.table[cmd_name])
+            listed = self.table[cmd_name]
+            found = _import_command(listed)
+            doc = found.info.help if isinstance(found, typer.Typer) else found.__doc__
+            return Command(cmd_name, help=doc, rich_help_panel=listed.panel)
         if cmd_name not in self.commands and cmd_name in self.table:
             command = _build_command(cmd_name, self.table[cmd_name])
             for one in _walk_commands(command):
@@ -153,12 +156,6 @@ class LazyGroup(CommandGroup):
 def _import_command(listed: CommandEntry) -> Any:
     module, _, attribute = listed.target.partition(":")
     return getattr(importlib.import_module(f"{COMMANDS}.{module}"), attribute)
-
-
-def _build_summary(name: str, listed: CommandEntry) -> Command:
-    found = _import_command(listed)
-    doc = found.info.help if isinstance(found, typer.Typer) else found.__doc__
-    return Command(name, help=doc, rich_help_panel=listed.panel)
 
 
 def _build_command(name: str, listed: CommandEntry) -> Any:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from openenv._internal.net.http import FAILURES, ask
+from openenv._internal.net.keys import key_headers
 from openenv.cli._console import CommandError
 
 TIMEOUT_S = 5.0
@@ -75,9 +76,7 @@ def read_metrics(url: str, key: str | None = None) -> MetricsReading:
 
 
 def _fetch(url: str, key: str | None) -> str:
-    headers = {"Accept": ACCEPT}
-    if key is not None:
-        headers["Authorization"] = f"Bearer {key}"
+    headers = {"Accept": ACCEPT, **key_headers(key, {})}
     if not url.startswith(("http://", "https://")):
         raise MetricsUnreadable(f"{url}: the scheme must be http or https")
     try:

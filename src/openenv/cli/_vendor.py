@@ -70,7 +70,10 @@ def read_source(told: str) -> VendoredSource:
     """Read a directory, a Python file, or an installed distribution."""
     path = Path(told)
     if path.is_file():
-        source = _of_file(told, path)
+        if path.suffix != ".py" or not path.stem.isidentifier():
+            raise MisuseError(f"{told} is not a Python module", hint="name a .py file")
+        files = {path.name: path, **_licences_in(path.parent)}
+        source = VendoredSource(told, files, "vendor")
     elif path.is_dir():
         source = _of_directory(told, path)
     else:
@@ -82,13 +85,6 @@ def read_source(told: str) -> VendoredSource:
             hint="name the directory of the package alone",
         )
     return source
-
-
-def _of_file(told: str, path: Path) -> VendoredSource:
-    if path.suffix != ".py" or not path.stem.isidentifier():
-        raise MisuseError(f"{told} is not a Python module", hint="name a .py file")
-    files = {path.name: path, **_licences_in(path.parent)}
-    return VendoredSource(told, files, "vendor")
 
 
 def _of_directory(told: str, path: Path) -> VendoredSource:

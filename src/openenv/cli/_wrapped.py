@@ -12,7 +12,6 @@ from openenv.cli._options import option
 
 if TYPE_CHECKING:
     from openenv.execution.recording import RecordingOptions
-    from openenv.tools.sources import Program
 
 
 @dataclass(frozen=True)
@@ -93,8 +92,14 @@ class MCPServeOptions:
         except (TypeError, ValueError) as error:
             raise MisuseError(str(error)) from error
         for source in sources.values():
-            if isinstance(source, Program):
-                _check_program(source)
+            if not isinstance(source, Program):
+                continue
+            program, path = source.command[0], source.env.get("PATH")
+            if shutil.which(program, path=path) is None and not (source.cwd and "/" in program):
+                raise MisuseError(
+                    f"there is no program {program!r} to run an MCP server",
+                    hint="install it, or give its path",
+                )
         try:
             return create_app(wrapped, workers=workers, record=recording, debug=debug or None)
         except KeyFileError as error:
@@ -121,13 +126,3 @@ def _import_named(name: str, text: str | None) -> Any:
         ) from error
     except ModuleNotFoundError as error:
         raise CommandError(f"--{name} {text}: {error}") from error
-
-
-def _check_program(source: Program) -> None:
-    program = source.command[0]
-    path = source.env.get("PATH")
-    if shutil.which(program, path=path) is None and not (source.cwd and "/" in program):
-        raise MisuseError(
-            f"there is no program {program!r} to run an MCP server",
-            hint="install it, or give its path",
-        )

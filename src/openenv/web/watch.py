@@ -63,11 +63,8 @@ class SessionBoard:
     def frame(self) -> bytes:
         """Return the list as a frame, at most 0.5 s old."""
         now = time.monotonic()
-        if now - self._made_at > PERIOD_S / 2:
-            self._frame, self._made_at = self._build_frame(now), now
-        return self._frame
-
-    def _build_frame(self, now: float) -> bytes:
+        if now - self._made_at <= PERIOD_S / 2:
+            return self._frame
         manager, counters = self._manager, self._manager.counters
         steps = counters.latencies[Step].whole.count
         if self._before is not None and now > self._before[0]:
@@ -91,7 +88,8 @@ class SessionBoard:
             "total": len(sessions),
             "sessions": [_session_row(one, now) for one in latest],
         }
-        return msgspec.json.encode({"type": "sessions", "data": told})
+        self._frame, self._made_at = msgspec.json.encode({"type": "sessions", "data": told}), now
+        return self._frame
 
 
 def _session_row(session: Session, now: float) -> dict[str, Any]:

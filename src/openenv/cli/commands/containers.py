@@ -10,12 +10,14 @@ from openenv.cli._console import CommandError, emit, say, stdout
 from openenv.cli._options import option, takes_options
 from openenv.errors import OpenEnvError
 
+ENGINE: str | None = option(
+    None, help="Address of the container engine; by default the first found."
+)
+
 
 @takes_options
 def ps(
-    engine: str | None = option(
-        None, help="Address of the container engine; by default the first found."
-    ),
+    engine: str | None = ENGINE,
     as_json: bool = option(False, "--json", help="Print a line of JSON per container."),
 ) -> None:
     """List the containers of environments on this machine, and the processes that hold them.
@@ -46,9 +48,7 @@ def ps(
 
 @takes_options
 def prune(
-    engine: str | None = option(
-        None, help="Address of the container engine; by default the first found."
-    ),
+    engine: str | None = ENGINE,
     as_json: bool = option(False, "--json", help="Print the removed containers as JSON."),
 ) -> None:
     """Remove containers and swarm services that no running process holds.

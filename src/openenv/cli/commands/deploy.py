@@ -21,17 +21,12 @@ from openenv.errors import OpenEnvError
 if TYPE_CHECKING:
     from openenv.providers.kubernetes import KubernetesOptions
 
-Manifest = Mapping[str, Any]
-
 LOOK_EVERY_S = 0.5
 # Not a valid key, since keys contain no spaces; a server with it does not start.
 PLACEHOLDER = "put a key of your own here"
-
-
 # Help panels, which also tell the destination of an option.
-SPACE = "Of --space"
-KUBERNETES = "Of --kubernetes"
-
+SPACE = "Options with --space"
+KUBERNETES = "Options with --kubernetes"
 KUBERNETES_TIMEOUT_S = 300.0
 SPACE_TIMEOUT_S = 1800.0
 
@@ -263,7 +258,11 @@ def _apply(
     cluster = Cluster(*where)
     _refuse_foreign(cluster, name, options)
     objects = server_objects(name, image, options, variables, secrets.token_urlsafe(32))
-    _keep_key(objects[0], cluster.find("Secret", options.namespace, name))
+    found = cluster.find("Secret", options.namespace, name) or {}
+    data = (found.get("data") or {}).get("key")
+    key = base64.b64decode(data).decode() if data else PLACEHOLDER
+    if PLACEHOLDER not in key:  # clients of the existing deployment use its key
+        objects[0]["stringData"]["key"] = key
     with display() as shown:
         shown.begin("applying", len(objects))
         for done, one in enumerate(objects, 1):
@@ -293,14 +292,6 @@ def _refuse_foreign(cluster: Any, name: str, options: KubernetesOptions) -> None
                 f"there is a {kind} {name} already, which this command has not made",
                 hint="choose another name: --name NAME",
             )
-
-
-def _keep_key(told: dict[str, Any], found: Manifest | None) -> None:
-    """Keep the key of an existing deployment, since clients use it."""
-    data = ((found or {}).get("data") or {}).get("key")
-    key = base64.b64decode(data).decode() if data else PLACEHOLDER
-    if PLACEHOLDER not in key:
-        told["stringData"]["key"] = key
 
 
 def _ready(cluster: Any, name: str, options: KubernetesOptions) -> int:

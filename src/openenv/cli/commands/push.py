@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -25,9 +24,6 @@ from openenv.cli.commands.build import (
     check_openenv,
     describe_plan,
 )
-
-if TYPE_CHECKING:
-    from openenv.images import BuildPlan
 
 
 @dataclass(frozen=True)
@@ -173,9 +169,11 @@ def _refuse(chosen: str, asked: PushOptions, *others: str) -> None:
 
 
 def _push_image(asked: PushOptions, registry: str) -> None:
+    from openenv._internal.dockerfile import ParsedDockerfile
     from openenv.hub import SecretsFoundError, check_structure, find_secrets
+    from openenv.hub.dockerfiles import replace_base, set_interface
     from openenv.hub.secrets import split_allowed
-    from openenv.images import BuildOptions, LockOptions, find_builder
+    from openenv.images import BuildOptions, LockOptions, find_builder, read_plan
     from openenv.images import push as push_image
 
     if "://" in registry:
@@ -184,7 +182,13 @@ def _push_image(asked: PushOptions, registry: str) -> None:
             hint=f"--registry {registry.partition('://')[2]}",
         )
     manifest = check_structure(asked.environment)
-    plan = _plan(asked)
+    plan = read_plan(asked.environment, default_dockerfile="")
+    text = plan.dockerfile.text
+    if asked.base_image is not None:
+        text = replace_base(text, asked.base_image)
+    if asked.interface or asked.no_interface:
+        text = set_interface(text, asked.interface)
+    plan = replace(plan, dockerfile=ParsedDockerfile(text, plan.dockerfile.source))
     findings, _ = split_allowed(
         find_secrets(plan.contents.root, plan.contents.files), asked.allow_secret or ()
     )
@@ -218,21 +222,6 @@ def _push_image(asked: PushOptions, registry: str) -> None:
         emit({"image": name, "id": f"sha256:{built.id}", "size_bytes": built.size_bytes})
     else:
         typer.echo(name)
-
-
-def _plan(asked: PushOptions) -> BuildPlan:
-    """Return the build plan, with the Dockerfile changed as the options say."""
-    from openenv._internal.dockerfile import ParsedDockerfile
-    from openenv.hub.dockerfiles import replace_base, set_interface
-    from openenv.images import read_plan
-
-    plan = read_plan(asked.environment, default_dockerfile="")
-    text = plan.dockerfile.text
-    if asked.base_image is not None:
-        text = replace_base(text, asked.base_image)
-    if asked.interface or asked.no_interface:
-        text = set_interface(text, asked.interface)
-    return replace(plan, dockerfile=ParsedDockerfile(text, plan.dockerfile.source))
 
 
 def _image_name(name: str) -> str:

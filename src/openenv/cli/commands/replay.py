@@ -104,9 +104,7 @@ def _report_errors() -> Iterator[None]:
     try:
         yield
     except UntrustedTarget as error:
-        hint = (
-            "if you trust it: --trust; or name what to play it against: --target TARGET, --url URL"
-        )
+        hint = "if you trust it: --trust; or name another: --target TARGET, --url URL"
         raise MisuseError(printable(str(error)), hint=hint) from error
     except TargetError as error:
         raise MisuseError(

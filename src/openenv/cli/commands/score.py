@@ -189,10 +189,8 @@ def _describe_counts(report: ScoringReport) -> str:
 def _print_report(report: ScoringReport) -> None:
     resumed = f" ({report.resumed:,} were there)" if report.resumed else ""
     say(f"{report.scored:,} of {report.rollouts:,} scored{resumed}, in {report.output}")
-    say(
-        f"mean reward {_number(report.mean)}, before {_number(report.mean_before)}; "
-        f"{report.changed:,} changed"
-    )
+    means = ("none" if one is None else f"{one:.4g}" for one in (report.mean, report.mean_before))
+    say("mean reward {}, before {}; ".format(*means) + f"{report.changed:,} changed")
     _print_reasons("not scored", report.unscored)
     _print_reasons("no rewards of tokens", report.without_token_rewards)
 
@@ -204,10 +202,6 @@ def _print_reasons(what: str, reasons: dict[str, int]) -> None:
     if len(often) > SHOWN_REASONS:
         rest = sum(count for _, count in often[SHOWN_REASONS:])
         say(f"{what}: {rest:,} times: for {len(often) - SHOWN_REASONS:,} other reasons")
-
-
-def _number(value: float | None) -> str:
-    return "none" if value is None else f"{value:.4g}"
 
 
 @contextmanager

@@ -153,9 +153,11 @@ def serve(
             f"--tasks and {'--reload' if reload else '--mcp'} exclude each other",
             hint="give them in the program: create_app(..., tasks=SOURCE)",
         )
+    from openenv._internal.packages import MissingPackage
+    from openenv.errors import ConnectError
     from openenv.server import run
     from openenv.server.loading import TargetError
-    from openenv.server.run import tls_options
+    from openenv.tasks import ServedTasks, TasksetError
 
     if web:  # where the application is made, which may be in another process, it is read
         settings.enable_web_interface()
@@ -170,12 +172,15 @@ def serve(
         target, application = str(wrapping), wrapping.application(workers, recording, debug)
     else:
         target = package_called(target)
-        served = None if tasks is None else _served_tasks(tasks)
+        try:
+            served = None if tasks is None else ServedTasks(tasks)
+        except (TasksetError, MissingPackage, ConnectError) as error:
+            raise MisuseError(f"--tasks: {error}") from error
         application = load_application(target, workers, recording, debug, served)
         if served is not None:
             say(f"tasks: {served}")
     try:
-        options = tls_options(tls.ssl_certfile, tls.ssl_keyfile, tls.ssl_keyfile_password_file)
+        options = run.tls_options(tls.ssl_certfile, tls.ssl_keyfile, tls.ssl_keyfile_password_file)
     except TargetError as error:
         raise MisuseError(str(error)) from error
     bound = _listen(host, port)
@@ -233,17 +238,13 @@ def _reload(target: str, bound: socket.socket, host: str, tls: dict[str, Any]) -
     port = bound.getsockname()[1]
     bound.close()
     os.environ["OPENENV_DEBUG"] = "1"
-    sources = [str(_sources(target))]
-    run.serve(target, host=host, port=port, reload=True, reload_dirs=sources, **tls)
-
-
-def _sources(target: str) -> Path:
-    """Return the directory of a loaded target's source files."""
     name = target.partition(":")[0]
     if Path(name).exists():
-        return Path(name).resolve() if Path(name).is_dir() else Path(name).resolve().parent
-    file = getattr(sys.modules.get(name), "__file__", None)
-    return Path(file).parent if file else Path.cwd()
+        sources = Path(name).resolve() if Path(name).is_dir() else Path(name).resolve().parent
+    else:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        sources = Path(file).parent if file else Path.cwd()
+    run.serve(target, host=host, port=port, reload=True, reload_dirs=[str(sources)], **tls)
 
 
 def package_called(target: str) -> str:
@@ -259,18 +260,6 @@ def package_called(target: str) -> str:
         return target
     info = get_discovery().get_environment_by_name(target)
     return target if info is None else info.module
-
-
-def _served_tasks(source: str) -> ServedTasks:
-    """Load the tasks to serve."""
-    from openenv._internal.packages import MissingPackage
-    from openenv.errors import ConnectError
-    from openenv.tasks import ServedTasks, TasksetError
-
-    try:
-        return ServedTasks(source)
-    except (TasksetError, MissingPackage, ConnectError) as error:
-        raise MisuseError(f"--tasks: {error}") from error
 
 
 def load_application(

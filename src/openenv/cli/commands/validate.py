@@ -156,14 +156,18 @@ def validate(
             raise unknown_name(f"--report knows no {one!r}", one, FORMATS)
     check_openenv(openenv)
     with _report_errors():
+        from openenv.images import BuildOptions, LockOptions
         from openenv.validation.pages import Page
         from openenv.validation.report import write_report
+        from openenv.validation.static.builds import BuildSettings
         from openenv.validation.targets import find_package
 
         found = find_package(asked.target or ".")
         if not asked.skip_build:
             _check_lock(found, openenv)
-        validation = _run_validation(found, asked, _settings(image, openenv))
+        options = BuildOptions(network=image.network, ca_file=image.ca_file)
+        locking = LockOptions(openenv, ca_file=image.ca_file)
+        validation = _run_validation(found, asked, BuildSettings(image.base, options, locking))
         page = Page(
             validation.report,
             validation.policy,
@@ -248,14 +252,6 @@ def _check_lock(package: Path, openenv: Path | None) -> None:
             check_lock(plan, openenv)
         except BuildError as error:
             raise CommandError(str(error), hint=error.hint, exit_code=INTERNAL) from error
-
-
-def _settings(image: ImageOptions, openenv: Path | None) -> BuildSettings:
-    from openenv.images import BuildOptions, LockOptions
-    from openenv.validation.static.builds import BuildSettings
-
-    options = BuildOptions(network=image.network, ca_file=image.ca_file)
-    return BuildSettings(image.base, options, LockOptions(openenv, ca_file=image.ca_file))
 
 
 def _run_validation(target: Path, asked: ValidateOptions, build: BuildSettings) -> Validation:
