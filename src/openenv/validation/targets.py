@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import importlib.util
 import os
@@ -10,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from openenv._internal.quoting import closest
 from openenv.errors import OpenEnvError
 from openenv.validation.types import SignatureKind
 
@@ -41,8 +41,8 @@ def find_package(target: str) -> Path:
             if (found := _installed(candidate)) is not None:
                 return found
     beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-    close = difflib.get_close_matches(path.name, beside, n=1)
-    hint = f"; did you mean {path.with_name(close[0])}?" if close else ""
+    close = closest(path.name, beside)
+    hint = f"; did you mean {path.with_name(close)}?" if close else ""
     raise PackageNotFound(f"{target} is neither a directory nor an installed package{hint}")
 
 
