@@ -28,14 +28,14 @@ class QueuePlace(msgspec.Struct, eq=False):
         client: The client whose turn it will be.
         report: Called with the position, from 1, and the length of the queue.
         granted: Done once it is one's turn; the slot is taken then.
-        told: The position that was reported last.
+        reported: The position that was reported last.
     """
 
     client: Hashable
     report: Report | None
     granted: asyncio.Future[None]
-    told: int = 0
-    told_at: float = 0.0
+    reported: int = 0
+    reported_at: float = 0.0
 
 
 class FairQueue:
@@ -104,9 +104,9 @@ class FairQueue:
         self._reporting = None
         now = asyncio.get_running_loop().time()
         for position, place in enumerate(self.order(), start=1):
-            is_news = position != place.told or now - place.told_at >= HEARTBEAT_S
+            is_news = position != place.reported or now - place.reported_at >= HEARTBEAT_S
             if place.report is not None and is_news:
-                place.told, place.told_at = position, now
+                place.reported, place.reported_at = position, now
                 place.report(position, self._length)
         if self._length:
             self._report_later(HEARTBEAT_S)

@@ -72,12 +72,12 @@ class Reporter:
 
     def __init__(self, tell: OnProgress | None = None) -> None:
         self._tell = tell
-        self.has_told = False
+        self.has_reported = False
 
     async def __call__(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
-        self.has_told = True
+        self.has_reported = True
         if self._tell is not None:
             await self._tell(progress, total, message)
 

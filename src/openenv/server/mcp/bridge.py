@@ -387,7 +387,7 @@ async def _tick(reporter: Reporter, report: OnProgress, total: Any) -> None:
     began = time.monotonic()
     while True:
         await asyncio.sleep(TICK_S)
-        if reporter.has_told:
+        if reporter.has_reported:
             return
         seconds = round(time.monotonic() - began, 3)
         with contextlib.suppress(Exception):  # the client may have left
