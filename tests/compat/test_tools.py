@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from echo_env.server.echo_environment import OF_LENGTH
+from echo_env.server.echo_environment import LENGTH_REWARD
 from openenv import CapacityError, NotSupported, ToolFailed
 from openenv.client import MCPToolClient
 from openenv.reward import REWARD_INFO
@@ -128,7 +128,7 @@ def echoed(serve: Serve, play: Play) -> dict[str, Any]:
 def test_a_client_of_tools_talks_to_our_echo(echoed: dict[str, Any], whose: str) -> None:
     reset, tools, hi, length, state, stepped, wrong, said, last = echoed[whose]["sync"]
     ready = "Echo environment ready!"
-    told = {"spec": OF_LENGTH.as_data()}
+    told = {"spec": LENGTH_REWARD.as_data()}
     assert reset[1]["metadata"] == {"status": "ready", "message": ready, REWARD_INFO: told}
     assert [tool[:2] for tool in tools] == [
         ["echo_message", "Echo back the provided message."],
