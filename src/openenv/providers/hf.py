@@ -246,8 +246,9 @@ def _failing(what: str) -> Iterator[None]:
     transport = next(one for one in answered.__mro__ if one.__name__ == "HTTPError")
     try:
         yield
-    except hub.errors.SandboxError as error:
-        status = getattr(error.response, "status_code", None)
+    except (hub.errors.SandboxError, answered) as error:
+        response = error if isinstance(error, hub.errors.SandboxError) else error.response
+        status = getattr(response, "status_code", None)
         hint = "; is HF_TOKEN the right one? (or: hf auth login)"
         raise service_error(f"{what}: {error}", status, hint) from None
     except transport as error:
