@@ -39,6 +39,7 @@ MOST_BOUNDS = 64  # numbers, in an array with a bound per element
 RENDERED = ("ansi", "rgb_array")
 SPREAD_ACTION = "{name: getattr(action, name) for name in self._env.action_space.spaces}"
 EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "toy_text": "toy-text", "classic_control": ""}
+PIP_COMMAND = r"pip install [^`']*(?:'[^']*'|\"[^\"]*\"|[\w\[\]-]+)"
 NUMBERED = re.compile(r"^\s*(?:[-*]|\|)\s*`?(\d+)`?\s*(?::|\|)\s*([^|\n]*?)\s*(?:\|.*)?$", re.M)
 
 
@@ -81,9 +82,10 @@ def _make_env(name: str, make: Callable[[], Any]) -> Iterator[Any]:
     try:
         env = make()
     except errors.DependencyNotInstalled as error:
-        raise CommandError(
-            f"{name} needs something that is not installed: {error}", hint=_install_hint(error)
-        ) from error
+        command = re.search(PIP_COMMAND, str(error))
+        hint = command[0] if command else "install it, and try again"
+        why = f"{name} needs something that is not installed: {error}"
+        raise CommandError(why, hint=hint) from error
     except errors.UnregisteredEnv as error:
         raise MisuseError(f"Gymnasium has no {name}: {error}", hint=_closest(name)) from error
     except (ImportError, errors.Error, TypeError, ValueError) as error:
@@ -100,14 +102,6 @@ def _closest(env_id: str) -> str:
         "name the module that registers it as well: --from-gymnasium MODULE:ID; "
         f"here there are {', '.join(known[:5])} and {len(known) - 5} more"
     )
-
-
-def _install_hint(error: Exception) -> str:
-    found = re.search(r"pip install [^`']*(?:'[^']*'|\"[^\"]*\"|[\w\[\]-]+)", str(error))
-    return found[0] if found else "install it, and try again"
-
-
-# ------------------------------------------------------------------ inspection
 
 
 def _inspect(

@@ -171,7 +171,7 @@ def collect(
     tasks: str | None = option(
         None,
         metavar="SOURCE",
-        help="Tasks to play, as for `openenv rollout`. By default episodes without a task.",
+        help="Tasks to play, as for `openenv rollout`. By default episodes have no task.",
     ),
     split: str | None = option(
         None, metavar="NAME", help="Split of the tasks; by default all tasks."
@@ -200,7 +200,7 @@ def collect(
         metavar="JSON",
         help="Configuration of the dataset (reasoning_gym:) or the game (openspiel:).",
     ),
-    retries: int = option(2, min=0, help="Retries after a temporary failure."),
+    retries: int = option(2, min=0, help="Number of retries after a temporary failure."),
     error_budget: str = option(
         "0.1",
         metavar="NUMBER",

@@ -41,10 +41,10 @@ def gateway(
         32, min=1, help="Number of consecutive sessions of a client that go to the same server."
     ),
     drain_s: float = option(
-        30.0, min=0.0, help="Seconds that clients have to finish when the gateway stops."
+        30.0, min=0.0, help="Seconds that clients have to finish after the gateway is told to stop."
     ),
     ssl_certfile: Path | None = option(
-        None, help="TLS certificate (PEM) of the gateway; enables TLS."
+        None, help="Serve https and wss with this TLS certificate (PEM)."
     ),
     ssl_keyfile: Path | None = option(None, help="Private key of the certificate (PEM)."),
     as_json: bool = option(False, "--json", help="Print the gateway's address as JSON."),

@@ -62,12 +62,12 @@ def import_environment(
         ..., metavar="SOURCE", help="Directory, Python file, or name of an installed package."
     ),
     name: str = option(..., "-n", help="Name of the new package."),
-    output_dir: Path = option(..., "-o", help="Directory to create the package in."),
+    output_dir: Path = option(..., "-o", help="Create the package in this directory."),
     env_class: str | None = option(
         None, metavar="[MODULE:]CLASS", help="Environment to import, if the source has several."
     ),
     kind: str | None = option(
-        None, "--type", metavar="|".join(KINDS), help="Consider only environments of this type."
+        None, "--type", metavar="|".join(KINDS), help="Type of the environment; by default any."
     ),
     lock: bool = option(
         True, help="Write a uv.lock with the versions of all dependencies; needs an index."

@@ -39,13 +39,13 @@ def init(
     name: str | None = argument(
         None, metavar="NAME", help="Name of the Python package, for example my_env."
     ),
-    output_dir: Path = option(Path(), "-o", help="Directory to create the package in."),
+    output_dir: Path = option(Path(), "-o", help="Create the package in this directory."),
     template: str | None = option(
         None,
         "-t",
         metavar="|".join(TEMPLATES),
         autocompletion=_complete_templates,
-        help=f"What to begin with; by default {DEFAULT}.",
+        help=f"Template to start from; by default {DEFAULT}.",
     ),
     wraps: str | None = option(
         None,

@@ -31,7 +31,7 @@ def leaderboard(
         "addresses of servers.",
     ),
     output: Path = option(
-        Path("leaderboard"), metavar="DIR", help="Directory for reports and tables."
+        Path("leaderboard"), metavar="DIR", help="Write reports and tables here."
     ),
     resume: bool = option(False, help="Keep finished reports of unchanged environments."),
     as_json: bool = option(False, "--json", help="Print the table as JSON."),

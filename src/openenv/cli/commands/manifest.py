@@ -31,7 +31,9 @@ def schema() -> None:
 @app.command()
 @takes_options
 def migrate(
-    directory: Path = argument(Path(), metavar="[ENV_DIR]", help="Directory with an openenv.yaml."),
+    directory: Path = argument(
+        Path(), metavar="[ENV_DIR]", help="Directory with an openenv.yaml; by default this one."
+    ),
     check: bool = option(False, help="Change nothing, and exit with 1 if the file is outdated."),
     as_json: bool = option(False, "--json", help="Print the changes as JSON."),
 ) -> None:

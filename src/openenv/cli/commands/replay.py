@@ -39,9 +39,9 @@ def replay(
         help="Environment to play against, in this process, as for `openenv serve`; or "
         "docker://IMAGE. By default the recorded environment.",
     ),
-    url: str | None = option(None, metavar="URL", help="Server to play against."),
-    episode: int | None = option(None, min=0, help="Play only this episode."),
-    tolerance: float = option(0.0, min=0.0, help="Maximum difference of numbers."),
+    url: str | None = option(None, metavar="URL", help="Play against this server."),
+    episode: int | None = option(None, min=0, help="Play only this episode, from 1."),
+    tolerance: float = option(0.0, min=0.0, help="Difference up to which numbers are equal."),
     trust: bool = option(
         False,
         help="Import any environment that the recording names, without asking. By "

@@ -62,12 +62,14 @@ def score(
     ),
     split: str | None = option(None, metavar="NAME", help="Split of the tasks, for --tasks."),
     action: str | None = option(
-        None, metavar="module:class", help="Model of actions; by default they are dictionaries."
+        None,
+        metavar="module:class",
+        help="Model of actions for the scorer; by default plain fields.",
     ),
     observation: str | None = option(
         None,
         metavar="module:class",
-        help="Model of observations; by default they are dictionaries.",
+        help="Model of observations for the scorer; by default plain fields.",
     ),
     concurrency: int = option(8, min=1, help="Maximum number of episodes scored at once."),
     timeout: float = option(

@@ -22,18 +22,23 @@ def sft(
         metavar="SOURCE...",
         help="Folders of `openenv collect` or `openenv eval`, or files of rollouts or episodes.",
     ),
-    output: Path = option(..., "-o", metavar="FILE", help="A .parquet or .jsonl file."),
+    output: Path = option(..., "-o", metavar="FILE", help="Write this .parquet or .jsonl file."),
     form: str = option(
         "messages",
         metavar="FORM",
         help="Form of a row: messages (a conversation) or prompt-completion (a reply).",
     ),
-    min_reward: float | None = option(None, show_default="any", help="Minimum reward."),
+    min_reward: float | None = option(
+        None, show_default="any", help="Minimum reward of an episode to keep."
+    ),
     best_of: int | None = option(
         None, metavar="N", min=1, show_default="all", help="Keep the best N episodes of each task."
     ),
     max_refused: int | None = option(
-        None, min=0, show_default="any", help="Maximum number of refused actions in an episode."
+        None,
+        min=0,
+        show_default="any",
+        help="Maximum number of refused actions in an episode to keep.",
     ),
     only_done: bool = option(False, help="Keep only finished episodes."),
     duplicates: bool = option(False, help="Keep duplicate conversations."),

@@ -39,13 +39,22 @@ def top(
         None, help="File with the servers' key; by default OPENENV_API_KEY."
     ),
 ) -> None:
-    """Watch servers: sessions, steps a second, latency, errors, traffic.
+    """Watch servers: sessions, steps per second, latency, errors, traffic.
 
     Examples:
         openenv top http://localhost:8000 --once
         openenv top http://10.0.0.1:8000 http://10.0.0.2:8000 --once --json
     """
-    key = _key(api_key_file)
+    try:
+        key = api_key() if api_key_file is None else api_key_file.read_text("utf-8").strip()
+        key = None if key is None else checked_key(key)
+    except OSError as error:
+        raise CommandError(f"{api_key_file} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        where = "OPENENV_API_KEY" if api_key_file is None else api_key_file
+        raise CommandError(
+            f"{where} does not hold a key: {error}", hint="it is to hold one key and nothing else"
+        ) from error
     views = _views([over_http(url) for url in urls], key, interval)
     if as_json:
         for view in itertools.islice(views, 1) if once else views:
@@ -54,19 +63,6 @@ def top(
         stdout().print(_render_table(next(views)))
     else:
         _watch(views)
-
-
-def _key(file: Path | None) -> str | None:
-    try:
-        key = api_key() if file is None else file.read_text(encoding="utf-8").strip()
-        return None if key is None else checked_key(key)
-    except OSError as error:
-        raise CommandError(f"{file} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        where = "OPENENV_API_KEY" if file is None else file
-        raise CommandError(
-            f"{where} does not hold a key: {error}", hint="it is to hold one key and nothing else"
-        ) from error
 
 
 def _watch(views: Iterator[View]) -> None:
