@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from openenv._internal.version import version
-from openenv.execution.commands import GetState, Reset, Step
+from openenv.execution.commands import METHODS, Reset, Step
 from openenv.execution.manager import SessionManager
 from openenv.execution.metrics import BOUNDS_S, Histogram
 from openenv.execution.session import Session, SessionPhase
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
     from prometheus_client.registry import CollectorRegistry
 
-METHODS = {Reset: "reset", Step: "step", GetState: "state"}
 PHASES = (SessionPhase.OPENING, SessionPhase.OPEN, SessionPhase.CLOSING)
 REASONS = (
     *("client", "lost", "idle", "evicted", "replaced", "shutdown"),
