@@ -67,6 +67,7 @@ CHECKS = [
     Check("reference", script("reference"), EVERYTHING),
     Check("protocol", script("protocol"), EVERYTHING),
     Check("mirrors", script("mirrors"), SOURCES),
+    Check("style", (PYTHON, "scripts/style.py"), r"\.(md|py)$"),
     Check("notebooks", script("notebooks"), EVERYTHING),
     Check("drawings", script("drawings"), EVERYTHING),
     Check(

@@ -37,7 +37,7 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 HEADER = "<!-- Written by scripts/reference.py. -->\n\n"
 
 # A section of a docstring, as Google's style writes it; what follows is indented.
-SECTION = re.compile(r"^(Args|Attributes|Class attributes|Returns|Raises):$")
+SECTION = re.compile(r"^(Args|Attributes|Class attributes|Returns|Raises|Example):$")
 ENTRY = re.compile(r"^    (\*{0,2}\w+): (.*)$")
 
 
@@ -50,9 +50,14 @@ def prose(documented: Any) -> str:
     section = ""
     for line in (inspect.getdoc(documented) or "").splitlines():
         heading = SECTION.match(line)
+        if section == "Example" and (heading or not line.startswith(" ")):
+            lines.append("```")  # an example has no empty line
+            section = ""
         if heading:
             section = heading[1]
-            lines += [f"**{section}**", ""]
+            lines += ["```pycon"] if section == "Example" else [f"**{section}**", ""]
+        elif section == "Example":
+            lines.append(line[4:])
         elif line and not line.startswith(" "):
             section = ""
             lines.append(line)
@@ -61,6 +66,8 @@ def prose(documented: Any) -> str:
             lines.append(f"- `{entry[1]}`: {entry[2]}" if entry else f"  {line.strip()}".rstrip())
         else:
             lines.append(line)
+    if section == "Example":
+        lines.append("```")
     return "\n".join(lines)
 
 

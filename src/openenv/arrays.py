@@ -71,6 +71,15 @@ class Array:
         shape: The length of each axis, None for any length; None for any shape.
         text: How JSON carries it: as nested lists of numbers, or as an object
             ``{"dtype", "shape", "data"}`` whose data are base64. Either is understood.
+
+    Example:
+        >>> from typing import Annotated
+        >>> import numpy as np
+        >>> from openenv import Array, Observation
+        >>> class Frame(Observation):
+        ...     pixels: Annotated[np.ndarray, Array("uint8", (2, 2))]
+        >>> Frame(pixels=[[0, 1], [2, 3]]).pixels.dtype
+        dtype('uint8')
     """
 
     def __init__(
@@ -160,6 +169,14 @@ else:
 
         The shape may be left out, and all of it: a bare ``NDArray`` takes any array. It is short
         for ``Annotated[numpy.ndarray, Array(...)]``, which static type checkers understand better.
+
+        Example:
+            >>> import numpy as np
+            >>> from openenv import NDArray, Observation
+            >>> class Frame(Observation):
+            ...     pixels: NDArray[np.uint8, (2, 2)]
+            >>> Frame(pixels=[[0, 1], [2, 3]]).pixels.shape
+            (2, 2)
         """
 
         @classmethod
@@ -186,6 +203,14 @@ class Blob:
 
     Args:
         media_type: What the bytes are, such as ``image/png``.
+
+    Example:
+        >>> from typing import Annotated
+        >>> from openenv import Blob, Observation
+        >>> class Page(Observation):
+        ...     screenshot: Annotated[bytes, Blob("image/png")]
+        >>> Page(screenshot=b"PNG").model_dump(mode="json")["screenshot"]
+        'UE5H'
     """
 
     def __init__(self, media_type: str | None = None) -> None:
@@ -240,6 +265,11 @@ class Picture:
     Raises:
         ValueError: The media type is none of an image.
         TypeError: The data are no bytes.
+
+    Example:
+        >>> from openenv import Picture
+        >>> Picture("image/png", b"...").media_type
+        'image/png'
     """
 
     media_type: str

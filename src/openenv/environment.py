@@ -49,7 +49,16 @@ StateT = TypeVar("StateT", bound=State)
 
 
 class Transform(ABC, Generic[ObsT]):
-    """A function from observation to observation, for example to add a reward."""
+    """A function from observation to observation, for example to add a reward.
+
+    Example:
+        >>> from openenv import Observation, Transform
+        >>> class Pay(Transform):
+        ...     def __call__(self, observation: Observation) -> Observation:
+        ...         return observation.model_copy(update={"reward": -0.1})
+        >>> Pay()(Observation(reward=1.0)).reward
+        -0.1
+    """
 
     @abstractmethod
     def __call__(self, observation: ObsT) -> ObsT:
@@ -106,6 +115,24 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
         trajectory_scorer: Scores an episode as a whole: it is called with the list of its
             (action, observation) when an observation is done, and the reward of that one is what
             it returns; see `openenv.rewards.delayed`.
+
+    Example:
+        >>> from openenv import Action, Environment, Observation, State
+        >>> class Add(Action):
+        ...     number: int
+        >>> class Total(Observation):
+        ...     total: int = 0
+        >>> class Counter(Environment[Add, Total, State]):
+        ...     state = State()
+        ...     def reset(self, seed: int | None = None) -> Total:
+        ...         self.total = 0
+        ...         return Total()
+        ...     def step(self, action: Add) -> Total:
+        ...         self.total += action.number
+        ...         return Total(total=self.total, reward=1.0, done=self.total >= 10)
+        >>> env = Counter()
+        >>> env.reset().total, env.step(Add(number=4)).total
+        (0, 4)
     """
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = False
@@ -286,9 +313,9 @@ class Renders(Protocol):
     def render(self) -> Rendering:
         """Draw where the episode stands, after `done` too.
 
-        It is for whoever drives the environment, like `state`: it may show what the agent must not
-        see, and agents are never given it. Drawing changes nothing, neither the state nor what
-        later steps lead to. It may be called before the first `reset`.
+        The picture is for the program that drives the environment, like `state`: it may show what
+        the agent must not see, and agents never get it. Drawing changes nothing, neither the
+        state nor what later steps lead to. It may be called before the first `reset`.
 
         Returns:
             One of
@@ -296,7 +323,7 @@ class Renders(Protocol):
             - text, as a terminal shows it, in lines;
             - an SVG: text that begins with ``<svg`` or with an XML prolog (``<?xml``);
             - pixels: a uint8 array of shape (height, width, 3), which is RGB; (height, width) is
-              grey, and 4 channels are RGBA. It is written down before anything else is called, so
+              gray, and 4 channels are RGBA. It is written down before anything else is called, so
               the array may be used again;
             - an `openenv.arrays.Picture`: an image file's bytes and their media type.
 
@@ -419,20 +446,48 @@ def scored(observation: ObsT, reward: Reward) -> ObsT:
 
 
 def restart(observation: ObsT) -> ObsT:
-    """Mark `observation` as the first of an episode: not done, not scored."""
+    """Mark `observation` as the first of an episode: not done, not scored.
+
+    Example:
+        >>> from openenv import Observation, restart
+        >>> observation = restart(Observation())
+        >>> observation.done, observation.reward
+        (False, None)
+    """
     return observation.model_copy(update={"done": False, "truncated": False, "reward": None})
 
 
 def transition(observation: ObsT, reward: Reward = None) -> ObsT:
-    """Mark `observation` as in the middle of an episode."""
+    """Mark `observation` as in the middle of an episode.
+
+    Example:
+        >>> from openenv import Observation, transition
+        >>> observation = transition(Observation(), reward=0.5)
+        >>> observation.done, observation.reward
+        (False, 0.5)
+    """
     return scored(observation.model_copy(update={"done": False, "truncated": False}), reward)
 
 
 def termination(observation: ObsT, reward: Reward = None) -> ObsT:
-    """Mark `observation` as the last: the task itself is over."""
+    """Mark `observation` as the last: the task itself is over.
+
+    Example:
+        >>> from openenv import Observation, termination
+        >>> observation = termination(Observation(), reward=1.0)
+        >>> observation.done, observation.truncated, observation.reward
+        (True, False, 1.0)
+    """
     return scored(observation.model_copy(update={"done": True, "truncated": False}), reward)
 
 
 def truncation(observation: ObsT, reward: Reward = None) -> ObsT:
-    """Mark `observation` as the last: a limit outside the task cut the episode off."""
+    """Mark `observation` as the last: a limit outside the task cut the episode off.
+
+    Example:
+        >>> from openenv import Observation, truncation
+        >>> observation = truncation(Observation(), reward=0.0)
+        >>> observation.done, observation.truncated
+        (True, True)
+    """
     return scored(observation.model_copy(update={"done": True, "truncated": True}), reward)

@@ -176,13 +176,34 @@ class ErrorCode(str, Enum):
 
 
 class IgnoredArgumentWarning(UserWarning):
-    """An argument of `reset` or `step` was not taken by the environment."""
+    """An argument of `reset` or `step` was not taken by the environment.
+
+    Example:
+        >>> import warnings
+        >>> from blackjack_env.server.blackjack_environment import BlackjackEnvironment
+        >>> from openenv import GenericEnvClient, IgnoredArgumentWarning
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always", IgnoredArgumentWarning)
+        ...     with GenericEnvClient.local(BlackjackEnvironment).sync() as env:
+        ...         result = env.reset(level=3)
+        >>> caught[0].category.__name__
+        'IgnoredArgumentWarning'
+    """
 
 
 class OpenEnvError(Exception):
     """Base class of every error that OpenEnv raises on purpose.
 
     One can be pickled whatever its constructor takes: it travels as its text and its attributes.
+
+    Example:
+        >>> from openenv import GenericEnvClient, OpenEnvError
+        >>> env = GenericEnvClient("http://localhost:1").sync()
+        >>> try:
+        ...     env.reset()
+        ... except OpenEnvError as error:
+        ...     print(type(error).__name__)
+        ConnectError
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -426,6 +447,25 @@ class Refused(OpenEnvError, ValueError):
     An environment raises it where the text is written for the agent or the trainer: an illegal
     move, an unknown task. It is always sent. Of any other exception the peer learns the class and
     an incident id, since its text may hold what is not meant for it.
+
+    Example:
+        >>> from openenv import Action, Environment, Observation, State
+        >>> from openenv import GenericEnvClient, Refused, ServerError
+        >>> class Move(Action):
+        ...     column: int
+        >>> class Game(Environment[Move, Observation, State]):
+        ...     state = State()
+        ...     def reset(self) -> Observation:
+        ...         return Observation()
+        ...     def step(self, action: Move) -> Observation:
+        ...         raise Refused(f"column {action.column} is full")
+        >>> with GenericEnvClient.local(Game).sync() as env:
+        ...     result = env.reset()
+        ...     try:
+        ...         env.step({"column": 3})
+        ...     except ServerError as error:
+        ...         print(error)
+        Server error: column 3 is full (code: EXECUTION_ERROR)
     """
 
 
@@ -435,6 +475,18 @@ class TooLargeError(EncodingError):
     Attributes:
         size: Its size in bytes.
         limit: The largest that is taken.
+
+    Example:
+        >>> from echo_env.server.echo_environment import EchoEnvironment
+        >>> from openenv import GenericEnvClient, Limits, TooLargeError, create_app
+        >>> app = create_app(EchoEnvironment, limits=Limits(max_message_bytes=10_000))
+        >>> with GenericEnvClient.local(app).sync() as env:
+        ...     result = env.reset()
+        ...     try:
+        ...         env.step({"message": "x" * 20_000})
+        ...     except TooLargeError as error:
+        ...         print(error.limit)
+        10000
     """
 
     _details = ("size", "limit")
@@ -457,6 +509,23 @@ class NotSupported(OpenEnvError, NotImplementedError):
 
     Attributes:
         feature: What was asked for, such as ``snapshot``.
+
+    Example:
+        >>> from openenv import Action, Environment, Observation, State
+        >>> from openenv import GenericEnvClient, NotSupported
+        >>> class Plain(Environment[Action, Observation, State]):
+        ...     state = State()
+        ...     def reset(self) -> Observation:
+        ...         return Observation()
+        ...     def step(self, action: Action) -> Observation:
+        ...         return Observation()
+        >>> with GenericEnvClient.local(Plain).sync() as env:
+        ...     result = env.reset()
+        ...     try:
+        ...         env.snapshot()
+        ...     except NotSupported as error:
+        ...         print(error.feature)
+        snapshot
     """
 
     _details = ("feature",)
@@ -485,6 +554,18 @@ class Unscored(OpenEnvError, ValueError):
 
     A rubric raises it where there is no score: its judge does not answer, the grader crashed. The
     reward is then None, with this text as the reason, and never 0.
+
+    Example:
+        >>> from openenv import Rubric, Unscored
+        >>> class Judge(Rubric):
+        ...     def forward(self, action: str, observation: str) -> float:
+        ...         raise Unscored("the judge did not answer")
+        >>> rubric = Judge()
+        >>> try:
+        ...     rubric("an answer", "")
+        ... except Unscored as error:
+        ...     print(error, rubric.last_score)
+        the judge did not answer None
     """
 
 
@@ -575,11 +656,33 @@ class SandboxFileError(SandboxError, OSError):
 
 
 class ConnectError(OpenEnvError, ConnectionError):
-    """No connection to the server could be made."""
+    """No connection to the server could be made.
+
+    Example:
+        >>> from openenv import ConnectError, GenericEnvClient
+        >>> env = GenericEnvClient("http://localhost:1").sync()
+        >>> try:
+        ...     env.reset()
+        ... except ConnectError:
+        ...     print("start the server first")
+        start the server first
+    """
 
 
 class AuthenticationError(ConnectError):
-    """The server requires a key, and the client sent none or an unknown key."""
+    """The server requires a key, and the client sent none or an unknown key.
+
+    Example:
+        >>> from echo_env.server.echo_environment import EchoEnvironment
+        >>> from openenv import AuthenticationError, GenericEnvClient, create_app
+        >>> app = create_app(EchoEnvironment, keys=["the-key-of-the-server"])
+        >>> env = GenericEnvClient.local(app).sync()
+        >>> try:
+        ...     env.reset()
+        ... except AuthenticationError:
+        ...     print("pass api_key=KEY, or set OPENENV_API_KEY")
+        pass api_key=KEY, or set OPENENV_API_KEY
+    """
 
 
 class ServerGone(ConnectError):
@@ -587,18 +690,64 @@ class ServerGone(ConnectError):
 
 
 class PermissionRefused(ConnectError):
-    """The server knows the client, and denies access."""
+    """The server knows the client, and denies access.
+
+    Example:
+        >>> from echo_env.server.echo_environment import EchoEnvironment
+        >>> from openenv import GenericEnvClient, PermissionRefused, create_app
+        >>> from openenv.server import Key, Role
+        >>> app = create_app(EchoEnvironment, keys=[Key("a-key-that-only-looks", Role.OBSERVER)])
+        >>> env = GenericEnvClient.local(app, api_key="a-key-that-only-looks").sync()
+        >>> try:
+        ...     env.reset()
+        ... except PermissionRefused:
+        ...     print("this key may not play")
+        this key may not play
+    """
 
 
 class SessionLost(OpenEnvError, ConnectionError):
     """The session, and with it the running episode, is gone or in an unknown state.
 
     Call `reset()` to begin a new episode.
+
+    Example:
+        >>> from echo_env import EchoAction, EchoEnv
+        >>> from openenv import ProcessProvider, SessionLost
+        >>> def play(env, messages):
+        ...     while True:
+        ...         env.reset()
+        ...         try:
+        ...             return [env.step(EchoAction(message=text)).reward for text in messages]
+        ...         except SessionLost:  # the server went away: the episode begins again
+        ...             continue
+        >>> with EchoEnv.with_provider(ProcessProvider("echo_env")).sync() as env:
+        ...     play(env, ["a", "bc"])
+        [0.1, 0.2]
     """
 
 
 class ResponseTimeout(OpenEnvError, TimeoutBase):
-    """The server did not answer within `message_timeout_s`."""
+    """The server did not answer within `message_timeout_s`.
+
+    Example:
+        >>> import time
+        >>> from openenv import Action, Environment, Observation, State
+        >>> from openenv import GenericEnvClient, ResponseTimeout
+        >>> class Slow(Environment[Action, Observation, State]):
+        ...     state = State()
+        ...     def reset(self) -> Observation:
+        ...         time.sleep(0.5)
+        ...         return Observation()
+        ...     def step(self, action: Action) -> Observation:
+        ...         return Observation()
+        >>> with GenericEnvClient.local(Slow, message_timeout_s=0.1).sync() as env:
+        ...     try:
+        ...         env.reset()
+        ...     except ResponseTimeout:
+        ...         print("pass a larger message_timeout_s")
+        pass a larger message_timeout_s
+    """
 
 
 class StepTimeout(ResponseTimeout):
@@ -609,6 +758,27 @@ class StepTimeout(ResponseTimeout):
         is_running: It goes on: a thread cannot be interrupted, and a coroutine may take its time.
             The session begins nothing else until it is back. Asking again, with the same action,
             waits for its answer.
+
+    Example:
+        >>> import time
+        >>> from openenv import Action, Environment, Observation, State
+        >>> from openenv import GenericEnvClient, StepTimeout
+        >>> class Slow(Environment[Action, Observation, State]):
+        ...     state = State()
+        ...     def reset(self) -> Observation:
+        ...         return Observation()
+        ...     def step(self, action: Action) -> Observation:
+        ...         time.sleep(0.5)
+        ...         return Observation(done=True)
+        >>> with GenericEnvClient.local(Slow).sync() as env:
+        ...     result = env.reset()
+        ...     try:
+        ...         env.step({}, timeout_s=0.1)
+        ...     except StepTimeout as error:
+        ...         print(error.timeout_s, error.is_running)
+        ...     env.step({}).done  # the same action waits for the answer
+        0.1 True
+        True
     """
 
     _details = ("timeout_s", "is_running")
@@ -630,6 +800,16 @@ class EnvironmentsFailed(OpenEnvError, RuntimeError):
     Attributes:
         errors: What each of them raised, by its number.
         results: What the others came to, by their numbers: a `StepResult` each.
+
+    Example:
+        >>> from openenv import EnvironmentsFailed, ProcessProvider, VectorEnv
+        >>> with VectorEnv(provider=ProcessProvider("blackjack_env"), num_envs=2) as envs:
+        ...     observations, infos = envs.reset(seed=0)
+        ...     try:
+        ...         envs.step([{"action": "stand"}, {"action": "fold"}])
+        ...     except EnvironmentsFailed as failed:
+        ...         print(list(failed.errors), list(failed.results))
+        [1] [0]
     """
 
     def __init__(self, errors: Mapping[int, Exception], results: Mapping[int, Any]) -> None:
@@ -649,7 +829,19 @@ class ProtocolError(OpenEnvError):
 
 
 class InvalidSnapshot(OpenEnvError, ValueError):
-    """The bytes are none that `snapshot` has given, or were damaged since."""
+    """The bytes are none that `snapshot` has given, or were damaged since.
+
+    Example:
+        >>> from blackjack_env.server.blackjack_environment import BlackjackEnvironment
+        >>> from openenv import GenericEnvClient, InvalidSnapshot
+        >>> with GenericEnvClient.local(BlackjackEnvironment).sync() as env:
+        ...     result = env.reset()
+        ...     try:
+        ...         env.restore(b"not a snapshot")
+        ...     except InvalidSnapshot:
+        ...         print("begin a new episode")
+        begin a new episode
+    """
 
 
 class ReplayDiverged(OpenEnvError, RuntimeError):
@@ -658,6 +850,28 @@ class ReplayDiverged(OpenEnvError, RuntimeError):
     Attributes:
         step: The step that differed, from 1; 0 is the reset.
         what: What differed: ``observation``, ``reward``, ``done``, ``truncated`` or ``error``.
+
+    Example:
+        >>> import random
+        >>> from openenv import Action, Environment, Observation, State
+        >>> from openenv import GenericEnvClient, ReplayDiverged
+        >>> class Dice(Environment[Action, Observation, State]):
+        ...     SUPPORTS_CONCURRENT_SESSIONS = True
+        ...     state = State()
+        ...     def reset(self, seed: int | None = None) -> Observation:
+        ...         return Observation()
+        ...     def step(self, action: Action) -> Observation:
+        ...         return Observation(reward=random.random())  # ignores the seed
+        >>> env = GenericEnvClient.local(Dice)
+        >>> env.keep_journal()
+        >>> with env.sync() as env:
+        ...     result = env.reset(seed=1)
+        ...     result = env.step({})
+        ...     try:
+        ...         env.fork(1, replay=True)
+        ...     except ReplayDiverged as error:
+        ...         print(error.step, error.what)
+        1 reward
     """
 
     def __init__(self, step: int, what: str) -> None:
@@ -682,6 +896,16 @@ class ServerError(OpenEnvError, RuntimeError):
         type: The class of what the environment raised, where that was not meant for the caller.
         incident: Under which id the server's log has it then.
         log: Where that log is, as far as this client's provider knows.
+
+    Example:
+        >>> from blackjack_env.server.blackjack_environment import BlackjackEnvironment
+        >>> from openenv import GenericEnvClient, ServerError
+        >>> with GenericEnvClient.local(BlackjackEnvironment).sync() as env:
+        ...     try:
+        ...         env.step({"action": "hit"})  # before reset
+        ...     except ServerError as error:
+        ...         print(error.code)
+        EXECUTION_ERROR
     """
 
     def __init__(self, message: str, code: str, data: Mapping[str, Any] | None = None) -> None:
@@ -720,11 +944,41 @@ class MalformedRequest(ServerError):
 
 
 class ValidationFailed(ServerError):
-    """The request or the action did not fit the model; see `errors`."""
+    """The request or the action did not fit the model; see `errors`.
+
+    Example:
+        >>> from blackjack_env.server.blackjack_environment import BlackjackEnvironment
+        >>> from openenv import GenericEnvClient, ValidationFailed
+        >>> with GenericEnvClient.local(BlackjackEnvironment).sync() as env:
+        ...     result = env.reset()
+        ...     try:
+        ...         env.step({"action": "fold"})
+        ...     except ValidationFailed as error:
+        ...         print(error.errors[0]["loc"], error.errors[0]["msg"])
+        ['action'] Input should be 'hit' or 'stand'
+    """
 
 
 class ExecutionFailed(ServerError):
-    """The environment raised an exception during the request."""
+    """The environment raised an exception during the request.
+
+    Example:
+        >>> from openenv import Action, Environment, Observation, State
+        >>> from openenv import ExecutionFailed, GenericEnvClient
+        >>> class Broken(Environment[Action, Observation, State]):
+        ...     state = State()
+        ...     def reset(self) -> Observation:
+        ...         return Observation()
+        ...     def step(self, action: Action) -> Observation:
+        ...         raise RuntimeError("out of order")
+        >>> with GenericEnvClient.local(Broken).sync() as env:
+        ...     result = env.reset()
+        ...     try:
+        ...         env.step({})
+        ...     except ExecutionFailed as error:
+        ...         print(error.type)  # the server's log has the rest, under error.incident
+        RuntimeError
+    """
 
 
 class ToolFailed(ExecutionFailed):
@@ -733,6 +987,24 @@ class ToolFailed(ExecutionFailed):
     Attributes:
         tool_name: The tool.
         error_type: A value of `openenv.tools.ToolErrorType`, where the server says of which kind.
+
+    Example:
+        >>> from openenv import ToolFailed
+        >>> from openenv.client import MCPToolClient
+        >>> from openenv.tools import MCPEnvironment, tool
+        >>> class Calculator(MCPEnvironment):
+        ...     @tool
+        ...     def divide(self, a: float, b: float) -> float:
+        ...         return a / b
+        >>> with MCPToolClient.local(Calculator).sync() as env:
+        ...     result = env.reset()
+        ...     print(env.call_tool("divide", a=1, b=2))
+        ...     try:
+        ...         env.call_tool("divide", a=1, b=0)
+        ...     except ToolFailed as error:
+        ...         print(error.tool_name, error.code)
+        0.5
+        divide EXECUTION_ERROR
     """
 
     def __init__(
@@ -753,11 +1025,40 @@ class ToolFailed(ExecutionFailed):
 
 
 class CapacityError(ServerError):
-    """The server has no free slot."""
+    """The server has no free slot.
+
+    Example:
+        >>> from blackjack_env.server.blackjack_environment import BlackjackEnvironment
+        >>> from openenv import CapacityError, GenericEnvClient, create_app
+        >>> app = create_app(BlackjackEnvironment, max_concurrent_envs=1)
+        >>> with GenericEnvClient.local(app).sync() as first:
+        ...     result = first.reset()
+        ...     second = GenericEnvClient.local(app, queue_timeout_s=0).sync()
+        ...     try:
+        ...         second.reset()
+        ...     except CapacityError as error:
+        ...         print(error.code)
+        CAPACITY_REACHED
+    """
 
 
 class RateLimited(ServerError):
-    """The key has exceeded a rate limit. Nothing was carried out; the session goes on."""
+    """The key has exceeded a rate limit. Nothing was carried out; the session goes on.
+
+    Example:
+        >>> from echo_env.server.echo_environment import EchoEnvironment
+        >>> from openenv import GenericEnvClient, RateLimited, create_app
+        >>> from openenv.server import Key, KeyLimits
+        >>> slow = Key("a-slow-key", limits=KeyLimits(requests_per_s=1))
+        >>> app = create_app(EchoEnvironment, keys=[slow])
+        >>> with GenericEnvClient.local(app, api_key="a-slow-key").sync() as env:
+        ...     try:
+        ...         for _ in range(100):
+        ...             result = env.reset()
+        ...     except RateLimited as error:
+        ...         print(error.code)
+        RATE_LIMITED
+    """
 
     @property
     def retry_after_s(self) -> float:
@@ -776,6 +1077,29 @@ class SessionFailed(ServerError):
 class SessionBusy(ServerError):
     """An overdue call, of this session or of another one on the same thread, has not come back
     yet; see `StepTimeout`.
+
+    Example:
+        >>> import time
+        >>> from openenv import Action, Environment, Observation, State
+        >>> from openenv import GenericEnvClient, SessionBusy, StepTimeout
+        >>> class Slow(Environment[Action, Observation, State]):
+        ...     state = State()
+        ...     def reset(self) -> Observation:
+        ...         return Observation()
+        ...     def step(self, action: Action) -> Observation:
+        ...         time.sleep(0.5)
+        ...         return Observation(done=True)
+        >>> with GenericEnvClient.local(Slow).sync() as env:
+        ...     result = env.reset()
+        ...     try:
+        ...         env.step({}, timeout_s=0.1)
+        ...     except StepTimeout:
+        ...         pass
+        ...     try:
+        ...         env.reset(timeout_s=0.1)
+        ...     except SessionBusy:
+        ...         print("the step is still running")
+        the step is still running
     """
 
 
@@ -883,7 +1207,7 @@ def words(error: BaseException) -> str:
     """
     try:
         text = str(error)
-    except Exception:  # of whoever wrote its `__str__`
+    except Exception:  # of its own `__str__`
         text = ""
     text = text or type(error).__name__
     return text.encode(errors="backslashreplace").decode()
@@ -893,7 +1217,7 @@ def refusal(error: BaseException) -> str | None:
     """Return the environment's reason for refusing an action; None for any other error.
 
     An exception that nobody meant to raise, an incident, is none. A server of version 0 that is not
-    ours does not tell them apart: there, whatever the environment raised is one.
+    ours does not tell them apart: there, every exception of the environment is one.
     """
     if isinstance(error, ValidationFailed):
         return "\n".join([error.message, *(_refused_field(one) for one in error.errors)])

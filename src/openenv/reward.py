@@ -75,6 +75,13 @@ class RewardSpec:
 
     Raises:
         ValueError: The kind is none of these, or a number is not finite, or the range is empty.
+
+    Example:
+        >>> from openenv import RewardSpec
+        >>> RewardSpec("per_step").total([0.5, None, 1.0])
+        1.5
+        >>> RewardSpec("terminal", range=(0.0, 1.0)).total([None, 0.0, 1.0])
+        1.0
     """
 
     kind: RewardKind = "per_step"
@@ -156,6 +163,13 @@ class Score:
     Raises:
         ValueError: The value or a share is not finite, or there is a value though `unscored` says
             why there is none; or the components do not add up to it.
+
+    Example:
+        >>> from openenv import Score
+        >>> Score(0.8, components={"correct": 1.0, "length": -0.2}).value
+        0.8
+        >>> Score(unscored="the judge did not answer").value is None
+        True
     """
 
     value: float | None = None

@@ -162,7 +162,13 @@ _hidden: dict[str, str] = {}
 
 
 class ServerMode(str, Enum):
-    """Simulation offers reset, step and state over HTTP; production offers tools only."""
+    """Simulation offers reset, step and state over HTTP; production offers tools only.
+
+    Example:
+        >>> from openenv import ServerMode
+        >>> [mode.value for mode in ServerMode]
+        ['simulation', 'production']
+    """
 
     SIMULATION = "simulation"
     PRODUCTION = "production"
@@ -418,7 +424,7 @@ def upstream_model_key() -> str | None:
 
 
 def capture_admin_key() -> str | None:
-    """The key of whoever makes and reads the sessions of a capture proxy."""
+    """The key of the program that makes and reads the sessions of a capture proxy."""
     return _secret("OPENENV_CAPTURE_ADMIN_KEY")
 
 

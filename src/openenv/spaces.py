@@ -73,7 +73,7 @@ def annotation_of(
 
     Args:
         space: The space.
-        names: What the elements of a `Discrete` are called, for whoever reads the schema.
+        names: What the elements of a `Discrete` are called, for readers of the schema.
         title: What the schema calls the objects in it.
 
     Raises:

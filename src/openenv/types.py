@@ -84,6 +84,13 @@ class Action(BaseModel):
     """An agent's action in a step; subclasses declare the fields.
 
     Unknown fields are refused, so that a misspelt one is an error and not a no-op.
+
+    Example:
+        >>> from openenv import Action
+        >>> class Move(Action):
+        ...     direction: str
+        >>> Move(direction="north").model_dump()
+        {'metadata': {}, 'direction': 'north'}
     """
 
     model_config = ConfigDict(
@@ -101,6 +108,13 @@ class Observation(BaseModel):
     `done` is true when the episode is over, for whichever reason. `truncated` is true when
     something outside the task ended it (a limit on steps or time), and implies `done`.
     `reward` is a finite number, or None where there is nothing to score.
+
+    Example:
+        >>> from openenv import Observation
+        >>> class Room(Observation):
+        ...     exits: list[str] = []
+        >>> Room(exits=["north"], reward=1, done=True).exits
+        ['north']
     """
 
     model_config = ConfigDict(
@@ -154,7 +168,15 @@ class _ElapsedTime:
 
 
 class State(BaseModel):
-    """Where an episode stands. Subclasses add fields, and undeclared fields are kept."""
+    """Where an episode stands. Subclasses add fields, and undeclared fields are kept.
+
+    Example:
+        >>> from openenv import State
+        >>> class Position(State):
+        ...     x: int = 0
+        >>> Position(episode_id="a", x=3).model_dump()
+        {'episode_id': 'a', 'step_count': 0, 'x': 3}
+    """
 
     model_config = ConfigDict(extra="allow", validate_assignment=True, arbitrary_types_allowed=True)
 
@@ -190,6 +212,14 @@ class Private:
         secret_word: Annotated[str, Private]
 
     Schemas say so of the field, by ``"x-openenv-private": true``; those that an agent sees lack it.
+
+    Example:
+        >>> from typing import Annotated
+        >>> from openenv import Private, State, public_view
+        >>> class SpyState(State):
+        ...     secret_word: Annotated[str, Private] = "banana"
+        >>> public_view(SpyState(episode_id="a"))
+        {'episode_id': 'a', 'step_count': 0}
     """
 
     @classmethod
@@ -290,6 +320,15 @@ def public_view(model: BaseModel, without: Iterable[str] = ()) -> dict[str, Any]
     Raises:
         TypeError: There are private fields in a model that writes itself (`model_serializer`), or
             in a set, so that nobody can tell where they end up.
+
+    Example:
+        >>> from typing import Annotated
+        >>> from openenv import Observation, Private, public_view
+        >>> class Card(Observation):
+        ...     shown: str
+        ...     hidden: Annotated[str, Private]
+        >>> public_view(Card(shown="ace", hidden="king"), without=["metadata"])
+        {'done': False, 'reward': None, 'truncated': False, 'shown': 'ace'}
     """
     hidden = {**(private_in(model) or {}), **dict.fromkeys(without, True)}
     return model.model_dump(mode="json", exclude=hidden or None)
@@ -394,7 +433,17 @@ class _Unknown:
 
 
 class EnvironmentMetadata(BaseModel):
-    """How an environment describes itself to people."""
+    """How an environment describes itself to people.
+
+    Example:
+        >>> from echo_env.server.echo_environment import EchoEnvironment
+        >>> from openenv import EnvironmentMetadata
+        >>> class NamedEcho(EchoEnvironment):
+        ...     def get_metadata(self) -> EnvironmentMetadata:
+        ...         return EnvironmentMetadata(name="Echo", description="Repeats messages.")
+        >>> NamedEcho().get_metadata().name
+        'Echo'
+    """
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
@@ -430,6 +479,16 @@ class StepResult(Generic[ObsT]):
         truncated: The episode was cut off by a limit outside the task.
         info: Diagnostics that are no part of the observation, or None.
         reward_info: What is known of the reward beside the number (see `openenv.reward`), or None.
+
+    Example:
+        >>> from echo_env import EchoAction, EchoEnv
+        >>> from echo_env.server.echo_environment import EchoEnvironment
+        >>> from openenv import StepResult
+        >>> with EchoEnv.local(EchoEnvironment).sync() as env:
+        ...     result = env.reset()
+        ...     result: StepResult = env.step(EchoAction(message="hi"))
+        >>> result.observation.echoed_message, result.reward, result.done
+        ('hi', 0.2, False)
     """
 
     observation: ObsT

@@ -142,8 +142,8 @@ def test_a_server_that_the_network_reaches_without_keys_says_so(
     command = ("serve", PROBE, "--port=0", f"--host={host}", *options)
     with openenv_running(*command, cwd=tmp_path, log=tmp_path / "log") as server:
         wait_until(lambda: "Application startup complete" in server.words(), 20)
-        assert ("whoever reaches it may use its environments" in server.words()) is warns
-        assert ("NONE: whoever reaches this address" in server.words()) is warns
+        assert ("every client that reaches it may use its environments" in server.words()) is warns
+        assert ("NONE: every client that reaches this address" in server.words()) is warns
 
 
 @pytest.mark.parametrize("way", ["uvicorn", "--reload", "openenv.server.run"])
@@ -156,7 +156,7 @@ def test_so_it_does_however_it_was_started(way: str, tmp_path: Path) -> None:
     log, options = tmp_path / "log", ("--host=0.0.0.0", "--port=0")
     with openenv_running(cwd=tmp_path, log=log, command=(*command, *options)) as server:
         wait_until(lambda: "Application startup complete" in server.words(), 20)
-        assert server.words().count("whoever reaches it may use its environments") == 1
+        assert server.words().count("every client that reaches it may use its environments") == 1
 
 
 PLAIN = f"""

@@ -385,7 +385,8 @@ FAULTS = (
     Fault(
         "a session that is replaced leaves its old environment open",
         "execution/manager.py",
-        "        self.active_sessions += 1\n        self.begin_to_close(session)\n        return True\n",
+        "        self.active_sessions += 1\n        self.begin_to_close(session)\n"
+        "        return True\n",
         "        self.active_sessions += 1\n        return True\n",
         (f"{DEADLINES}::test_a_reset_gives_up_an_environment_that_does_not_come_back",),
     ),

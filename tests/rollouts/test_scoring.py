@@ -556,7 +556,7 @@ def test_what_an_episode_was_worth_is_what_its_environment_declares(
     assert ((left.reward, left.step_rewards), left.outcome) == (first, "limit")
     assert ((done.reward, done.step_rewards), done.outcome) == (second, "done")
     if cls is Terminal:
-        assert left.unscored == "whoever drove it left it before it was over"
+        assert left.unscored == "its driver left the episode before the end"
     if cls is PerStep:
         assert done.components == {"length": 6.0, "style": 1.0}
 

@@ -18,7 +18,7 @@ def console(**options: Any) -> Console:
     """Return a console of Rich that shows control characters as escapes.
 
     The names, descriptions and errors of servers, packages and files are printed in many places. A
-    terminal would obey an escape sequence in one: change its title, its colours, what is on it. Nor
+    terminal would obey an escape sequence in one: change its title, its colors, what is on it. Nor
     is markup of Rich's read in a text.
 
     On a terminal, lines that are printed with `soft_wrap` are broken between words: the terminal

@@ -30,7 +30,7 @@ class Expired(TimeoutBase):
 
 
 async def within(seconds: float | None, work: Awaitable[T]) -> T:
-    """Await `work` for at most so many seconds; None is without a limit.
+    """Await `work`, with a limit in seconds; None is no limit.
 
     Raises:
         Expired: The work took longer, and was cancelled.

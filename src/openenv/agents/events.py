@@ -38,7 +38,7 @@ class HarnessEventType(str, Enum):
     ==================  =========================================================================
 
     A call of the environment's own tools is also reported by the environment, with `source`
-    ``"environment"``: the actual call, whatever the harness reports.
+    ``"environment"``: the actual call, even if the harness reports another.
     """
 
     LLM_REQUEST = "llm_request"

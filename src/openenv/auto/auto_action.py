@@ -14,7 +14,11 @@ __all__ = ["AutoAction"]
 class AutoAction:
     """Finds action models by environment name.
 
-    EchoAction = AutoAction.from_env("echo")
+    Example:
+        >>> from openenv import AutoAction
+        >>> EchoAction = AutoAction.from_env("echo")
+        >>> EchoAction(message="hello").message
+        'hello'
     """
 
     def __init__(self) -> None:

@@ -77,6 +77,14 @@ class AutoEnv:
 
     EchoEnv = AutoEnv.from_env("echo")
     async with EchoEnv(base_url="http://localhost:8000") as env: ...
+
+    Example:
+        >>> from openenv import AutoAction, AutoEnv
+        >>> EchoAction = AutoAction.from_env("echo")
+        >>> with AutoEnv.from_env("echo") as env:
+        ...     result = env.reset()
+        ...     env.step(EchoAction(message="hello")).observation.echoed_message
+        'hello'
     """
 
     def __init__(self) -> None:

@@ -190,7 +190,7 @@ class SessionRegistry:
             session_id: The id; by default one that cannot be guessed.
             capture_level: Level of this session; empty for the server's.
             purpose: ``train`` for a session that must have tokens, ``eval`` for one that is not
-                trained on, ``auto`` for whatever the capture level allows.
+                trained on, ``auto`` for what the capture level allows.
             eval_sampling: Default sampling parameters for calls that have none.
             max_model_calls: Maximum number of calls; None for the server's limit, 0 for none.
             max_tokens: Maximum number of tokens; None for the server's limit, 0 for none.

@@ -1,7 +1,7 @@
 """The event loop, on a thread of this package, that all synchronous clients of a process share.
 
 A call on it may come to its end just as its caller stops waiting: it is cancelled, or a signal
-interrupts it. What it came to is not lost then. Whoever had the answer of a server has noted, by
+interrupts it. What it came to is not lost then. The code that had the server's answer has noted, by
 `hold`, where it is to be kept, and it is put there: to ask again is to have it.
 """
 
@@ -99,7 +99,7 @@ class Held(Protocol):
     """Answers of a server that the caller may not get."""
 
     def give_back(self) -> None:
-        """Keep the answers for whoever asks again."""
+        """Keep the answers for a caller that asks again."""
 
     def take_back(self) -> None:
         """Keep the answers no longer: the caller has them after all."""
@@ -128,7 +128,7 @@ class Receipt:
             other.hold(self._held)
 
     def give_back(self) -> None:
-        """Keep the answers for whoever asks again; called on the call's loop."""
+        """Keep the answers for a caller that asks again; called on the call's loop."""
         if self._held is not None:
             self._held.give_back()
 

@@ -138,6 +138,16 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
 
     Raises:
         ValueError: Neither a base_url nor a provider was given, or the mode is unknown.
+
+    Example:
+        >>> from echo_env import EchoAction, EchoObservation
+        >>> from echo_env.server.echo_environment import EchoEnvironment
+        >>> from openenv import EnvClient, State
+        >>> class EchoClient(EnvClient[EchoAction, EchoObservation, State]): ...
+        >>> with EchoClient.local(EchoEnvironment).sync() as env:
+        ...     result = env.reset(seed=0)
+        ...     env.step(EchoAction(message="hello")).observation.echoed_message
+        'hello'
     """
 
     observation_type: ClassVar[Any] = None

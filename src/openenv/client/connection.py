@@ -145,7 +145,7 @@ class SentRequest(msgspec.Struct, eq=False):
             self.outcome = None
 
     def give_back(self) -> None:
-        """Keep the answer, which the caller did not get, for whoever asks again."""
+        """Keep the answer, which the caller did not get, for a caller that asks again."""
         self.place[self.request.id] = self
 
     def take_back(self) -> None:

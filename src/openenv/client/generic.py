@@ -11,7 +11,13 @@ __all__ = ["GenericAction", "GenericEnvClient"]
 
 
 class GenericAction(dict[str, Any]):
-    """A dictionary of action fields: ``GenericAction(code="print(1)")``."""
+    """A dictionary of action fields: ``GenericAction(code="print(1)")``.
+
+    Example:
+        >>> from openenv import GenericAction
+        >>> GenericAction(code="print(1)")["code"]
+        'print(1)'
+    """
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(**fields)
@@ -21,7 +27,16 @@ class GenericAction(dict[str, Any]):
 
 
 class GenericEnvClient(EnvClient[dict[str, Any], dict[str, Any], dict[str, Any]]):
-    """A client of any environment without its package: everything is a dictionary."""
+    """A client of any environment without its package: everything is a dictionary.
+
+    Example:
+        >>> from echo_env.server.echo_environment import EchoEnvironment
+        >>> from openenv import GenericEnvClient
+        >>> with GenericEnvClient.local(EchoEnvironment).sync() as env:
+        ...     result = env.reset()
+        ...     env.step({"message": "hello"}).observation["echoed_message"]
+        'hello'
+    """
 
     def _parse_result(self, payload: dict[str, Any]) -> StepResult[dict[str, Any]]:
         return StepResult(

@@ -59,6 +59,17 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
 
     It calls the client's public methods, so what a subclass overrides is in force. Any other
     method of the client is there too; where it is a coroutine function, it blocks.
+
+    Example:
+        >>> from echo_env import EchoAction, EchoEnv
+        >>> from echo_env.server.echo_environment import EchoEnvironment
+        >>> from openenv import SyncEnvClient
+        >>> env: SyncEnvClient = EchoEnv.local(EchoEnvironment).sync()
+        >>> with env:
+        ...     result = env.reset()
+        ...     result = env.step(EchoAction(message="hello"))
+        ...     env.state().step_count
+        1
     """
 
     def __init__(self, async_client: EnvClient[ActT, ObsT, StateT]) -> None:

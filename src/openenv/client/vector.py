@@ -63,6 +63,11 @@ class AutoresetMode(Enum):
     ``infos["final_obs"]`` and ``infos["final_info"]``.
     `DISABLED`: it is reset by nobody but the caller:
     ``reset(options={"reset_mask": terminations | truncations})``.
+
+    Example:
+        >>> from openenv import AutoresetMode
+        >>> [mode.value for mode in AutoresetMode]
+        ['NextStep', 'SameStep', 'Disabled']
     """
 
     NEXT_STEP = "NextStep"
@@ -124,6 +129,15 @@ class VectorEnv:
 
     Raises:
         ValueError: A number is not positive, or there is neither base_url nor provider.
+
+    Example:
+        >>> from openenv import ProcessProvider, VectorEnv
+        >>> with VectorEnv(provider=ProcessProvider("blackjack_env"), num_envs=3) as envs:
+        ...     observations, infos = envs.reset(seed=0)
+        ...     actions = [{"action": "stand"}] * 3
+        ...     observations, rewards, terminations, truncations, infos = envs.step(actions)
+        >>> terminations.tolist()
+        [True, True, True]
     """
 
     def __init__(

@@ -98,7 +98,7 @@ class EvalParameters(BaseModel):
     )
     unscored: Unscored = Field(
         default="fail",
-        description="What becomes of samples without a known reward: those that the policy gave up "
+        description="How samples without a known reward count: those that the policy gave up "
         "count as the lowest reward (`fail`), all are left out (`skip`), or all count as not "
         "solved (`fail-all`).",
     )

@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 Unscored = Literal["fail", "skip", "fail-all"]
-"""What becomes of samples without a known reward:
+"""How samples without a known reward count:
 
 - ``fail``: those that the policy gave up count as not solved and as the lowest reward; others, of
   which the environment or a grader failed, are left out.
@@ -64,7 +64,7 @@ RELATIVE, ABSOLUTE = 1e-9, 1e-9
 # Every k has a pass@k up to here; beyond, the powers of two and the last one.
 EACH_K_UP_TO = 16
 
-# With more difficulties than this, neighbours are put together, into so many parts.
+# With more difficulties than this, neighbors are put together, into this many parts.
 DIFFICULTIES, PARTS = 12, 10
 
 # Said of a task, or several, in a note.

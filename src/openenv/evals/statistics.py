@@ -117,7 +117,7 @@ def rate_interval(solved: Floats, counts: Floats, level: float = 0.95) -> tuple[
 
 
 def are_few(tasks: int, level: float) -> bool:
-    """Return whether a bootstrap of so many tasks is too narrow, whatever is drawn.
+    """Return whether a bootstrap of this many tasks is too narrow for any sample.
 
     Its ends lie between the lowest task and the highest, and these have the middle of the tasks
     that might have been between them with a chance of ``1 - 2**(1 - tasks)`` only: 94 % of five.

@@ -31,6 +31,11 @@ class Limits:
 
     Raises:
         ValueError: One of them is negative, or no number.
+
+    Example:
+        >>> from echo_env.server.echo_environment import EchoEnvironment
+        >>> from openenv import Limits, create_app
+        >>> app = create_app(EchoEnvironment, limits=Limits(max_message_bytes=1_000_000))
     """
 
     resume_grace_s: float = 120.0

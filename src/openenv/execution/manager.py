@@ -52,6 +52,12 @@ class ConcurrencyConfig(BaseModel):
         max_concurrent_envs: Sessions at once, at least 1.
         session_timeout: Seconds without a request after which a session without a live socket
             is closed. None means never; left out, 900.
+
+    Example:
+        >>> from echo_env.server.echo_environment import EchoEnvironment
+        >>> from openenv import ConcurrencyConfig, create_app
+        >>> limits = ConcurrencyConfig(max_concurrent_envs=8, session_timeout=300)
+        >>> app = create_app(EchoEnvironment, concurrency_config=limits)
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -290,7 +296,7 @@ class SessionManager:
         """Find an open session.
 
         Args:
-            confirm: Whoever asks means to come back: a provisional session is so no longer.
+            confirm: The caller means to come back: a provisional session becomes a lasting one.
 
         Raises:
             SessionNotFoundError: There is none of this id, or it is closing, or another's.

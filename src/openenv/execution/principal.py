@@ -90,7 +90,7 @@ class Key:
 
 
 class Principal:
-    """Whoever has a certain key.
+    """The holder of a key.
 
     Attributes:
         name: How messages and logs call it.

@@ -204,7 +204,7 @@ class EnvironmentRunner:
             InvalidReturnError: The environment returned no observation, no snapshot, or nothing
                 that can be shown.
             NotSupported: The environment has no snapshots, or does not render.
-            Exception: Whatever the environment raised.
+            Exception: The environment raised it.
         """
         if type(encode) is Recording:  # quicker than isinstance where it is none
             recording: Any = encode  # which checkers take for a function by now
@@ -365,7 +365,7 @@ class EnvironmentRunner:
         return call_task_method(self.environment.get_task, command)
 
     def _tell_of_events(self, transition: Transition) -> None:
-        """Tell whoever drives the episode what the environment has heard before the step."""
+        """Tell the driver of the episode what the environment has heard before the step."""
         events = [event.model_dump(mode="json") for event in self._heard]
         transition.info = {**(transition.info or {}), EVENTS: events}
 

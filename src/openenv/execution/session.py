@@ -388,7 +388,7 @@ class Session:
         """Begin to construct the environment; the future has what `open` raises."""
         loop = asyncio.get_running_loop()
         self._opening = loop.create_future()
-        # The exception counts as retrieved: whoever opened the session may have left.
+        # The exception counts as retrieved: the client that opened the session may have left.
         self._opening.add_done_callback(lambda done: done.cancelled() or done.exception())
         if self.phase is SessionPhase.OPENING:
             self._executor = executor = self._executors.for_new()
@@ -610,7 +610,7 @@ class Session:
             InvalidActionError: The action does not fit its model.
             InvalidArgumentError: With `strict`, for an unknown argument.
             InvalidReturnError: The environment returned no observation.
-            Exception: Whatever the environment raised.
+            Exception: The environment raised it.
         """
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         settle = functools.partial(_settle, answer)

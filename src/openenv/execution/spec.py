@@ -83,8 +83,8 @@ class Method:
         is_async: It is a coroutine function, awaited on the event loop.
         accepted: Names of the arguments it takes.
         takes_any: It has ``**kwargs``.
-        rest: The argument that takes, as a dictionary, whatever is no other argument; None where
-            there is none.
+        rest: The argument that takes, as a dictionary, all arguments without a parameter of
+            their own; None if there is none.
         required: Those of `accepted` that have no default.
     """
 

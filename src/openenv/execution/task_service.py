@@ -1,6 +1,6 @@
 """Answers to requests about the tasks of a server.
 
-It never holds a private field (`openenv.types.Private`), such as a task's criteria, whoever asks.
+It never holds a private field (`openenv.types.Private`), such as a task's criteria, for any caller.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class TaskService:
             IndexError: There is no such task.
             Refused: There is no such split.
             TooLargeError: The answer is larger than the server sends.
-            Exception: Whatever the environment raised.
+            Exception: The environment raised it.
         """
         limit = self._manager.limits.max_message_bytes
         encode = functools.partial(encode_answer, method=method, limit=limit)

@@ -7,9 +7,9 @@ Which thread touches what. `LoopDispatcher`, the queues of `WorkerThread` and th
 `ThreadPool` belong to the event loop, with these exceptions: a thread takes calls from the left of
 its own `WorkerThread.waiting`, appends results to `LoopDispatcher.finished`, and a thread of a pool
 retires itself under the pool's lock. The deques are the only shared queues: `append` and `popleft`
-are atomic, so no lock is taken for a call. `_is_due` of the dispatcher is set by whoever appends a
-result first and cleared by the loop before it takes the first one, so a result that arrives while
-the loop delivers makes the loop look again.
+are atomic, so no lock is taken for a call. `_is_due` of the dispatcher is set by the thread
+that appends a result first and cleared by the loop before it takes the first one, so a result that
+arrives while the loop delivers makes the loop look again.
 
 Batches. Handing a call to a thread, and its result back, costs two wake-ups, far more than a quick
 step. So calls that are submitted in one tick of the loop wake their threads once, at the end of the
@@ -57,7 +57,7 @@ class CallOwner(Protocol):
         """Take back a call that was run."""
 
     def end_wait(self, call: Any, since: float) -> bool:
-        """Decide what becomes of a call whose thread is held by a call of another owner.
+        """Decide what to do with a call whose thread is held by a call of another owner.
 
         It is asked again every `HELD_LOOK_S` seconds.
 

@@ -55,7 +55,7 @@ async def rollout(
     group, which is not trained on, up to ``max_exceptions``.
 
     Args:
-        model: Of ART; whatever has `openai_client` and `get_inference_name`.
+        model: A model of ART, or any object with `openai_client` and `get_inference_name`.
         environment: An address, the name of an environment that is installed, what else ``openenv
             serve`` takes, an environment class, an `EnvPool`. Each rollout has its own session.
         task: What is to be done: an `openenv.Task`, or what it is made of.

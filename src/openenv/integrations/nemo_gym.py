@@ -62,7 +62,7 @@ class OpenEnvResourcesServerConfig(BaseResourcesServerConfig):  # type: ignore[m
         unfinished: What an episode is worth that did not come to its end; see
             `openenv.rollouts.episode_sessions.Unfinished`.
         reset_retries: Further attempts at a reset whose failure may pass.
-        on_failure: What becomes of a rollout that failed, or that cannot be scored: ``raise`` has
+        on_failure: What to do with a rollout that failed, or that cannot be scored: ``raise`` has
             ``/verify`` answer with status 502, which ends a run of NeMo Gym; ``set_aside`` marks
             its result as a failure, so that ``gym eval run`` writes it to its file of failures. Its
             reward is 0.0 then, since there must be one: do not train on a result so marked.

@@ -1,7 +1,7 @@
 """The ``openenv.yaml`` of an environment's directory.
 
-`read_manifest` serves users of an environment and accepts whatever it can; `check_manifest` serves
-its author and reports each mistake with its place. `openenv.manifest.directories` imports an
+`read_manifest` serves users of an environment and accepts all that can be read; `check_manifest`
+serves its author and reports each mistake with its place. `openenv.manifest.directories` imports an
 environment from its directory. Above: the CLI, `openenv.hub`, `openenv.images`,
 `openenv.validation`. Below: `openenv._internal.yaml`. Read ``model.py`` first.
 """

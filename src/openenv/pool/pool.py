@@ -785,6 +785,15 @@ class EnvPool(Generic[C]):
 
     Raises:
         ValueError: A number is invalid, or there is no source.
+
+    Example:
+        >>> from echo_env import EchoAction, EchoEnv
+        >>> from openenv import EnvPool, ProcessProvider
+        >>> with EnvPool(ProcessProvider("echo_env"), EchoEnv, max_servers=2) as pool:
+        ...     with pool.lease() as env:
+        ...         result = env.reset()
+        ...         env.step(EchoAction(message="hello")).observation.echoed_message
+        'hello'
     """
 
     def __init__(

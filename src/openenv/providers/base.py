@@ -43,7 +43,7 @@ class Capabilities:
         detects_exit: The provider notices the end of a server and reports the last lines.
         has_logs: A server's output can be read.
         can_execute: Commands can be run beside a server.
-        orphans: What becomes of servers whose holder was killed.
+        orphans: What happens to servers whose holder was killed.
     """
 
     isolation: Isolation

@@ -98,6 +98,11 @@ class ProcessLimits:
         open_files: File descriptors (RLIMIT_NOFILE).
         file_size_bytes: The largest file that may be written (RLIMIT_FSIZE).
         core_bytes: The largest core dump (RLIMIT_CORE); none by default.
+
+    Example:
+        >>> from openenv import ProcessLimits, ProcessProvider
+        >>> limits = ProcessLimits(memory_bytes=2 * 1024**3, cpu_seconds=600)
+        >>> provider = ProcessProvider("echo_env", limits=limits)
     """
 
     memory_bytes: int | None = None
@@ -495,6 +500,14 @@ class ProcessProvider(HostProvider):
         ready_timeout_s: Maximum seconds for the start, and again for getting ready.
         api_key: The key that the server requires: by default a fresh key for each start, which
             clients in this process find by themselves; None for no key.
+
+    Example:
+        >>> from echo_env import EchoEnv
+        >>> from openenv import ProcessLimits, ProcessProvider
+        >>> provider = ProcessProvider("echo_env", limits=ProcessLimits(open_files=1024))
+        >>> with EchoEnv.with_provider(provider).sync() as env:
+        ...     env.reset().done
+        False
     """
 
     capabilities: ClassVar[Capabilities] = replace(

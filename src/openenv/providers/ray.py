@@ -505,7 +505,7 @@ def _actor(name: str, chosen: RayOptions, place: _NodePlace) -> Any:
         "memory": chosen.memory_bytes,
         "resources": dict(chosen.resources) or None,
         "scheduling_strategy": place.strategy,
-        "lifetime": "non_detached",  # whatever the job's actors are by default
+        "lifetime": "non_detached",  # even if the job's actors are detached by default
         "max_restarts": 0,
         "max_task_retries": 0,
         "max_concurrency": THREADS,

@@ -46,6 +46,11 @@ class UVProvider(HostProvider):
         api_key: The key that the server requires: by default a fresh key for each start, which
             clients in this process find by themselves; None for no key. Servers of the public
             package check no keys.
+
+    Example:
+        >>> from openenv import GenericEnvClient, UVProvider
+        >>> provider = UVProvider(project_path="git+https://github.com/you/my-env@v1")
+        >>> env = GenericEnvClient.with_provider(provider)  # its first use starts the server
     """
 
     def __init__(

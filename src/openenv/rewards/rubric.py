@@ -60,6 +60,15 @@ class Rubric(ABC):
 
     Attributes:
         last_score: The latest score; None before the first and after a failure to score.
+
+    Example:
+        >>> from openenv import Rubric
+        >>> class Short(Rubric):
+        ...     def forward(self, action: str, observation: str) -> float:
+        ...         return 1.0 if len(action) <= 10 else 0.0
+        >>> rubric = Short()
+        >>> rubric("brief", ""), rubric.last_score
+        (1.0, 1.0)
     """
 
     last_score: float | None = None

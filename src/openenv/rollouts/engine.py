@@ -21,7 +21,7 @@ A harness plays in sessions of its own (`ResourceSession`, which users implement
 
 Invariants. A `LiveEpisode` is used from one event loop, the one on which its client lives, and by
 one task at a time. A step that was cancelled or that failed leaves the episode in an unknown state:
-whoever holds the session closes it, and no episode goes on in another session. A call that was
+the holder of the session closes it, and no episode goes on in another session. A call that was
 refused for its rate has changed nothing, so it is made again here; no other call is.
 
 The clock. A `Deadline` runs from the reset on. The environment is told what is left of it with each

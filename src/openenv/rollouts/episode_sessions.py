@@ -66,7 +66,7 @@ Unfinished = float | Literal["earned", "known"] | None
   most 0. So giving up pays no more than losing. Where no range of rewards is declared, nothing that
   is known: 0 may be more than losing pays.
 - ``known``: its reward by then; where it has none, nothing that is known.
-- a number: that, whatever it has earned.
+- a number: that reward, instead of what the episode has earned.
 - None: nothing that is known; a trainer leaves it out.
 """
 

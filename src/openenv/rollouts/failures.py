@@ -110,6 +110,17 @@ class RolloutsFailed(OpenEnvError, RuntimeError):
         ended: Number of rollouts that had ended.
         causes: Number of rollouts by the last cause of failure, commonest first.
         run: The unfinished run.
+
+    Example:
+        >>> from blackjack_env.server.blackjack_environment import BlackjackEnvironment
+        >>> from openenv import RolloutsFailed, rollout
+        >>> def broken(observation, history):
+        ...     raise RuntimeError("no model")
+        >>> try:
+        ...     rollout(BlackjackEnvironment, broken, n=20, retries=0)
+        ... except RolloutsFailed as failed:
+        ...     print(failed.causes)
+        {'RuntimeError in policy: no model': 3}
     """
 
     def __init__(self, failed: int, ended: int, causes: Mapping[str, int], run: RolloutRun) -> None:

@@ -151,8 +151,8 @@ class RolloutWriter:
     Attributes:
         header: The first line of the file.
         is_resumed: The file was there before.
-        done: The ids of the rollouts that the file holds. Whoever looks each id up once only may
-            take it out.
+        done: The ids of the rollouts that the file holds. A caller that looks up each id only
+            once may take it out.
         failed: What befell those that have failed, by id: they are not in the file any more, and
             are to be done again.
 

@@ -22,6 +22,14 @@ class RolloutLimits:
 
     Raises:
         ValueError: A limit is not positive.
+
+    Example:
+        >>> from echo_env.server.echo_environment import EchoEnvironment
+        >>> from openenv import RolloutLimits, rollout
+        >>> limits = RolloutLimits(steps=3)
+        >>> run = rollout(EchoEnvironment, lambda *_: {"message": "hi"}, limits=limits)
+        >>> run.summary().outcomes
+        {'limit': 1}
     """
 
     steps: int | None = None

@@ -1,7 +1,7 @@
 """The number of episodes at once: more as episodes succeed, half as many under pressure.
 
 This is additive increase and multiplicative decrease, which converges to a fair and efficient share
-of whatever is the bottleneck, without knowing it (Chiu & Jain 1989), as in TCP's congestion
+of the bottleneck, without knowing which part that is (Chiu & Jain 1989), as in TCP's congestion
 avoidance (RFC 5681): what is full or too slow says so, by refusing, and is then asked less.
 """
 

@@ -15,7 +15,7 @@ from openenv.rollouts.replays import RecordedEpisode, RecordedEvent, read, read_
 from openenv.rollouts.replays import RecordingHeader as RecordingHeader
 from openenv.types import StepResult
 
-NOT_OVER = "whoever drove it left it before it was over"
+NOT_OVER = "its driver left the episode before the end"
 
 
 def recorded_rollouts(path: str | os.PathLike[str]) -> tuple[RolloutHeader, Iterator[Rollout]]:
@@ -23,7 +23,7 @@ def recorded_rollouts(path: str | os.PathLike[str]) -> tuple[RolloutHeader, Iter
 
     What was refused, or raised, is no step; it is listed in ``errors`` of the rollout. An episode
     of which a part is missing has failed. One that was not done, and was followed by another, came
-    to a limit of whoever drove it.
+    to a limit of its driver.
 
     Raises:
         RecordingError: The file is no recording, or is damaged.
@@ -107,7 +107,7 @@ def _outcome(episode: RecordedEpisode, why: str | None) -> Any:
     if why:
         return "failed"
     if not episode.is_done:
-        return "limit"  # whoever drove it began another
+        return "limit"  # its driver began another
     return "truncated" if episode.events[-1].truncated else "done"
 
 

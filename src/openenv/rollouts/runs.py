@@ -94,6 +94,13 @@ class RolloutRun:
     Attributes:
         header: The header of the run's file.
         output: The file of JSON lines that they are in; None where they are in memory.
+
+    Example:
+        >>> from blackjack_env.server.blackjack_environment import BlackjackEnvironment
+        >>> from openenv import RolloutRun, rollout
+        >>> run: RolloutRun = rollout(BlackjackEnvironment, "random", n=4, seed=0)
+        >>> len(run), {record.outcome for record in run}
+        (4, {'done'})
     """
 
     def __init__(
@@ -276,6 +283,13 @@ async def rollout_async(
         PolicyError: There is no such policy.
         ConnectError: No server answers.
         OSError: The disk is full, say. What was written stays.
+
+    Example:
+        >>> from blackjack_env.server.blackjack_environment import BlackjackEnvironment
+        >>> from openenv import rollout
+        >>> run = rollout(BlackjackEnvironment, "random", n=20, seed=0)
+        >>> run.summary().outcomes
+        {'done': 20}
     """
     options = RolloutOptions(
         n=n,
@@ -311,7 +325,18 @@ def synchronous(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]
 
 rollout = synchronous(rollout_async)
 rollout.__name__ = rollout.__qualname__ = "rollout"
-rollout_async.__doc__ = "Do what `rollout` does, on the event loop that runs."
+rollout_async.__doc__ = """Do what `rollout` does, on the running event loop.
+
+Example:
+    >>> import asyncio
+    >>> from blackjack_env.server.blackjack_environment import BlackjackEnvironment
+    >>> from openenv import rollout_async
+    >>> async def main() -> None:
+    ...     run = await rollout_async(BlackjackEnvironment, "random", n=20, seed=0)
+    ...     print(run.summary().outcomes)
+    >>> asyncio.run(main())
+    {'done': 20}
+"""
 
 
 def run_to_end(work: Coroutine[Any, Any, T]) -> T:

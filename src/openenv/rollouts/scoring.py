@@ -446,7 +446,7 @@ def _scored_header(header: RolloutHeader, name: str, options: ScoringOptions) ->
 def read_stored(path: str | os.PathLike[str]) -> tuple[RolloutHeader, Iterator[Rollout]]:
     """Read a file of rollouts, or a recording of a server as rollouts.
 
-    See `openenv.rollouts.recorded` for what becomes of a recording.
+    See `openenv.rollouts.recorded` for how recordings become rollouts.
 
     Raises:
         OSError: The source cannot be read.

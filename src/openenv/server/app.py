@@ -47,6 +47,16 @@ class HTTPEnvServer:
 
     The arguments are those of `create_app`, less the mode and those of the web page; so is what
     it raises.
+
+    Example:
+        >>> from fastapi import FastAPI
+        >>> from echo_env import EchoAction, EchoObservation
+        >>> from echo_env.server.echo_environment import EchoEnvironment
+        >>> from openenv import HTTPEnvServer
+        >>> app = FastAPI()
+        >>> HTTPEnvServer(EchoEnvironment, EchoAction, EchoObservation).register_routes(app)
+        >>> "/ws" in {route.path for route in app.routes}
+        True
     """
 
     def __init__(
@@ -329,6 +339,14 @@ def create_app(
         TasksetError: The tasks cannot be had.
         ValueError: Arguments that contradict each other, or an unknown mode.
         ConcurrencyConfigurationError: More sessions than the class allows.
+
+    Example:
+        >>> from echo_env.server.echo_environment import EchoEnvironment
+        >>> from openenv import GenericEnvClient, create_app
+        >>> app = create_app(EchoEnvironment, max_concurrent_envs=8)
+        >>> with GenericEnvClient.local(app).sync() as env:
+        ...     env.reset().done
+        False
     """
     app = create_fastapi_app(
         env,

@@ -48,12 +48,12 @@ def is_public(path: str) -> bool:
     return path in FOR_EVERYBODY or path.startswith(ASSETS)
 
 
-@functools.cache  # one process says it once, whoever it is that notices
+@functools.cache  # a process says so once
 def warn_if_open(host: str) -> None:
     """Warn that a server without keys listens on an address that others may reach."""
     if not is_loopback(host):
         logger.warning(
-            "this server listens on %s and has no keys: whoever reaches it may use its "
+            "this server listens on %s and has no keys: every client that reaches it may use its "
             "environments. Give it keys (OPENENV_API_KEY_FILE, --api-key-file FILE), or have it "
             "listen on 127.0.0.1",
             host,

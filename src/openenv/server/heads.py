@@ -1,6 +1,6 @@
 """Bounds on the head of a request, for uvicorn's HTTP protocol.
 
-uvicorn by httptools keeps whatever comes: a head without end, requests that are sent before others
+uvicorn by httptools keeps all that comes: a head without end, requests that are sent before others
 are answered, connections that say nothing. None of these needs a key.
 """
 

@@ -203,7 +203,7 @@ async def _call_on(
     loop.
 
     Raises:
-        Exception: Whatever it raised.
+        Exception: The environment raised it.
     """
     import anyio
     from anyio.from_thread import BlockingPortal

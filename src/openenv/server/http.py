@@ -101,7 +101,7 @@ async def _body(request: Request) -> bytes:
     """Read a request's body, and keep the body for later readers."""
     (manager, *_) = request.app.state.openenv_managers
     body = await read_body(request, manager.limits.max_message_bytes)
-    request._body = body  # where Starlette keeps it for whoever reads it next
+    request._body = body  # where Starlette keeps it for the next reader
     return body
 
 
@@ -216,8 +216,8 @@ async def _new_session(
 ) -> AsyncIterator[Session]:
     """Open a session to reset, and close the session again if that fails.
 
-    Where no slot is free it is a throwaway, as of old; but a caller who named a session means to
-    play on, and is refused.
+    Without a free slot the session is thrown away after the request; a caller that named a session
+    means to play on, and is refused.
     """
     try:
         session = await manager.create(provisional=True, principal=principal)

@@ -101,8 +101,8 @@ def _configured() -> Iterable[Key]:
 def read_key_file(path: str | os.PathLike[str]) -> list[Key]:
     """Read a file of keys.
 
-    Where a file system is mounted to be read only, whoever has mounted it answers for who may
-    read: engines of containers show secrets so.
+    If the file's file system is mounted read-only, its permissions are not checked: container
+    engines mount secrets so, and decide who may read them.
 
     Raises:
         KeyFileError: It cannot be read, others may read it, or it holds anything else.

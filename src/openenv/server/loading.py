@@ -126,7 +126,7 @@ def load_recorded(target: str) -> Any:
     """Import the target named in a file, and return an ASGI application that serves the environment
     only.
 
-    Whoever calls it has seen that it is known, or that somebody agreed to it.
+    The caller has checked that the code is known, or that the user agreed to run it.
 
     Raises:
         TargetError: There is nothing of that name, or it is no environment.

@@ -47,7 +47,7 @@ DESCRIPTIONS = {
     "steps": "Steps that were answered.",
     "errors": "Errors that were answered, by code.",
     "request_seconds": "From the arrival of a request to its answer.",
-    "environment_seconds": "What of it was spent in the environment, the action's decoding and the "
+    "environment_seconds": "Seconds of that in the environment, the action's decoding and the "
     "reply's encoding included.",
     "calls": "Requests that are carried out, and that wait for others of their session.",
     "oldest_call_seconds": "How long the oldest of them is under way.",

@@ -177,7 +177,7 @@ class WebSocketEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         session_id = query_of(scope, "session_id")
         is_old = self._connection is not None or session_id is not None
-        # Whoever attaches to a session of an id speaks version 0, which has one a connection.
+        # A client that attaches to a session by id speaks version 0, with one session a connection.
         offered = () if is_old else scope["subprotocols"]
         subprotocol = next((name for name in offered if name in SUBPROTOCOLS), None)
         extensions = scope.get("extensions") or {}

@@ -115,6 +115,13 @@ def load_tasks(
         MissingPackage: A package that the source needs is not installed.
         ConnectError: No server answers.
         ValueError: `limit` is negative.
+
+    Example:
+        >>> from openenv import load_tasks
+        >>> rows = [{"id": "a", "question": "What is 1 + 1?", "answer": "2"}]
+        >>> tasks = load_tasks(rows, columns={"prompt": "question"})
+        >>> tasks[0].prompt, tasks[0].criteria
+        ('What is 1 + 1?', {'answer': '2'})
     """
     if limit is not None and limit < 0:
         raise ValueError(f"limit={limit}; expected a number of tasks from 0")

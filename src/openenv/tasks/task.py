@@ -76,6 +76,12 @@ class Task(BaseModel):
     that are not trusted to score. `public` leaves them out.
 
     In JSON, a text file is a string and a binary file is ``{"base64": "..."}``.
+
+    Example:
+        >>> from openenv import Task
+        >>> task = Task(id="sum-1", prompt="What is 2 + 3?", criteria={"answer": 5})
+        >>> task.public()
+        {'id': 'sum-1', 'prompt': 'What is 2 + 3?'}
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=False)

@@ -47,6 +47,13 @@ class Taskset:
         split: The split; None if unknown.
         splits: All splits of the source.
         revision: The version of the source; None if it has none.
+
+    Example:
+        >>> from openenv import Taskset, load_tasks
+        >>> rows = [{"id": f"sum-{n}", "prompt": f"{n} + {n}?"} for n in range(5)]
+        >>> tasks: Taskset = load_tasks(rows)
+        >>> len(tasks), tasks[3].prompt, [task.id for task in tasks[:2]]
+        (5, '3 + 3?', ['sum-0', 'sum-1'])
     """
 
     is_finite = True

@@ -227,6 +227,13 @@ def check_environment(
         CheckFailed: A promise is broken; the error lists all that are.
         OpenEnvError: The environment cannot be made at all.
         TypeError: There are to be workers, which cannot import the environment.
+
+    Example:
+        >>> from echo_env.server.echo_environment import EchoEnvironment
+        >>> from openenv import check_environment
+        >>> report = check_environment(EchoEnvironment)
+        >>> report.broken
+        []
     """
     spec = EnvironmentSpec.of(factory, action_cls, observation_cls)
     listed = actions if actions is None or callable(actions) else list(actions)

@@ -1,6 +1,6 @@
 """Actions that a server's JSON schema describes: minimal ones, random ones and edge cases.
 
-Nothing here raises, whatever the schema is: parts that cannot be read describe nothing.
+No schema raises an error here: parts that cannot be read describe nothing.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def add_entries(policy: SeverityPolicy, more: Iterable[PolicyEntry]) -> Severity
 def apply_policy(results: Sequence[CheckResult], policy: SeverityPolicy, lane: Lane) -> Verdict:
     """Turn results into a verdict.
 
-    A failed check has the effect of its severity. An error fails whatever the severity: what could
+    A failed check has the effect of its severity. An error fails with any severity: what could
     not be judged is not let through. A skipped check has shown nothing, and warns.
 
     Raises:

@@ -130,7 +130,7 @@ def _criterion(
 
 
 def _criteria(pages: Mapping[str, FetchedPage], version: str) -> Iterator[Criterion]:
-    # The objects in the answers, whatever the status.
+    # The objects in the answers, with any status.
     read = {
         route: page.json if isinstance(page.json, dict) else {} for route, page in pages.items()
     }

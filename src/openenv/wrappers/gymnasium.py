@@ -41,7 +41,7 @@ QUICK = ("gymnasium.envs.classic_control", "gymnasium.envs.toy_text")
 class GymnasiumEnvironment(SpacesEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
     """The base class of environments made by `from_gymnasium`.
 
-    An action has the field `action`, an observation the field `observation`, whatever the spaces
+    An action has the field `action`, an observation the field `observation`, with any spaces
     are: the keys of a `Dict` stay within that field, since they may be any text, including `done`.
     `info` becomes the `metadata`, as far as JSON can express it. A step that Gymnasium reports as
     both terminated and truncated is terminated.

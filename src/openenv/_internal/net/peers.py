@@ -1,6 +1,6 @@
 """Peers of connections: loopback addresses, and detection of dead peers by TCP keep-alive.
 
-The operating systems at both ends answer keep-alives, whatever the programs do: a policy that
+The operating systems at both ends answer keep-alives, even if the programs hang: a policy that
 thinks for minutes answers no WebSocket ping.
 """
 

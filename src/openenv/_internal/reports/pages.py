@@ -41,7 +41,7 @@ def rendered(
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        # In Markdown, whatever is no text of the template is a name or a message of somebody.
+        # In Markdown, all text but the template's is a name or a message that others wrote.
         finalize=None if is_html else lambda one: plain(one) if isinstance(one, str) else one,
     )
     environment.filters.update(filters or {})

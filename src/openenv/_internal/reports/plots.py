@@ -1,7 +1,7 @@
 """Plots of reports, as SVG within a page.
 
-The colours are those of Okabe and Ito (2008), which people who are colour-blind tell apart; nothing
-is told by colour alone.
+The colors are those of Okabe and Ito (2008), which color-blind people can tell apart. No fact is
+shown by color alone.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def leaderboard(
     """Validate many environments, and rank them by score.
 
     An environment that fails, crashes or hangs does not stop the others. The exit code is 0 if all
-    could be validated, whatever the verdicts, and 1 otherwise.
+    could be validated, with any verdict, and 1 otherwise.
 
     Examples:
         openenv leaderboard envs --output board --level static --skip-build

@@ -404,7 +404,9 @@ def _announce(
     if has_keys(application):
         rows.append(("keys", "wanted of everybody"))
     elif is_open:
-        rows.append(("keys", "NONE: whoever reaches this address may use the environments"))
+        rows.append(
+            ("keys", "NONE: every client that reaches this address may use the environments")
+        )
     text = Text("\n").join(Text.assemble((f"{name:<9}", "dim"), value) for name, value in rows)
     stderr().print(Panel.fit(text, title="OpenEnv", border_style="red" if is_open else "green"))
     module, name = _client()

@@ -189,7 +189,7 @@ class Codec:
 
     def addresses(self, frame: str | bytes) -> list[tuple[int | None, int | None]]:
         """Return the sessions and numbers in a frame that `decode_requests` refused, as far as they
-        can be read, so that the refusal reaches whoever waits.
+        can be read, so that the refusal reaches the caller that waits.
         """
         refused, self._refused = self._refused, None
         if refused is not None and refused[0] is frame:  # looking through it takes long

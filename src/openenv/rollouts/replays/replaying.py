@@ -102,7 +102,7 @@ def replay(
     header, in this process, unless another is given.
 
     A recording is data, and may come from anybody. Of itself it has no environment imported but of
-    packages that are installed here; `trust_recorded` has whatever it names imported.
+    packages that are installed here; `trust_recorded` imports the package that the recording names.
 
     Args:
         environment: An environment class or factory, or an ASGI application, in this process.

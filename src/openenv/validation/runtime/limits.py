@@ -127,7 +127,7 @@ def judge_oracle_containment(manifest: AnyManifest, exposure: Exposure) -> Judgm
         f"{name} goes into the image, since it is in the context of its build"
         for name in exposure.in_context
     ]
-    wrong += [f"the server gives {path} to whoever asks" for path in exposure.served]
+    wrong += [f"the server gives {path} to any client" for path in exposure.served]
     wrong += [f"{where} tells the solution: {words!r:.80}" for where, words in exposure.told]
     if wrong:
         return reject(

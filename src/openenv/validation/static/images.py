@@ -227,7 +227,7 @@ def _download_problems(package: Package) -> Iterator[Problem]:
         if instruction.name == "ADD" and re.search(r"https?://", instruction.text):
             if "--checksum=" not in instruction.text:
                 yield (
-                    f"line {instruction.line}: ADD fetches whatever is there that day",
+                    f"line {instruction.line}: ADD fetches what the address has on that day",
                     "write `ADD --checksum=sha256:DIGEST URL PATH`",
                 )
         elif instruction.name == "RUN" and _PIPED.search(instruction.text):
