@@ -558,6 +558,11 @@ def test_a_file_of_keys_is_read(content: str, written: Callable[[str], Path]) ->
     ]
 
 
+@pytest.mark.parametrize("end", ["", "=", "==\n", "\n"])
+def test_a_file_may_hold_a_key_and_nothing_else(end: str, written: Callable[[str], Path]) -> None:
+    assert read_key_file(written(ORCHESTRATOR + end)) == [Key((ORCHESTRATOR + end).strip())]
+
+
 @pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
 @pytest.mark.parametrize("mode", [0o644, 0o604, 0o660, 0o602, 0o622])
 def test_a_file_that_others_may_read_or_change_is_refused(
@@ -577,6 +582,11 @@ def test_a_file_that_others_may_read_or_change_is_refused(
         "",
         "keys = []",
         f'key = "{ORCHESTRATOR}"',
+        f'key="{ORCHESTRATOR}"',
+        f'keys=[{{key="{ORCHESTRATOR}",name=3}}]',
+        f"{ORCHESTRATOR} with a space",
+        f"{ORCHESTRATOR}\n{ORCHESTRATOR}",
+        "planted",
         f'[[keys]]\nkey = "{ORCHESTRATOR}',
         f'[[keys]]\nkey = "{ORCHESTRATOR}"\nrole = "{ORCHESTRATOR}"',
         f'[[keys]]\nkey = "{ORCHESTRATOR}"\n{ORCHESTRATOR} = 1',

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from openenv.providers.options import ServerOptions, key_file
+from openenv.providers.options import ServerOptions
 from openenv.providers.owners import OWNER
 from openenv.settings import secrets_of
 
@@ -313,7 +313,7 @@ class _ServerManifests:
     def secret(self) -> Manifest | None:
         data = dict[str, str]()
         if self.key is not None:
-            data["key"] = key_file(self.key)
+            data["key"] = self.key
         data.update({f"secret-{one}": value for one, value in self.options.secrets.items()})
         data.update({f"variable-{one}": value for one, value in self.hidden.items()})
         if not data:
@@ -374,8 +374,8 @@ class _ServerManifests:
         items = [{"key": "key", "path": "key"}] if self.key is not None else []
         items += [{"key": f"secret-{one}", "path": f"secrets/{one}"} for one in options.secrets]
         if items:
-            told = {"secretName": self.name, "items": items, "defaultMode": 0o444}
-            volumes.insert(0, {"name": "told", "secret": told})
+            secret = {"secretName": self.name, "items": items, "defaultMode": 0o444}
+            volumes.insert(0, {"name": "keys", "secret": secret})
         optional = {
             "serviceAccountName": options.service_account,
             "runtimeClassName": options.runtime_class,
@@ -407,7 +407,7 @@ class _ServerManifests:
             for index, path in enumerate(options.scratch)
         ]
         if self.key is not None or options.secrets:
-            mounts.append({"name": "told", "mountPath": INSIDE, "readOnly": True})
+            mounts.append({"name": "keys", "mountPath": INSIDE, "readOnly": True})
         return {
             "name": CONTAINER,
             "image": self.image,

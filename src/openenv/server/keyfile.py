@@ -1,4 +1,5 @@
-"""Files of keys: TOML, with a table ``[[keys]]`` for each, or JSON, with an object a line.
+"""Files of keys: TOML, with a table ``[[keys]]`` for each; or JSON, with an object a line; or the
+key of an orchestrator and nothing else, as secrets are mounted.
 
     [[keys]]
     key = "..."                 # 16 characters or more
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -99,7 +101,7 @@ def _configured() -> Iterable[Key]:
 
 
 def read_key_file(path: str | os.PathLike[str]) -> list[Key]:
-    """Read a file of keys.
+    """Read a file of keys: TOML, JSON lines, or a single line that is the key of an orchestrator.
 
     If the file's file system is mounted read-only, its permissions are not checked: container
     engines mount secrets so, and decide who may read them.
@@ -137,6 +139,8 @@ def read_key_file(path: str | os.PathLike[str]) -> list[Key]:
 
 
 def _parse(text: str) -> Any:
+    if re.fullmatch(r"[^\[{#=\n\0][^=\n\0]*={0,2}\n?", text):  # base64 ends in up to two "="
+        return [{"key": text.strip()}]
     if text.lstrip().startswith("{"):
         return [read_json(line) for line in text.splitlines() if line.strip()]
     tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
