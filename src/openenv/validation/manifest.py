@@ -103,3 +103,11 @@ def get_execution(manifest: AnyManifest) -> ExecutionDeclaration:
     if isinstance(manifest, NormalizedManifestV2):
         return manifest.execution
     return ExecutionDeclaration()
+
+
+def describe_plan(manifest: AnyManifest) -> str:
+    """Return the advice for an episode that the probe plan could not begin."""
+    return (
+        f"check the reset and the actions in {get_execution(manifest).probe_path}, which says how "
+        "the measured episode is played"
+    )

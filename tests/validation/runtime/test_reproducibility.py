@@ -11,6 +11,7 @@ from validation.subjects.threads import GOOD
 
 from openenv.validation.evidence import Exchange, Transcript
 from openenv.validation.manifest import AnyManifest, JudgePin
+from openenv.validation.oracle import OracleEpisode
 from openenv.validation.parsers.openenv_yaml import OpenEnvYamlParser
 from openenv.validation.runtime.evidence import JudgedReplays, Replays, SeedTrials
 from openenv.validation.runtime.reproducibility import (
@@ -19,6 +20,13 @@ from openenv.validation.runtime.reproducibility import (
     judge_judged_determinism,
     judge_seed_control,
 )
+from openenv.validation.runtime.rewards import (
+    judge_reward_contract,
+    judge_reward_well_formed,
+    judge_rubric_introspectable,
+)
+from openenv.validation.semantic.collector import ShownSolution, ShownSolutions
+from openenv.validation.semantic.judges import judge_replayability
 from openenv.validation.types import CheckStatus
 
 PASS, FAIL, SKIP = CheckStatus.PASS, CheckStatus.FAIL, CheckStatus.SKIP
@@ -92,6 +100,37 @@ def test_a_seed_that_decides_nothing_is_told(
 ) -> None:
     found = judge_seed_control(manifest(), replays, resets)
     assert found.status is expected
+
+
+REFUSED = json.dumps({"type": "error", "data": {"code": "EXECUTION_ERROR", "message": "no task"}})
+
+
+def test_a_reset_that_the_plan_got_wrong_names_the_plan() -> None:
+    ask = json.dumps({"type": "reset", "data": {"task": "gone"}})
+    refused = Transcript((Exchange(ask, REFUSED, 0.0),))
+    replays = replace(SAME, baseline=refused)
+    for found in (
+        judge_episode_determinism(manifest(), replays),
+        judge_seed_control(manifest(), replays, SeedTrials(FOUR, ())),
+        judge_reward_well_formed(manifest(), replays),
+        judge_rubric_introspectable(manifest(), replays),
+    ):
+        assert found.status is FAIL
+        assert "no task" in found.evidence[0]
+        assert found.remediation is not None
+        assert "validation/runtime.json" in found.remediation
+    contract = judge_reward_contract(manifest(), replays)
+    assert (contract.status, contract.remediation) == (SKIP, None)
+
+
+@pytest.mark.parametrize("reset", [{"task": "a"}, {"task": "a", "seed": 1}])
+def test_an_episode_without_a_seed_that_differs_when_replayed_is_told_to_take_one(
+    reset: dict[str, Any],
+) -> None:
+    shown = ShownSolution(OracleEpisode(reset, name="EPISODES[0]"), episode(1), None)
+    found = judge_replayability(manifest(), ShownSolutions((replace(shown, anew=episode(2)),)))
+    assert found.status is FAIL
+    assert ('add "seed" to EPISODES[0]' in str(found.remediation)) is ("seed" not in reset)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable
 
 from openenv.validation.evidence import Transcript, first_difference
-from openenv.validation.manifest import AnyManifest
+from openenv.validation.manifest import AnyManifest, describe_plan
 from openenv.validation.report import Judgment, accept, reject, skip
 from openenv.validation.runtime.collector import JUDGED_REPLAYS
 from openenv.validation.runtime.evidence import (
@@ -25,7 +25,8 @@ SEEDED = (
 def judge_episode_determinism(manifest: AnyManifest, replays: Replays) -> Judgment:
     """Check that the same seed and actions give the same episode, also on a fresh server."""
     if not replays.baseline.steps or replays.baseline.stopped is not None:
-        return reject(*(replays.baseline.errors or ["no step was answered"]))
+        errors = replays.baseline.errors or ["no step was answered"]
+        return reject(*errors, remediation=describe_plan(manifest))
     if replays.anew is None or replays.anew_second is None:
         if (here := first_difference(replays.baseline, replays.second)) is not None:
             return reject(f"in another session: {here}", remediation=SEEDED)
@@ -62,14 +63,14 @@ def judge_judged_determinism(manifest: AnyManifest, judged: JudgedReplays) -> Ju
 
 def judge_seed_control(manifest: AnyManifest, replays: Replays, resets: SeedTrials) -> Judgment:
     """Check that reset accepts a seed, and that all randomness depends on the seed."""
-    first, cure = replays.baseline.first, "take seed in reset(self, seed=None, ...)"
+    first = replays.baseline.first
     if first is None:
         errors = replays.baseline.errors or ["reset with a seed was not answered"]
-        return reject(*errors, remediation=cure)
+        return reject(*errors, remediation=describe_plan(manifest))
     ignored = first.metadata.get("ignored_arguments")
     if isinstance(ignored, list) and "seed" in ignored:
         why = "reset takes no seed: it came back among the ignored arguments"
-        return reject(why, remediation=cure)
+        return reject(why, remediation="take seed in reset(self, seed=None, ...)")
     if first_difference(replays.baseline, replays.second) is not None:
         return skip("the same seed gives other episodes; see episode_determinism")
     if (lost := _first_lost([*resets.seeded.values(), *resets.unseeded])) is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from openenv.reward import RewardSpec, adds_up
 from openenv.validation.evidence import Moment, number_of
-from openenv.validation.manifest import AnyManifest
+from openenv.validation.manifest import AnyManifest, describe_plan
 from openenv.validation.report import QUOTED_FAULTS, Judgment, accept, conclude, reject, skip
 from openenv.validation.runtime.evidence import Replays
 
@@ -18,7 +18,8 @@ def judge_reward_well_formed(manifest: AnyManifest, replays: Replays) -> Judgmen
     """Check that every reward is a finite number in range, or null with a reason."""
     baseline = replays.baseline
     if not baseline.steps:
-        return reject(*(baseline.errors or ["no step was answered"]))
+        errors = baseline.errors or ["no step was answered"]
+        return reject(*errors, remediation=describe_plan(manifest))
     spec = baseline.spec
     wrong = [
         f"{baseline.name(moment)}: {fault}"
@@ -62,7 +63,8 @@ def judge_rubric_introspectable(manifest: AnyManifest, replays: Replays) -> Judg
     """Check that a reset returns the reward specification, with named components."""
     first = replays.baseline.first
     if first is None:
-        return reject(*(replays.baseline.errors or ["no reset was answered"]))
+        errors = replays.baseline.errors or ["no reset was answered"]
+        return reject(*errors, remediation=describe_plan(manifest))
     told = first.reward_info.get("spec")
     spec = replays.baseline.spec
     if told is None:
@@ -101,6 +103,8 @@ def judge_reward_contract(manifest: AnyManifest, replays: Replays) -> Judgment:
     """Check that rewards match the specification: kind, range, components, missing rewards."""
     baseline = replays.baseline
     spec = baseline.spec
+    if baseline.first is None:
+        return skip("no reset was answered; see rubric_introspectable")
     if spec is None:
         return skip("reset does not tell what rewards mean", remediation=DECLARE)
     wrong = [

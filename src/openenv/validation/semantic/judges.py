@@ -187,9 +187,13 @@ def judge_replayability(manifest: AnyManifest, solutions: ShownSolutions) -> Jud
     replayed = [(one, one.anew) for one in solutions.shown if one.anew is not None]
     for one, anew in replayed:
         if (parting := first_difference(one.transcript, anew)) is not None:
+            unseeded = "" if "seed" in one.episode.reset else " (its reset has no seed)"
             return reject(
-                f"{one.episode.name}: played from its record, {parting}",
-                remediation="let all that is seen follow from the reset and the actions",
+                f"{one.episode.name}: played from its record{unseeded}, {parting}",
+                remediation=f'add "seed" to {one.episode.name}, or '
+                "let all that is seen follow from the other arguments of reset"
+                if unseeded
+                else "let all that is seen follow from the reset and the actions",
             )
     if not replayed:
         why = next((one.no_anew for one in solutions.shown if one.no_anew), None)
