@@ -115,7 +115,8 @@ class Cluster:
             else:
                 kubernetes.config.load_kube_config(kubeconfig, context, self._configuration)
         except kubernetes.config.ConfigException as error:
-            raise ProviderError(redact(f"no cluster is configured: {error}; {HOW}")) from None
+            why = str(error).rstrip(".")
+            raise ProviderError(redact(f"no cluster is configured: {why}; {HOW}")) from None
         self._configuration.connection_pool_maxsize = CONNECTIONS
         # Kubernetes' client would use the variables' proxy even for a cluster of this machine.
         proxy = self._configuration.proxy

@@ -250,4 +250,7 @@ def _print_next_steps(target: Path, count: int, *, has_oracle: bool) -> None:
     width = max(map(len, steps))
     say(f"Environment initialized: {target} ({count} files)", style="green")
     say("\nNext:\n" + "\n".join(f"  {step:<{width}}  # {why}" for step, why in steps.items()))
-    say(f"\nMake it yours in models.py and server/{target.name}_environment.py.")
+    say(
+        f"\nMake it yours in models.py and server/{target.name}_environment.py; then change\n"
+        "validation/ (oracle.py, runtime.json) and tests/ to match."
+    )
