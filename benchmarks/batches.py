@@ -171,8 +171,8 @@ def in_waves(
         )
         return [one for one, goes in zip(live, goes_on, strict=True) if goes]
 
-    if not player._places:
-        background.run(player._grow(size))
+    while len(player._places) < size:
+        player._places.append(background.run(player.sessions.take()))
     played: list[TokenRollout] = []
     for at in range(0, len(starts), size):
         its = starts[at : at + size]

@@ -124,9 +124,11 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
         ...     total: int = 0
         >>> class Counter(Environment[Add, Total, State]):
         ...     state = State()
+        ...
         ...     def reset(self, seed: int | None = None) -> Total:
         ...         self.total = 0
         ...         return Total()
+        ...
         ...     def step(self, action: Add) -> Total:
         ...         self.total += action.number
         ...         return Total(total=self.total, reward=1.0, done=self.total >= 10)

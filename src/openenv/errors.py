@@ -455,8 +455,10 @@ class Refused(OpenEnvError, ValueError):
         ...     column: int
         >>> class Game(Environment[Move, Observation, State]):
         ...     state = State()
+        ...
         ...     def reset(self) -> Observation:
         ...         return Observation()
+        ...
         ...     def step(self, action: Move) -> Observation:
         ...         raise Refused(f"column {action.column} is full")
         >>> with GenericEnvClient.local(Game).sync() as env:
@@ -515,8 +517,10 @@ class NotSupported(OpenEnvError, NotImplementedError):
         >>> from openenv import GenericEnvClient, NotSupported
         >>> class Plain(Environment[Action, Observation, State]):
         ...     state = State()
+        ...
         ...     def reset(self) -> Observation:
         ...         return Observation()
+        ...
         ...     def step(self, action: Action) -> Observation:
         ...         return Observation()
         >>> with GenericEnvClient.local(Plain).sync() as env:
@@ -736,9 +740,11 @@ class ResponseTimeout(OpenEnvError, TimeoutBase):
         >>> from openenv import GenericEnvClient, ResponseTimeout
         >>> class Slow(Environment[Action, Observation, State]):
         ...     state = State()
+        ...
         ...     def reset(self) -> Observation:
         ...         time.sleep(0.5)
         ...         return Observation()
+        ...
         ...     def step(self, action: Action) -> Observation:
         ...         return Observation()
         >>> with GenericEnvClient.local(Slow, message_timeout_s=0.1).sync() as env:
@@ -765,8 +771,10 @@ class StepTimeout(ResponseTimeout):
         >>> from openenv import GenericEnvClient, StepTimeout
         >>> class Slow(Environment[Action, Observation, State]):
         ...     state = State()
+        ...
         ...     def reset(self) -> Observation:
         ...         return Observation()
+        ...
         ...     def step(self, action: Action) -> Observation:
         ...         time.sleep(0.5)
         ...         return Observation(done=True)
@@ -858,8 +866,10 @@ class ReplayDiverged(OpenEnvError, RuntimeError):
         >>> class Dice(Environment[Action, Observation, State]):
         ...     SUPPORTS_CONCURRENT_SESSIONS = True
         ...     state = State()
+        ...
         ...     def reset(self, seed: int | None = None) -> Observation:
         ...         return Observation()
+        ...
         ...     def step(self, action: Action) -> Observation:
         ...         return Observation(reward=random.random())  # ignores the seed
         >>> env = GenericEnvClient.local(Dice)
@@ -967,8 +977,10 @@ class ExecutionFailed(ServerError):
         >>> from openenv import ExecutionFailed, GenericEnvClient
         >>> class Broken(Environment[Action, Observation, State]):
         ...     state = State()
+        ...
         ...     def reset(self) -> Observation:
         ...         return Observation()
+        ...
         ...     def step(self, action: Action) -> Observation:
         ...         raise RuntimeError("out of order")
         >>> with GenericEnvClient.local(Broken).sync() as env:
@@ -1084,8 +1096,10 @@ class SessionBusy(ServerError):
         >>> from openenv import GenericEnvClient, SessionBusy, StepTimeout
         >>> class Slow(Environment[Action, Observation, State]):
         ...     state = State()
+        ...
         ...     def reset(self) -> Observation:
         ...         return Observation()
+        ...
         ...     def step(self, action: Action) -> Observation:
         ...         time.sleep(0.5)
         ...         return Observation(done=True)

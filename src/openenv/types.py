@@ -80,6 +80,12 @@ else:
             return fields[name] if name in fields else super().__get__(instance, owner)
 
 
+def omit_example(schema: dict[str, Any]) -> None:
+    """Keep the example of a docstring out of the description in a JSON schema."""
+    if text := schema.get("description"):
+        schema["description"] = text.partition("\n\nExample:\n    >>>")[0]
+
+
 class Action(BaseModel):
     """An agent's action in a step; subclasses declare the fields.
 
@@ -94,7 +100,10 @@ class Action(BaseModel):
     """
 
     model_config = ConfigDict(
-        extra="forbid", validate_assignment=True, arbitrary_types_allowed=True
+        extra="forbid",
+        validate_assignment=True,
+        arbitrary_types_allowed=True,
+        json_schema_extra=omit_example,
     )
 
     metadata: dict[str, Any] = Field(
@@ -118,7 +127,10 @@ class Observation(BaseModel):
     """
 
     model_config = ConfigDict(
-        extra="forbid", validate_assignment=True, arbitrary_types_allowed=True
+        extra="forbid",
+        validate_assignment=True,
+        arbitrary_types_allowed=True,
+        json_schema_extra=omit_example,
     )
 
     done: bool = Field(default=False, description="The episode is over.")
@@ -178,7 +190,12 @@ class State(BaseModel):
         {'episode_id': 'a', 'step_count': 0, 'x': 3}
     """
 
-    model_config = ConfigDict(extra="allow", validate_assignment=True, arbitrary_types_allowed=True)
+    model_config = ConfigDict(
+        extra="allow",
+        validate_assignment=True,
+        arbitrary_types_allowed=True,
+        json_schema_extra=omit_example,
+    )
 
     episode_id: str | None = Field(default=None, description="Identifies the running episode.")
     step_count: int = Field(default=0, ge=0, description="Steps taken since the last reset.")
@@ -445,7 +462,9 @@ class EnvironmentMetadata(BaseModel):
         'Echo'
     """
 
-    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(
+        extra="forbid", arbitrary_types_allowed=True, json_schema_extra=omit_example
+    )
 
     name: str
     description: str

@@ -528,7 +528,7 @@ def test_pictures_are_given_to_trl_as_parts_or_refused() -> None:
     told = environment_factory(Camera)
     try:
         with pytest.raises(NotSupported, match="shows a picture"):
-            told().reset()  # type: ignore[attr-defined]
+            told().reset()
     finally:
         told.close()
 

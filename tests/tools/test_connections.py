@@ -14,8 +14,9 @@ from fastmcp.server.middleware import Middleware
 from mcp.server.mcpserver import MCPServer
 
 from openenv.tools import CallToolAction, MCPEnvironment
-from openenv.tools.connections import ConnectionBroken, MCPClient, MCPConnection, OnProgress
+from openenv.tools.connections import ConnectionBroken, MCPClient, MCPConnection
 from openenv.tools.functions import UnknownTool
+from openenv.tools.progress import OnProgress
 
 pytestmark = pytest.mark.anyio
 

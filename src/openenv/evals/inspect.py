@@ -118,7 +118,7 @@ def _sample(one: Task) -> Sample:
     given: Any = shown.pop("prompt", None)
     prompt: str | list[ChatMessage] = NO_PROMPT if given is None else given
     if not isinstance(prompt, str):
-        prompt = [ROLES[message["role"]](content=message["content"]) for message in given]
+        prompt = [ROLES[message["role"]](content=message["content"]) for message in given or ()]
     return Sample(input=prompt, id=one.id, metadata=shown)
 
 

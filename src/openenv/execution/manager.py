@@ -32,6 +32,7 @@ from openenv.execution.queue import FairQueue
 from openenv.execution.recording import Recordings
 from openenv.execution.session import Session, SessionInfo, SessionPhase
 from openenv.execution.spec import EnvironmentSpec
+from openenv.types import omit_example
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class ConcurrencyConfig(BaseModel):
         >>> app = create_app(EchoEnvironment, concurrency_config=limits)
     """
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", json_schema_extra=omit_example)
 
     max_concurrent_envs: int = Field(default=1, ge=1)
     session_timeout: float | None = Field(default=None, gt=0)

@@ -91,14 +91,15 @@ def _has_method(environment: Any, name: str) -> bool:
 @once_per_class
 def _takes_model(cls: type) -> bool:
     """Say whether the argument `task` of the class's `reset` may be a `Task`."""
-    for name in ("reset_async", "reset"):
-        try:
-            hint = get_type_hints(getattr(cls, name, None)).get("task")
-        except Exception:  # an annotation may be any text
-            continue
-        if hint is Task or Task in get_args(hint):
-            return True
-    return False
+    hints = (_task_hint(getattr(cls, name, None)) for name in ("reset_async", "reset"))
+    return any(hint is Task or Task in get_args(hint) for hint in hints)
+
+
+def _task_hint(reset: Any) -> Any:
+    try:
+        return get_type_hints(reset).get("task")
+    except Exception:  # an annotation may be any text
+        return None
 
 
 def resolve_reset(arguments: Mapping[str, Any], support: TaskSupport) -> ResolvedReset:

@@ -756,7 +756,7 @@ class Service(Server):
                 "ask one of service.replicas",
                 feature="execute",
             )
-        return self.replicas[0].execute(command, timeout_s)
+        return next(iter(self.replicas)).execute(command, timeout_s)
 
     def _stop(self) -> None:
         for replica in self.replicas:

@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from openenv.errors import OpenEnvError
-from openenv.types import Private, private_fields, public_view
+from openenv.types import Private, omit_example, private_fields, public_view
 
 BASE64 = "base64"
 
@@ -84,7 +84,12 @@ class Task(BaseModel):
         {'id': 'sum-1', 'prompt': 'What is 2 + 3?'}
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=False)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        arbitrary_types_allowed=False,
+        json_schema_extra=omit_example,
+    )
 
     id: str = Field(min_length=1, description="Identifies the task in its taskset.")
     prompt: str | list[dict[str, Any]] | None = Field(

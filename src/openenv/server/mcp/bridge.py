@@ -206,10 +206,9 @@ class Bridge:
     @property
     def instructions(self) -> str:
         """Return the description of the server for the client's model."""
-        cls = self.manager.spec.environment_class
-        text = inspect.getdoc(cls) if isinstance(cls, type) else None
+        text = _own_docstring(self.manager.spec.environment_class) or self.name
         return (
-            f"{text or self.name}\n\nThe resource {OBSERVATION} holds what the last step has "
+            f"{text}\n\nThe resource {OBSERVATION} holds what the last step has "
             f"shown, and the prompt {TASK!r} what is to be done."
         )
 
@@ -435,6 +434,16 @@ async def _end_session(app: Callable[..., Any], opened_by: Scope, mcp_session: s
         """Nobody waits for an answer."""
 
     await app(scope, receive, send)
+
+
+def _own_docstring(cls: type | None) -> str:
+    """Return the docstring of an environment's class or its bases, those of this package apart."""
+    for one in cls.__mro__ if cls is not None else ():
+        if one.__module__.partition(".")[0] == "openenv":
+            break
+        if text := one.__doc__:
+            return inspect.cleandoc(text)
+    return ""
 
 
 def _build_adapter(bridge: Bridge) -> SDKAdapter:

@@ -62,11 +62,11 @@ class DockerValidationProvider:
     ) -> None:
         self._settings = settings or BuildSettings()
         self._tell = tell
-        found = set(CAPABILITIES)
+        found: set[ProviderCapability] = set(CAPABILITIES)
         with suppress(MissingPackage, ProviderError):
             if not engine_info(find_engine()).not_held:  # some engines enforce no limits
                 found.add(ProviderCapability.RESOURCE_LIMITS)
-        self.capabilities = frozenset(found)
+        self.capabilities: frozenset[ProviderCapability] = frozenset(found)
 
     def build(self, root: Path, execution: ExecutionDeclaration) -> str:
         """Build a package's image, as `openenv build` does.
