@@ -8,8 +8,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from pydantic import BaseModel
 
 import openenv
+from openenv import Environment
+from openenv.server.mcp.bridge import _own_docstring
 
 PUBLIC: list[str] = openenv.__all__  # type: ignore[attr-defined]  # which is read from the imports
 MODULES = [name for name in PUBLIC if isinstance(getattr(openenv, name), ModuleType)]
@@ -37,3 +40,37 @@ def test_the_example_of_a_name_runs(
     test = doctest.DocTest(examples, {"__name__": "example"}, name, None, None, None)
     results = doctest.DocTestRunner(verbose=False).run(test)
     assert results.failed == 0, capsys.readouterr().out
+
+
+MODELS = [name for name in NAMES if isinstance(getattr(openenv, name), type)]
+MODELS = [name for name in MODELS if issubclass(getattr(openenv, name), BaseModel)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_schemas_leave_the_examples_of_docstrings_out(name: str) -> None:
+    model = getattr(openenv, name)
+    described = model.model_json_schema()["description"]
+    assert ">>>" in model.__doc__
+    assert inspect.cleandoc(model.__doc__).startswith(described)
+    assert "Example" not in described
+
+    class Own(model):  # type: ignore[misc,valid-type]
+        """A subclass's own words."""
+
+    assert Own.model_json_schema()["description"] == "A subclass's own words."
+
+
+def test_agents_read_the_docstrings_of_environments_only() -> None:
+    """An environment without a docstring is not described by that of `Environment`."""
+
+    class Bare(Environment[openenv.Action, openenv.Observation, openenv.State]): ...
+
+    class Described(Bare):
+        """A world of its own."""
+
+    class Derived(Described): ...
+
+    assert [_own_docstring(cls) for cls in (None, Bare, Described, Derived)] == [
+        *("", ""),
+        *("A world of its own.", "A world of its own."),
+    ]
