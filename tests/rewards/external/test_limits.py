@@ -450,6 +450,7 @@ def test_a_damaged_file_counts_as_none_and_is_written_anew(damage: bytes, tmp_pa
     assert scorer.calls == 2
     assert json.loads(file.read_bytes())["value"] == 1.0
     assert not list(tmp_path.glob("*/.*"))
+    assert file.stat().st_mode & 0o077 == 0  # other users do not read scores
 
 
 def test_a_score_under_the_name_of_another_is_not_taken_for_it(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from openenv._internal.json import read_json
-from openenv._internal.replacing import replace_text
+from openenv._internal.replacing import replacing
 from openenv.reward import Score
 from openenv.rewards.delayed import Trajectory
 from openenv.rewards.external.scorers import canonical_json, make_score, trajectory_to_json
@@ -104,7 +104,9 @@ class DirectoryCache:
         try:
             file = self._file(key)
             file.parent.mkdir(exist_ok=True)
-            replace_text(file, json.dumps(data))
+            with replacing(file) as partial:
+                partial.touch(mode=0o600)  # only this user reads scores
+                partial.write_text(json.dumps(data), encoding="utf-8")
         except OSError as error:  # without a cache the episode is scored again
             logger.warning("a score could not be kept: %s", error)
 
