@@ -362,11 +362,13 @@ async def test_neighbours_in_a_worker_process_are_told_and_go_on_elsewhere(
     one, other, mate = [await workers.create() for _ in range(3)]
     threads = [(await session.handle(Step(Do()))).observation.value for session in (one, mate)]
     assert threads[0] == threads[1]
-    with pytest.raises(StepTimeout):
-        await one.handle(Step(Do(what="hang"), {"timeout_s": 1.0}))
+    hanging = asyncio.ensure_future(one.handle(Step(Do(what="hang"), {"timeout_s": 1.0})))
+    await asyncio.sleep(0)  # the step that hangs is the first that the worker gets
     with pytest.raises(StepTimeout, match="nothing was done") as late:
-        await mate.handle(Step(Do(), {"timeout_s": 1.0}))  # so long that the worker tells in time
+        await mate.handle(Step(Do(), {"timeout_s": 1.0}))  # a second before the worker tells
     assert not late.value.is_running
+    with pytest.raises(StepTimeout):
+        await hanging
     with pytest.raises(SessionBusyError, match="shares with others"):
         await asyncio.wait_for(mate.handle(Step(Do())), HANGS_S)
     for session in (one, mate, other, await workers.create()):

@@ -900,7 +900,7 @@ class EnvPool(Generic[C]):
     def _answer(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         answer: Any = launch(coroutine, None, block=False)
         is_source = asyncio.iscoroutine(answer) or isinstance(answer, concurrent.futures.Future)
-        return Pending[Any](answer) if is_source else answer
+        return Pending(cast("Any", answer)) if is_source else answer
 
     def sync(self) -> SyncEnvPool[C]:
         """Return the same pool with blocking methods."""

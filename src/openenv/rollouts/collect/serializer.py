@@ -57,18 +57,22 @@ class RolloutSerializer:
 
     Args:
         output_dir: The folder; made where there is none.
-
-    Attributes:
-        results_path: The file of the episodes.
-        metadata_path: The file that describes how the episodes were collected.
     """
 
     def __init__(self, output_dir: Path | str) -> None:
         self.output_dir = Path(output_dir)
-        self.results_path = self.output_dir / RESULTS_FILENAME
-        self.metadata_path = self.output_dir / METADATA_FILENAME
         self._file: LineFile | None = None
         self._ids: set[str] = set()
+
+    @property
+    def results_path(self) -> Path:
+        """The file of the episodes."""
+        return self.output_dir / RESULTS_FILENAME
+
+    @property
+    def metadata_path(self) -> Path:
+        """The file that describes how the episodes were collected."""
+        return self.output_dir / METADATA_FILENAME
 
     def open(self) -> None:
         """Begin to write; a last line that was cut off is removed. Safe to repeat.
