@@ -5,6 +5,7 @@ The blocks of a page are carried out from top to bottom, in one namespace and on
 * ``python`` is run. A first line ``# name.py`` writes the block to that file instead. Where a
   line ends in ``print(...)  # words``, these words must be printed, in the order of the lines
   (``...`` stands for anything).
+* ``pycon`` is a doctest in a namespace of its own.
 * ``console`` is run too: what follows ``$ `` is a command, and the lines below it, if there are
   any, are what it must print. ``openenv serve`` and ``openenv gateway`` go on in the background,
   on free ports, until the page ends; the addresses that the page gives for them are replaced by
@@ -168,6 +169,8 @@ class Reader:
                 self._write(block.file, self._addressed(block.text))
             case "python":
                 self._run_python(block)
+            case "pycon":
+                self._run_doctest(block)
             case "console":
                 self._run_console(block)
             case "ts" if block.file:
@@ -206,6 +209,15 @@ class Reader:
             warnings.simplefilter("ignore", IgnoredArgumentWarning)
             exec(code, self.namespace)
         _expect_prints(block, printed.getvalue().splitlines())
+
+    def _run_doctest(self, block: Block) -> None:
+        test = doctest.DocTestParser().get_doctest(
+            block.text, {"__name__": "__main__"}, _place(block), str(block.page), block.line
+        )
+        assert test.examples, f"{_place(block)}: a pycon block has lines that begin with '>>>'"
+        told: list[str] = []
+        failed = doctest.DocTestRunner(verbose=False).run(test, out=told.append).failed
+        assert not failed, "".join(told)
 
     # ------------------------------------------------------------------ console
 
@@ -425,6 +437,8 @@ def page_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[Bl
         "```console\n$ false\n```\n",
         "```console\n$ echo one\ntwo\n```\n",
         "```console\n$ openenv serve no_such_environment\n```\n",
+        "```pycon\n>>> 1 + 1\n3\n```\n",
+        "```pycon\n1 + 1\n```\n",
         "```fortran\nPRINT *, 1\n```\n",
         "```json\n{'a': 1}\n```\n",
     ],
