@@ -168,7 +168,9 @@ def _docstring(mirror: Mirror) -> str:
 def _all(mirror: Mirror) -> str:
     """List the names; type checkers need the list only of a module that renames some."""
     if all(name.name == name.alias for name in mirror.names):
-        return '__all__ = [name for name in dir() if not name.startswith("__")]'
+        # Type checkers read the imports, each `as` itself, and not this list.
+        listed = '__all__ = [name for name in dir() if not name.startswith("__")]'
+        return f"{listed}  # pyright: ignore[reportUnsupportedDunderAll]"
     lines = "".join(f'    "{name}",\n' for name in sorted(name.alias for name in mirror.names))
     return f"__all__ = [\n{lines}]"
 

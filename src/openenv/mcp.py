@@ -9,4 +9,4 @@ from openenv.tools.types import ListToolsAction as ListToolsAction
 from openenv.tools.types import ListToolsObservation as ListToolsObservation
 from openenv.tools.wrapped import wrap as wrap
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

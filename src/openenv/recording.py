@@ -3,4 +3,4 @@
 from openenv.rollouts.replays.reading import read as read
 from openenv.rollouts.replays.replaying import replay as replay
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

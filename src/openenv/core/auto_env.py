@@ -3,4 +3,4 @@
 from openenv.auto.auto_action import AutoAction as AutoAction
 from openenv.auto.auto_env import AutoEnv as AutoEnv
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

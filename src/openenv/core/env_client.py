@@ -6,4 +6,4 @@ from openenv.client.client import ObsT as ObsT
 from openenv.client.client import StateT as StateT
 from openenv.types import StepResult as StepResult
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -3,4 +3,4 @@
 from openenv.environment import Environment as Environment
 from openenv.environment import Transform as Transform
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

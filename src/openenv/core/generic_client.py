@@ -5,4 +5,4 @@ from openenv.client.generic import GenericAction as GenericAction
 from openenv.client.generic import GenericEnvClient as GenericEnvClient
 from openenv.types import StepResult as StepResult
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -7,4 +7,4 @@ from openenv.rewards.llm.client import ToolCall as ToolCall
 from openenv.rewards.llm.hosted import create_llm_client as create_llm_client
 from openenv.rewards.llm.openai import OpenAIClient as OpenAIClient
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -14,4 +14,4 @@ from openenv.types import Observation as Observation
 from openenv.types import State as State
 from openenv.types import StepResult as StepResult
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

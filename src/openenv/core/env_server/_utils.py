@@ -2,4 +2,4 @@
 
 from openenv._internal.generics import overrides_method as overrides_method
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

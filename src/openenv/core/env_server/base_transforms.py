@@ -5,4 +5,4 @@ from openenv.environment import NullTransform as NullTransform
 from openenv.environment import Transform as Transform
 from openenv.types import Observation as Observation
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -7,4 +7,4 @@ from openenv.errors import SessionCapacityError as SessionCapacityError
 from openenv.errors import SessionCreationError as SessionCreationError
 from openenv.errors import SessionNotFoundError as SessionNotFoundError
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -13,4 +13,4 @@ from openenv.types import ModelTokenizer as ModelTokenizer
 from openenv.types import Observation as Observation
 from openenv.types import State as State
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -16,4 +16,4 @@ from openenv.tools.types import ToolErrorType as ToolErrorType
 from openenv.types import Action as Action
 from openenv.types import Observation as Observation
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -10,4 +10,4 @@ from openenv.tools.types import ListToolsAction as ListToolsAction
 from openenv.types import Action as Action
 from openenv.types import Observation as Observation
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

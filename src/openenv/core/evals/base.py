@@ -4,4 +4,4 @@ from openenv.evals.base import EvalConfig as EvalConfig
 from openenv.evals.base import EvalHarness as EvalHarness
 from openenv.evals.base import EvalResult as EvalResult
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

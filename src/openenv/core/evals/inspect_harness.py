@@ -3,4 +3,4 @@
 from openenv.evals.base import EvalHarness as EvalHarness
 from openenv.evals.inspect_harness import InspectAIHarness as InspectAIHarness
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -6,4 +6,4 @@ from openenv.agents.errors import HarnessNotRunningError as HarnessNotRunningErr
 from openenv.agents.errors import HarnessStartupError as HarnessStartupError
 from openenv.agents.errors import HarnessTurnTimeoutError as HarnessTurnTimeoutError
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

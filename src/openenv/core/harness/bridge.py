@@ -3,4 +3,4 @@
 from openenv.agents.bridge import HarnessMCPBridge as HarnessMCPBridge
 from openenv.agents.bridge import build_bridge_server as build_bridge_server
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -11,4 +11,4 @@ from openenv.rollouts.collect.serializer import RESULTS_FILENAME as RESULTS_FILE
 from openenv.rollouts.collect.serializer import RolloutSerializer as RolloutSerializer
 from openenv.rollouts.collect.teachers import build_model_step as build_model_step
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

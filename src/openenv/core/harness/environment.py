@@ -3,4 +3,4 @@
 from openenv.agents.environment import HarnessAction as HarnessAction
 from openenv.agents.environment import HarnessEnvironment as HarnessEnvironment
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -7,4 +7,4 @@ from openenv.agents.events import HarnessProtocolError as HarnessProtocolError
 from openenv.agents.events import HarnessResponse as HarnessResponse
 from openenv.agents.events import events_to_metadata as events_to_metadata
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -2,4 +2,4 @@
 
 from openenv.agents.process import HarnessProcess as HarnessProcess
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -24,4 +24,4 @@ from openenv.rollouts.harness.sessions import TraceEntry as TraceEntry
 from openenv.rollouts.harness.sessions import TrainableSession as TrainableSession
 from openenv.tools.types import RESERVED_TOOL_NAMES as RESERVED_TOOL_NAMES
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -2,4 +2,4 @@
 
 from openenv.agents.environment import resolve_tool_conflicts as resolve_tool_conflicts
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -3,4 +3,4 @@
 from openenv.rollouts.harness.training import TrainingTrace as TrainingTrace
 from openenv.rollouts.harness.training import TrainingTurn as TrainingTurn
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -2,4 +2,4 @@
 
 from openenv.rewards.rubric import Rubric as Rubric
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -7,4 +7,4 @@ from openenv.rewards.containers import Sequential as Sequential
 from openenv.rewards.containers import WeightedSum as WeightedSum
 from openenv.rewards.rubric import Rubric as Rubric
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -4,4 +4,4 @@ from openenv.rewards.judge import LLMJudge as LLMJudge
 from openenv.rewards.llm.client import LLMClient as LLMClient
 from openenv.rewards.rubric import Rubric as Rubric
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -6,4 +6,4 @@ from openenv.rewards.trajectory import (
 )
 from openenv.rewards.trajectory import TrajectoryRubric as TrajectoryRubric
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

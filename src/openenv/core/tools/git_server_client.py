@@ -3,4 +3,4 @@
 from openenv.sandbox.git_server import GitServerClient as GitServerClient
 from openenv.sandbox.git_server import RepoInfo as RepoInfo
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -2,4 +2,4 @@
 
 from openenv.sandbox.py_executor import PyExecutor as PyExecutor
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -2,4 +2,4 @@
 
 from openenv.providers.aca import ACASandboxProvider as ACASandboxProvider
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

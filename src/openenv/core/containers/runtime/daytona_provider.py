@@ -2,4 +2,4 @@
 
 from openenv.providers.daytona import DaytonaProvider as DaytonaProvider
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -2,4 +2,4 @@
 
 from openenv.providers.hf import HFSandboxProvider as HFSandboxProvider
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

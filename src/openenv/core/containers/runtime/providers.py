@@ -6,4 +6,4 @@ from openenv.providers.docker import LocalDockerProvider as LocalDockerProvider
 from openenv.providers.kubernetes import KubernetesProvider as KubernetesProvider
 from openenv.providers.swarm import DockerSwarmProvider as DockerSwarmProvider
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -6,4 +6,4 @@ from openenv.capture.export import to_trace_entries as to_trace_entries
 from openenv.capture.export import to_training_trace as to_training_trace
 from openenv.capture.export import to_turn_records as to_turn_records
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -6,4 +6,4 @@ from openenv.capture.export import DISCARDED as DISCARDED
 from openenv.capture.export import export_session as export_session
 from openenv.capture.export import summarise as summarise
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

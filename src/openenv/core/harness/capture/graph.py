@@ -5,4 +5,4 @@ from openenv.capture.graph import TrainingSequence as TrainingSequence
 from openenv.capture.graph import TurnNode as TurnNode
 from openenv.capture.graph import common_prefix_len as common_prefix_len
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

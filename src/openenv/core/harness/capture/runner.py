@@ -2,4 +2,4 @@
 
 from openenv.capture.runner import CaptureServer as CaptureServer
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -11,4 +11,4 @@ from openenv.capture.upstream import auth_headers as auth_headers
 from openenv.capture.upstream import openai_api_base as openai_api_base
 from openenv.rollouts.harness.training import training_sampling as training_sampling
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -8,4 +8,4 @@ from openenv.capture.validate import WARN as WARN
 from openenv.capture.validate import check_rollout as check_rollout
 from openenv.capture.validate import check_sequence as check_sequence
 
-__all__ = [name for name in dir() if not name.startswith("__")]
+__all__ = [name for name in dir() if not name.startswith("__")]  # pyright: ignore[reportUnsupportedDunderAll]
