@@ -1,6 +1,6 @@
 """Check the style of prose: ``make check`` runs it over pages, READMEs and docstrings.
 
-    python scripts/style.py [FILE ...]      by default every page and source file of the repository
+    python scripts/style.py [FILE ...]      by default all pages, and the sources in src and envs
 
 A program can judge a handful of the rules by which this project writes:
 

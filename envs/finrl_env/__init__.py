@@ -21,6 +21,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:  # PEP 562
+    if name in ("client", "models"):
+        return importlib.import_module(f".{name}", __name__)
     if name not in __all__:
         close = difflib.get_close_matches(name, __all__, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""

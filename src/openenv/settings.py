@@ -228,9 +228,10 @@ def protocol_version() -> int:
 
 
 def _choice(name: str, *allowed: str) -> str | None:
-    text = os.environ.get(name, "").strip().lower() or None
+    given = os.environ.get(name, "")
+    text = given.strip().lower() or None
     if text is not None and text not in allowed:
-        raise ValueError(f"{name} is {text!r}; it must be {' or '.join(allowed)}")
+        raise ValueError(f"{name} is {given!r}; it must be {' or '.join(allowed)}")
     return text
 
 

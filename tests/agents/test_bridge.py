@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -97,6 +98,19 @@ def test_what_is_no_request_is_told_so() -> None:
     assert "Unknown tool" in asked(url, json.dumps(unknown))[1]["error"]["message"]
     assert asked(url, json.dumps(ping), Host="evil.example")[0] == 403
     assert asked(url, json.dumps(ping), Origin="https://evil.example")[0] == 403
+    bridge.stop()
+
+
+def test_a_client_that_has_ended_its_side_is_answered() -> None:
+    bridge = HarnessMCPBridge(server())
+    where = urlsplit(bridge.start())
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).encode()
+    head = f"POST {where.path} HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Length: {len(body)}"
+    with socket.create_connection((where.hostname, where.port), timeout=10) as connection:
+        connection.sendall(f"{head}\r\n\r\n".encode() + body)
+        connection.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: connection.recv(2**16), b""))
+    assert answer.startswith(b"HTTP/1.1 200 ")
     bridge.stop()
 
 

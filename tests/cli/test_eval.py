@@ -311,3 +311,19 @@ def test_words_are_short_where_there_are_many_tasks() -> None:
     assert "1: 100.0 %" in words and "16: " in words and "20: " in words and "; 3: " not in words
     told = summarize_comparison(compare(run(0.0), run(1.0)))
     assert "fixed: 40: t0, t1" in told and "and 30 more" in told and "regressed: 0\n" in f"{told}\n"
+
+
+@pytest.mark.slow("starts a command as a console script does")
+def test_a_scorer_is_found_in_the_working_directory(tmp_path: Path) -> None:
+    """As `openenv` is installed, the directory is on the path only if the command puts it there."""
+    (tmp_path / "scorer_here.py").write_text("def score(trajectory):\n    return 0.5\n")
+    start = "import sys; sys.path[:1] = []; from openenv.cli.__main__ import main; main()"
+    asked = ("eval", "blackjack", "--num-tasks", "2", "--no-check", "--json")
+    done = subprocess.run(
+        [sys.executable, "-c", start, *asked, "--trajectory-scorer", "scorer_here:score"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr

@@ -69,7 +69,9 @@ def test_agents_read_the_docstrings_of_environments_only() -> None:
 
     class Derived(Described): ...
 
-    assert [_own_docstring(cls) for cls in (None, Bare, Described, Derived)] == [
-        *("", ""),
+    class NoSubclass: ...
+
+    assert [_own_docstring(cls) for cls in (None, Bare, NoSubclass, Described, Derived)] == [
+        *("", "", ""),
         *("A world of its own.", "A world of its own."),
     ]

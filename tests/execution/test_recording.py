@@ -494,6 +494,21 @@ async def test_a_slow_disk_stalls_nobody(record: Record, tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("slow_disk")
+async def test_a_loss_is_not_over_while_much_waits(
+    record: Record, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = record()
+    await play(await manager.create(), steps=50)
+    recordings = manager._recordings
+    assert recordings is not None
+    recordings._settle(1)  # as after each batch; more than half of what may wait still does
+    assert recordings.losses.is_reported
+    await manager.aclose()
+    assert not recordings.losses.is_reported
+    assert caplog.text.count("cannot be written") == 1
+
+
+@pytest.mark.usefixtures("slow_disk")
 async def test_what_is_missing_at_the_end_is_said_too(record: Record, tmp_path: Path) -> None:
     manager = record()
     session = await manager.create()

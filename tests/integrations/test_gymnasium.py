@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import gymnasium
 import numpy as np
 import pytest
+from fastapi import FastAPI
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
@@ -253,6 +254,13 @@ def test_what_has_no_space_is_named_with_the_way_out() -> None:
 def test_nobody_at_an_address_is_a_connect_error() -> None:
     with pytest.raises(ConnectError):
         GymnasiumEnv("http://127.0.0.1:9")
+
+
+def test_a_server_without_schemas_is_a_connect_error(serve: Callable[[Any], str]) -> None:
+    app = FastAPI()
+    app.get("/schema")(lambda: {"action": {"type": "object"}})
+    with pytest.raises(ConnectError, match="no schema of the observation"):
+        GymnasiumEnv(serve(app))
 
 
 def test_gymnasium_makes_them_by_id(server: str) -> None:

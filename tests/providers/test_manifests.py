@@ -18,7 +18,7 @@ from openenv.providers._manifests import (
     network_policy,
     server_objects,
 )
-from openenv.providers.options import name_for
+from openenv.providers.options import name_for, readable_key_file
 from openenv.server.keyfile import read_key_file
 
 PROJECT = Path(__file__).parents[2]
@@ -70,10 +70,21 @@ def test_what_it_may_write_to_is_memory() -> None:
 
 def test_a_key_is_told_by_a_file_and_stands_nowhere_else() -> None:
     objects = made()
-    assert objects["Secret"]["stringData"]["key"] == "a-key"
+    assert objects["Secret"]["stringData"]["key"] == "a-key"  # as people read it
     environment = {one["name"]: one["value"] for one in container(objects)["env"]}
     assert environment == {"OPENENV_API_KEY_FILE": "/run/openenv/key"}
     assert "a-key" not in json.dumps(objects["Pod"])
+
+
+@pytest.mark.parametrize(
+    "key", ["plain-and-of-16-or-more", "ends-in-base64==", *"[#{=", "a=b", "{'a': 'b'}", '"quoted"']
+)
+def test_a_server_reads_the_key_that_is_in_the_secret(key: str, tmp_path: Path) -> None:
+    key = key if len(key) >= 16 else f"{key}-and-enough-to-be-a-key".replace(" ", "")
+    path = tmp_path / "key"
+    path.write_text(readable_key_file(key))
+    path.chmod(0o600)
+    assert [one.key for one in read_key_file(path)] == [key]
 
 
 def test_secrets_are_files_and_their_paths_are_variables() -> None:
@@ -244,6 +255,7 @@ def test_a_name_that_kubernetes_allows_is_made_of_an_image(image: str, word: str
         ({"network": "host"}, "network is 'host'"),
         ({"reach": "ssh"}, "reach is 'ssh'"),
         ({"replicas": 0}, "replicas is 0; it must be above 0"),
+        ({"container_port": None}, "container_port is None; it must be above 0"),
         ({"resource_limits": {"cpu": "two"}}, r"resource_limits\['cpu'\] is 'two'"),
         ({"scratch": {"/tmp": "-1"}}, r"scratch\['/tmp'\] is '-1'"),
         ({"user": "root"}, "expected numbers as 'uid:gid'"),

@@ -796,3 +796,15 @@ def test_of_very_many_tenants_those_that_have_sessions_are_kept(
     assert tenants.find(None, describe("neighbour")) is neighbour
     assert len(tenants._known) == 3
     assert tenants.find(None, describe("0")) is not first
+
+
+def test_a_tenant_is_the_same_at_each_request_however_many_are_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise the limits of its key would begin anew with each request."""
+    monkeypatch.setattr("openenv.execution.principal.MAX_TENANTS", 2)
+    tenants = Tenants()
+    for name in ("one", "two", "three"):
+        tenants.find(None, Principal(name)).sessions = 1
+    late = tenants.find(None, Principal("late"))
+    assert tenants.find(None, Principal("late")) is late

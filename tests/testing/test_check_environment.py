@@ -332,6 +332,13 @@ def test_a_sound_environment_keeps_every_promise() -> None:
     assert [finding.kept for finding in report.findings] == [True] * len(checks.PROMISES)
 
 
+@pytest.mark.slow("starts a worker process")
+def test_drawing_is_checked_in_worker_processes_too() -> None:
+    report = check_environment(Dice, actions=[Guess()], workers=1)
+    (finding,) = [f for f in report.findings if f.promise == checks.RENDER_ONLY_SHOWS]
+    assert finding.kept
+
+
 @pytest.mark.parametrize("cls", [CannotBeStored, HasNoSnapshots])
 def test_snapshots_are_optional(cls: type[Any]) -> None:
     report = check_environment(cls, actions=[Guess()])

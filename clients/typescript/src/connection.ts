@@ -152,11 +152,6 @@ export class SessionConnection {
     this.#sessions.delete(session.number);
   }
 
-  /** True if no session is left. */
-  get isIdle(): boolean {
-    return this.#sessions.size === 0;
-  }
-
   /** End the connection, and all its sessions. */
   close(why: OpenEnvError = new SessionLost("the client was closed")): void {
     this.#flush();

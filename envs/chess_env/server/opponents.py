@@ -52,7 +52,7 @@ class RandomMover:
 
 
 class AlphaBeta:
-    """The built-in player. The same position always gets the same reply."""
+    """The built-in player, with one reply to each position; `depth` is in half-moves."""
 
     def __init__(self, depth: int) -> None:
         self.depth = depth

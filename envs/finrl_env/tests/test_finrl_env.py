@@ -111,7 +111,8 @@ def test_the_package_loads_nothing_before_a_name_is_used() -> None:
     code = (
         "import sys, finrl_env; assert not any(m.startswith(('pydantic', 'finrl_env.', "
         "'openenv.client', 'openenv.types')) for m in sys.modules), sys.modules.keys(); "
-        "finrl_env.FinRLEnv; assert 'numpy' not in sys.modules; "
+        "assert finrl_env.models.FinRLAction is finrl_env.FinRLAction; finrl_env.client.FinRLEnv; "
+        "assert not {'numpy', 'fastapi', 'finrl_env.server'} & sys.modules.keys(); "
         "assert 'FinRLAction' in dir(finrl_env)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -108,6 +108,9 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
             TEXTARENA_DOWNLOAD_NLTK, else true.
         env_kwargs: The keyword arguments of the constructor of `env_id`; other games do not get
             them. None takes the variables TEXTARENA_KW_NAME.
+
+    Raises:
+        ValueError: There is no such game, or an argument is out of range.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True

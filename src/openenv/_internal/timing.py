@@ -99,8 +99,13 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-def close_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel everything on an event loop that does not run, and close the loop."""
+def close_loop(loop: asyncio.AbstractEventLoop, *, waits_for_threads: bool) -> None:
+    """Cancel everything on an event loop that does not run, and close the loop.
+
+    Args:
+        waits_for_threads: Wait until functions on the loop's executor have returned, for as long
+            as that takes. At exit no thread can be started for it.
+    """
 
     async def end() -> None:
         others = asyncio.all_tasks() - {asyncio.current_task()}
@@ -108,7 +113,8 @@ def close_loop(loop: asyncio.AbstractEventLoop) -> None:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
         await loop.shutdown_asyncgens()
-        await loop.shutdown_default_executor()
+        if waits_for_threads:
+            await loop.shutdown_default_executor()
 
     loop.run_until_complete(end())
     loop.close()

@@ -124,7 +124,6 @@ class HarnessMCPBridge:
         self._host = host
         self._port: int | None = None
         self._thread: threading.Thread | None = None
-        self._open: set[asyncio.Task[None]] = set()
 
     @property
     def url(self) -> str:
@@ -180,21 +179,22 @@ class HarnessMCPBridge:
 
     async def _serve(self, over: asyncio.Event, bound: Future[int]) -> None:
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(self._accept, self._host, 0)
+        opened: set[asyncio.Task[None]] = set()
+        server = await loop.create_server(lambda: self._accept(opened), self._host, 0)
         bound.set_result(server.sockets[0].getsockname()[1])
         await over.wait()
         server.close()
-        for task in self._open:  # agents keep connections open
+        for task in opened:  # agents keep connections open
             task.cancel()
-        await asyncio.gather(*self._open, return_exceptions=True)
+        await asyncio.gather(*opened, return_exceptions=True)
 
-    def _accept(self) -> Wire:
-        wire = Wire(h11.SERVER)
+    def _accept(self, opened: set[asyncio.Task[None]]) -> Wire:
+        wire = Wire(h11.SERVER, keeps_half_open=True)
 
         def serve() -> None:
             task = asyncio.ensure_future(self._answer(wire))
-            self._open.add(task)
-            task.add_done_callback(self._open.discard)
+            opened.add(task)
+            task.add_done_callback(opened.discard)
 
         wire.made = serve
         return wire

@@ -11,10 +11,8 @@ from openenv._internal.net.keys import key_for, key_headers
 from openenv.client.transports.websocket import WebSocketOptions
 from openenv.errors import ConnectError
 
-TIMEOUT_S = 30.0
 
-
-def fetch_schema(base_url: str, options: WebSocketOptions) -> dict[str, Any]:
+def fetch_schema(base_url: str, options: WebSocketOptions, timeout_s: float) -> dict[str, Any]:
     """Return what a server tells at ``/schema``.
 
     Raises:
@@ -23,7 +21,7 @@ def fetch_schema(base_url: str, options: WebSocketOptions) -> dict[str, Any]:
     url = f"{over_http(base_url)}/schema"
     headers = {**options.headers, **key_headers(options.api_key or key_for(url), options.headers)}
     try:
-        answer = ask(url, headers, timeout_s=TIMEOUT_S, ca_file=options.ca_file)
+        answer = ask(url, headers, timeout_s=timeout_s, ca_file=options.ca_file)
     except FAILURES as error:
         raise ConnectError(f"no server answers at {url}: {error}") from error
     if answer.status != 200:
@@ -34,4 +32,4 @@ def fetch_schema(base_url: str, options: WebSocketOptions) -> dict[str, Any]:
             raise ValueError(f"it answered {found!r:.100}")
         return found
     except ValueError as error:
-        raise ConnectError(f"no server tells how one acts in it at {url}: {error}") from error
+        raise ConnectError(f"no server describes its environment at {url}: {error}") from error

@@ -122,7 +122,7 @@ def compare(
             f"{_named(list(after.per_task))} in the other"
         )
     first, second = names or (before.policy, after.policy)
-    if names is None and (not first or not second or first == second):
+    if not names and (not first or not second or first == second):
         first, second = "before", "after"
     pairs = {name: _matched(before.per_task[name], after.per_task[name]) for name in common}
     compared = Comparison(

@@ -194,7 +194,10 @@ class Tenants:
             known.limit(tenant.limits)
         self._known.move_to_end(place)
         if len(self._known) > MAX_TENANTS:  # forget those that were absent longest
-            idle = [place for place, one in self._known.items() if not one.sessions]
+            # The one that asks now is kept: its limits must hold for its next request too.
+            idle = [
+                place for place, one in self._known.items() if not one.sessions and one is not known
+            ]
             for idle_place in idle[: len(self._known) - MAX_TENANTS]:
                 del self._known[idle_place]
         return known

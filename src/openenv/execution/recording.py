@@ -257,7 +257,8 @@ class Recordings:
             file.settle()
             self._note_debt(file)
         if not self._debtors:
-            self.losses.end(is_last=is_last)
+            if is_last or self._waiting_bytes < MAX_WAITING_BYTES // 2:
+                self.losses.end(is_last=is_last)
         elif is_last:
             files = list(self._debtors)
             logger.error(
@@ -435,7 +436,7 @@ class _LossLog:
         """Count events that are lost; `refused_bytes` is the size of what the disk did not take."""
         with self._lock:
             self.lost += events
-            self._refused_bytes = refused_bytes
+            self._refused_bytes = refused_bytes or self._refused_bytes
         self.report(why)
 
     def report(self, why: str) -> None:
@@ -458,7 +459,7 @@ class _LossLog:
         if not self.is_reported or not (is_last or self._has_room()):
             return
         with self._lock:
-            self.is_reported = False
+            self.is_reported, self._refused_bytes = False, 0
             lost, self._lost_before = self.lost - self._lost_before, self.lost
         logger.warning(
             "recordings in %s are written again; %d events were lost", self._directory, lost

@@ -85,7 +85,7 @@ class TaskService:
             IndexError: There is no such task.
             Refused: There is no such split.
             TooLargeError: The answer is larger than the server sends.
-            Exception: The environment raised it.
+            Exception: The environment, or the server's own tasks, raised it.
         """
         limit = self._manager.limits.max_message_bytes
         encode = functools.partial(encode_answer, method=method, limit=limit)

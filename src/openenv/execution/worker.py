@@ -117,7 +117,9 @@ class Worker:
         if error is not None:
             del self._sessions[key]
         spec, cls = self._spec, self._spec.environment_class
-        facts = cls and (cls.__name__, spec.supports_concurrency, spec.has_tools)
+        facts = None
+        if cls is not None:
+            facts = cls.__name__, spec.supports_concurrency, spec.has_tools
         self.answer(key, facts, error)
 
     def _serve(self, key: int, data: bytes) -> None:

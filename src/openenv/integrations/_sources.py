@@ -13,7 +13,7 @@ from openenv.client.options import ClientOptions, VectorOptions
 from openenv.client.schema import fetch_schema
 from openenv.client.transports.websocket import WebSocketOptions
 from openenv.client.vector import VectorEnv
-from openenv.errors import OpenEnvError
+from openenv.errors import ConnectError, OpenEnvError
 from openenv.execution.spec import EnvironmentSpec, class_made_by
 from openenv.providers.base import Provider
 from openenv.types import StepResult
@@ -21,6 +21,7 @@ from openenv.types import StepResult
 Source: TypeAlias = (
     "str | Provider | EnvClient[Any, Any, Any] | SyncEnvClient[Any, Any, Any] | Callable[..., Any]"
 )
+SCHEMA_TIMEOUT_S = 10.0
 IN_THIS_PROCESS = "local:"
 
 
@@ -155,8 +156,10 @@ def schemas_of(source: Any, base_url: str | None, options: WebSocketOptions) -> 
         ConnectError: No server answers there.
     """
     if base_url is not None and not base_url.startswith(IN_THIS_PROCESS):
-        told = fetch_schema(base_url, options)
-        return Schemas(told.get("action"), told.get("observation"))
+        told = fetch_schema(base_url, options, SCHEMA_TIMEOUT_S)
+        if lacking := [name for name in ("action", "observation") if name not in told]:
+            raise ConnectError(f"{base_url} tells no schema of the {' and the '.join(lacking)}")
+        return Schemas(told["action"], told["observation"])
     if isinstance(source, SyncEnvClient | EnvClient):
         client = source.async_client if isinstance(source, SyncEnvClient) else source
         action, observation, _ = codec.models(type(client))

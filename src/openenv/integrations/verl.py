@@ -11,6 +11,7 @@ Rows of the dataset with ``agent_name: blackjack`` are then episodes of it.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,12 @@ from uuid import uuid4
 
 from openenv._internal.packages import needs
 from openenv.errors import CapacityError, OpenEnvError
-from openenv.integrations._episodes import play, row_arguments, session_in
+from openenv.integrations._episodes import (
+    play,
+    row_arguments,
+    session_in,
+    shared_sessions,
+)
 from openenv.integrations.trl.environments import Columns
 from openenv.reward import Score
 from openenv.rollouts.episode_sessions import EpisodeStart, Unfinished
@@ -110,6 +116,10 @@ class OpenEnvAgentLoop(AgentLoopBase):  # type: ignore[misc]
             Unscored: The episode has no reward.
             ValueError: The prompt is too long.
         """
+        # An environment that is not there, or refuses the key, is no matter of another attempt.
+        await asyncio.to_thread(
+            shared_sessions, self._environment, self._retries, self._equal_beginnings
+        )
         for left in range(self._attempts - 1, -1, -1):
             try:
                 return await self._played(sampling_params, kwargs)

@@ -397,10 +397,11 @@ class _PoolController:
             await asyncio.wait_for(self._changed.wait(), TICK_S)
 
     async def close(self) -> None:
-        """End every server that the pool has started."""
+        """End every server that the pool has started; a pool that was not used stays usable."""
+        if self._control is None:
+            return
         self.is_closed = True
-        if self._control is not None:
-            self._control.cancel()
+        self._control.cancel()
         self._refuse_waiting(ProviderError("the pool has been closed"))
         for task in [*self._starting, *self._joining, *self._checks.values()]:
             task.cancel()
@@ -957,7 +958,7 @@ class EnvPool(Generic[C]):
             lease_s: End each lease after this many seconds; by default the pool's.
             wait_s: Seconds to wait for all sessions; by default the pool's.
             progress: True for a progress bar; or a function that is called with the number of
-                clients so far, and of all. By default that of the pool.
+                clients so far, and of all. By default a bar if the pool shows one.
 
         Raises:
             ProviderTimeout: Not all sessions were free in time.

@@ -177,7 +177,7 @@ class Tenant(msgspec.Struct, forbid_unknown_fields=True):
     bytes_per_s: float | None = None
 
     def to_header(self) -> str:
-        """Write the route as JSON, in ASCII."""
+        """Write the tenant as JSON, in ASCII."""
         import json  # which a client need not load
 
         fields = msgspec.structs.asdict(self)

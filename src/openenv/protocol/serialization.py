@@ -49,8 +49,11 @@ def deserialize_action_with_preprocessing(
     if isinstance(fields.get("tokens"), str):
         fields["tokens"] = _read_json(fields["tokens"], otherwise=[])
     if isinstance(fields.get("tokens"), list):
-        with contextlib.suppress(ImportError):
+        try:
             torch = importlib.import_module("torch")
+        except ImportError:
+            pass
+        else:
             fields["tokens"] = torch.tensor(fields["tokens"], dtype=torch.long)
     return deserialize_action(fields, action_cls)
 

@@ -36,9 +36,13 @@ def checked_view(returned: Mapping[str, Any]) -> dict[str, Any]:
     if html is not None and not isinstance(html, str):
         raise InvalidReturnError(f"{RENDER_WEB} returned {type(html).__name__}; it must return str")
     moves = returned.get(WEB_ACTIONS) or ()
-    if isinstance(moves, str | bytes | Mapping | BaseModel) or not hasattr(moves, "__iter__"):
+    if isinstance(moves, str | bytes | Mapping | BaseModel):
         raise _invalid_moves(moves)
-    checked = [_checked_move(move) for move in moves]
+    try:
+        listed = list(moves)
+    except TypeError:
+        raise _invalid_moves(moves) from None
+    checked = [_checked_move(move) for move in listed]
     return {"html": html, "moves": checked, "action": returned.get(MESSAGE_TO_ACTION)}
 
 

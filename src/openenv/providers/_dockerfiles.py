@@ -98,7 +98,9 @@ def parse(text: str, path: Path, context: Path) -> RegisteredDockerfile:
     if not dockerfile.stages:
         raise ValueError(f"{path} is not a Dockerfile: it has no FROM")
     if not all(stage.base for stage in dockerfile.stages):
-        raise ValueError(f"{path}: FROM names no image")
+        raise ValueError(
+            f"{path}: a FROM cannot be read; expected FROM IMAGE, or FROM IMAGE AS NAME"
+        )
     entrypoint: Any = None
     command: Any = None
     folder: str | None = None

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from openenv.providers.options import ServerOptions
+from openenv.providers.options import ServerOptions, readable_key_file
 from openenv.providers.owners import OWNER
 from openenv.settings import secrets_of
 
@@ -127,7 +127,8 @@ class KubernetesOptions(ServerOptions):
         self._check_choice("network", get_args(Network))
         self._check_choice("pull", tuple(_PULLS))
         self._check_choice("reach", get_args(Reach))
-        self._check_positive("replicas", "ttl_s", "container_port", "schedule_timeout_s")
+        self._check_positive("container_port", "schedule_timeout_s")
+        self._check_positive_or_none("replicas", "ttl_s")
         for name in ("egress", "image_pull_secrets", "capabilities", "command"):
             if isinstance(getattr(self, name), str):
                 raise ValueError(f"{name} is {getattr(self, name)!r}; expected a list")
@@ -162,7 +163,7 @@ class KubernetesOptions(ServerOptions):
             if "name" not in named or named - {"name", "namespace"}:
                 raise ValueError(
                     f"gateway is {self.gateway!r}; expected a URL with {{name}}, and optionally "
-                    "{{namespace}}"
+                    "{namespace}"
                 )
 
 
@@ -313,7 +314,7 @@ class _ServerManifests:
     def secret(self) -> Manifest | None:
         data = dict[str, str]()
         if self.key is not None:
-            data["key"] = self.key
+            data["key"] = readable_key_file(self.key)
         data.update({f"secret-{one}": value for one, value in self.options.secrets.items()})
         data.update({f"variable-{one}": value for one, value in self.hidden.items()})
         if not data:

@@ -41,9 +41,11 @@ def provider_for(image: str, package: str) -> Provider:
     if engine is not None:
         from openenv.providers.engines import inspect_image, sdk
 
+        has_image = False
         with contextlib.suppress(sdk().errors.APIError):
-            if inspect_image(engine, image) is not None:
-                return _container(image)
+            has_image = inspect_image(engine, image) is not None
+        if has_image:
+            return _container(image)
     try:
         target = target_of_image(package)
     except ProviderError as no_package:

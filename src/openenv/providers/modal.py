@@ -28,7 +28,7 @@ from openenv.providers._hosted import (
     unique_name,
 )
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
-from openenv.providers.options import check_positive
+from openenv.providers.options import check_positive_or_none
 from openenv.providers.servers import Executed
 
 __all__ = ["ModalProvider"]
@@ -100,7 +100,7 @@ class ModalProvider(DockerfileProvider):
     ) -> None:
         super().__init__(image, env_vars, cmd, server_key, surface_server_logs)
         no_adapter(_adapter)
-        check_positive(timeout=timeout, cpu=cpu, memory=memory)
+        check_positive_or_none(timeout=timeout, cpu=cpu, memory=memory)
         self._app_name = app_name
         self._uses_v2 = use_sandbox_v2
         self._timeout, self._cpu, self._memory = timeout, cpu, memory

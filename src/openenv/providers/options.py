@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
@@ -39,6 +40,9 @@ class ServerOptions:
     def _check_positive(self, *names: str) -> None:
         check_positive(**{name: getattr(self, name) for name in names})
 
+    def _check_positive_or_none(self, *names: str) -> None:
+        check_positive_or_none(**{name: getattr(self, name) for name in names})
+
     def _check_secrets(self, names: Collection[str]) -> None:
         for name in names:
             if not name.isidentifier():
@@ -54,10 +58,15 @@ def check_choice(name: str, value: object, allowed: Collection[object]) -> None:
 
 
 def check_positive(**values: float | None) -> None:
-    """Raise ValueError unless each value is None or above 0."""
+    """Raise ValueError unless each value is a number above 0; None would be a limit that is off."""
     for name, value in values.items():
-        if value is not None and not value > 0:
+        if value is None or not value > 0:
             raise ValueError(f"{name} is {value!r}; it must be above 0")
+
+
+def check_positive_or_none(**values: float | None) -> None:
+    """Raise ValueError unless each value is above 0, or None, which is the option's default."""
+    check_positive(**{name: value for name, value in values.items() if value is not None})
 
 
 def key_of(wanted: str | FreshKey | None) -> str | None:
@@ -70,6 +79,14 @@ def key_of(wanted: str | FreshKey | None) -> str | None:
 def key_file(key: str) -> str:
     """Return the content of a server's OPENENV_API_KEY_FILE."""
     return json.dumps({"key": key, "role": "orchestrator", "name": "provider"})
+
+
+def readable_key_file(key: str) -> str:
+    """Return a key file that people can read the key from: the key itself, as servers take it.
+
+    A key that could be read as TOML or JSON is written as `key_file` does.
+    """
+    return key if re.fullmatch(r"[^\[{#=][^=]*={0,2}", key) else key_file(key)
 
 
 def slug(what: str) -> str:

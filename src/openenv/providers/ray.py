@@ -28,7 +28,13 @@ from openenv._internal.redaction import redact, register_secrets_of
 from openenv.errors import NotSupported, ProviderError, ProviderExited, ProviderTimeout
 from openenv.manifest.directories import absolute_target
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
-from openenv.providers.options import ServerOptions, check_positive, key_of, name_for
+from openenv.providers.options import (
+    ServerOptions,
+    check_positive,
+    check_positive_or_none,
+    key_of,
+    name_for,
+)
 from openenv.providers.process import HostProvider, HostServer, ProcessLimits, ProcessProvider
 from openenv.providers.servers import (
     EXECUTE_TIMEOUT_S,
@@ -98,7 +104,7 @@ class RayOptions(ServerOptions):
         for name in ("num_cpus", "num_gpus", "max_restarts"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; it must not be below 0")
-        self._check_positive("memory_bytes")
+        self._check_positive_or_none("memory_bytes")
         for name, amount in self.resources.items():
             if name in _OWN_ARGUMENTS:
                 raise ValueError(f"{name} is not a custom resource: pass {_OWN_ARGUMENTS[name]}")
@@ -162,7 +168,8 @@ class RayProvider(ImageProvider):
         **options: Any,
     ) -> None:
         super().__init__(None, api_key)
-        check_positive(replicas=replicas, start_timeout_s=start_timeout_s)
+        check_positive_or_none(replicas=replicas)
+        check_positive(start_timeout_s=start_timeout_s)
         self.target = None if target is None else os.fspath(target)
         self.replicas = replicas
         self.start_timeout_s = start_timeout_s

@@ -28,6 +28,7 @@ from openenv.reward import RewardSpec
 from openenv.settings import api_key
 from openenv.tools.types import CallToolAction, McpMethod
 
+SCHEMA_TIMEOUT_S = 30.0
 CALL = CallToolAction.model_fields["type"].default
 OTHER_FIELDS = frozenset({"metadata"})
 # Fields whose text is code, unless the schema says so itself by contentMediaType.
@@ -233,7 +234,9 @@ async def fetch_reward_spec(client: EnvClient[Any, Any, Any]) -> RewardSpec | No
 
 async def _told(client: EnvClient[Any, Any, Any]) -> dict[str, Any]:
     assert client.base_url is not None
-    return await asyncio.to_thread(fetch_schema, client.base_url, internals(client).options)
+    return await asyncio.to_thread(
+        fetch_schema, client.base_url, internals(client).options, SCHEMA_TIMEOUT_S
+    )
 
 
 async def ask_application(app: Any) -> Interface:

@@ -236,16 +236,20 @@ async def _scored(
     shown = [_shown(rollout, options) for rollout in batch]
     episodes = [one for one in shown if isinstance(one, StoredTrajectory)]
     given = iter(await limited.score_many(episodes) if episodes else [])
-    scores = [
-        one
-        if isinstance(one, Score)
-        else await score_trajectory_async(lambda _: next(given), one, options.credit)
-        for one in shown
-    ]
+    scores = []
+    for one in shown:
+        if isinstance(one, Score):
+            scores.append(one)
+        else:
+            scores.append(await _credited(next(given), one, options.credit))
     return [
         _with_score(rollout, score, options, name)
         for rollout, score in zip(batch, scores, strict=True)
     ]
+
+
+async def _credited(score: Score, episode: StoredTrajectory, credit: str | Credit) -> Score:
+    return await score_trajectory_async(lambda _: score, episode, credit)
 
 
 def _shown(rollout: Rollout, options: ScoringOptions) -> StoredTrajectory | Score:

@@ -94,6 +94,7 @@ class EpisodeSource(ABC):
         """
         raise NotSupported(f"{self.name} does not tell how one acts in it", feature="tools")
 
+    @abstractmethod
     async def play(
         self, session: Any, job: RolloutJob, config: EpisodeConfig, press: Callable[[str], None]
     ) -> tuple[Rollout, bool]:
@@ -102,7 +103,6 @@ class EpisodeSource(ABC):
         Raises:
             AttemptFailed: The attempt came to nothing.
         """
-        return await play(session, job, config, press)
 
     @abstractmethod
     async def aclose(self) -> None:
@@ -205,6 +205,16 @@ class Sessions(EpisodeSource):
             return await self.interface(client)
         finally:
             await self.close(client)
+
+    async def play(
+        self, session: Client, job: RolloutJob, config: EpisodeConfig, press: Callable[[str], None]
+    ) -> tuple[Rollout, bool]:
+        """Have the policy of a run play an episode in a session.
+
+        Raises:
+            AttemptFailed: The attempt came to nothing.
+        """
+        return await play(session, job, config, press)
 
     async def aclose(self) -> None:
         for client in list(self._opened.values()):

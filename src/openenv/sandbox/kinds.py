@@ -294,8 +294,11 @@ def spawn(
             )
         )
     except BaseException:
-        for undo in (*([] if group is None else [group.close]), *release):
-            undo()
+        with contextlib.ExitStack() as stack:  # each is called, whatever another raises
+            for undo in reversed(release):
+                stack.callback(undo)
+            if group is not None:
+                stack.callback(group.close)
         raise
     finally:
         for fd in keep:

@@ -165,7 +165,7 @@ def _end_all() -> None:
 def _run(loop: asyncio.AbstractEventLoop) -> None:
     """Run a loop until the loop is stopped, and end the tasks that libraries have left."""
     loop.run_forever()
-    close_loop(loop)
+    close_loop(loop, waits_for_threads=False)
 
 
 class _AtHome:
@@ -203,7 +203,7 @@ async def _call_on(
     loop.
 
     Raises:
-        Exception: The environment raised it.
+        Exception: The application raised it.
     """
     import anyio
     from anyio.from_thread import BlockingPortal

@@ -139,8 +139,9 @@ def read_key_file(path: str | os.PathLike[str]) -> list[Key]:
 
 
 def _parse(text: str) -> Any:
-    if re.fullmatch(r"[^\[{#=\n\0][^=\n\0]*={0,2}\n?", text):  # base64 ends in up to two "="
-        return [{"key": text.strip()}]
+    alone = text.strip()
+    if re.fullmatch(r"[^\[{#=\n\0][^=\n\0]*={0,2}", alone):  # base64 ends in up to two "="
+        return [{"key": alone}]
     if text.lstrip().startswith("{"):
         return [read_json(line) for line in text.splitlines() if line.strip()]
     tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")

@@ -31,7 +31,7 @@ from openenv.execution.manager import SessionManager
 from openenv.execution.process import Workers
 from openenv.execution.session import Session
 from openenv.execution.spec import EnvironmentSpec
-from openenv.protocol.messages import Transition
+from openenv.protocol.messages import RenderReply, Transition
 from openenv.protocol.renderings import as_file
 from openenv.protocol.v0.codec import observation_payload
 from openenv.reward import RewardSpec, adds_up
@@ -288,6 +288,7 @@ _CHECKS: dict[str, _Check] = {}
 
 
 def _checks(promise: str) -> Callable[[_Check], _Check]:
+    assert promise not in _CHECKS, promise
     return lambda check: _CHECKS.setdefault(promise, check)
 
 
@@ -515,10 +516,14 @@ async def _render_unchanged(subject: _EnvironmentSubject, session: Session) -> b
     """Render the environment and check that the state is unchanged; return if anything is shown."""
     before, is_drawn = await subject.state(session), False
     with contextlib.suppress(Refused, NotSupported):
-        await session.handle(Render(), encode=lambda reply: as_file(reply.rendering))
+        await session.handle(Render(), encode=_to_file)
         is_drawn = True
     _expect_same(before, await subject.state(session), "state")
     return is_drawn
+
+
+def _to_file(reply: RenderReply) -> tuple[str, bytes]:  # by name, since workers unpickle it
+    return as_file(reply.rendering)
 
 
 @_checks(COMPONENTS_ADD_UP)

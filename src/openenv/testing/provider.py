@@ -247,6 +247,7 @@ _CHECKS: dict[str, _Check] = {}
 
 
 def _checks(promise: str) -> Callable[[_Check], _Check]:
+    assert promise not in _CHECKS, promise
     return lambda check: _CHECKS.setdefault(promise, check)
 
 

@@ -482,7 +482,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
             self._run(self._let_go())
         loop, self._own_loop = self._own_loop, None
         if loop is not None:
-            _wait_on_thread(lambda: close_loop(loop))
+            _wait_on_thread(lambda: close_loop(loop, waits_for_threads=True))
 
 
 def _run_on_new_loop(work: Coroutine[Any, Any, T]) -> T:

@@ -367,8 +367,10 @@ class WrappedServers:
         merged: dict[str, Any] = {}
         for answer in answers:
             for name, found in answer.items():
-                is_list = isinstance(found, list)
-                merged[name] = [*merged.get(name, ()), *found] if is_list else found
+                if isinstance(found, list):
+                    merged[name] = [*merged.get(name, ()), *found]
+                else:
+                    merged.setdefault(name, found)
         return merged
 
     async def aclose(self) -> None:

@@ -32,13 +32,19 @@ async def read_body(request: Request, limit: int) -> bytes:
         RequestTooLargeError: The body is larger. The rest is not read.
         starlette.requests.ClientDisconnect: The client has left.
     """
-    parts, size = [], 0
-    async for part in request.stream():
-        parts.append(part)
-        size += len(part)
-        if size > limit:
-            cure = "raise OPENENV_MAX_MESSAGE_BYTES of the server"
-            raise RequestTooLargeError("body of the request", size, limit, cure)
+    parts: list[bytes] = []
+    announced = request.headers.get("content-length", "")
+    size = int(announced) if announced.isdecimal() else 0  # what is too large is not read at all
+    if size <= limit:
+        size = 0
+        async for part in request.stream():
+            parts.append(part)
+            size += len(part)
+            if size > limit:
+                break
+    if size > limit:
+        cure = "raise OPENENV_MAX_MESSAGE_BYTES of the server"
+        raise RequestTooLargeError("body of the request", size, limit, cure)
     return b"".join(parts)
 
 

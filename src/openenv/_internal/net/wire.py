@@ -23,6 +23,8 @@ class Wire(asyncio.Protocol):
 
     Args:
         role: `h11.SERVER` towards clients, `h11.CLIENT` towards servers.
+        keeps_half_open: Answer a client that has ended its side. The task then closes the
+            transport.
 
     Attributes:
         http: The state of HTTP.
@@ -33,9 +35,10 @@ class Wire(asyncio.Protocol):
         lost: Done once the connection has ended.
     """
 
-    def __init__(self, role: Any) -> None:
+    def __init__(self, role: Any, *, keeps_half_open: bool = False) -> None:
         self.http = h11.Connection(role, max_incomplete_event_size=HEAD_BYTES)
         self.transport: Any = None
+        self._keeps_half_open = keeps_half_open
         self.is_lost = self.has_ended = False
         self._unread = bytearray()
         self._is_broken = False
@@ -62,7 +65,7 @@ class Wire(asyncio.Protocol):
     def eof_received(self) -> bool:
         self.has_ended = True
         _wake(self._reader)
-        return False  # close
+        return self._keeps_half_open
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = self.has_ended = True

@@ -116,6 +116,7 @@ def evaluate_command(
         raise unknown_name(why, rules.unscored, TREATMENTS)
     evaluation = _given(vars(rules))
     run = _stored_run(env, stored)
+    sys.path.insert(0, str(Path.cwd()))  # scorers and policies may be the caller's modules
     with _report_errors(output_dir, env):
         from openenv.evals.results import (
             check_extra,
@@ -221,7 +222,6 @@ def _play(
 ) -> Evaluation:
     from openenv.evals.harness import play_and_evaluate, seeds_as_tasks
 
-    sys.path.insert(0, str(Path.cwd()))
     who = model.make_policy(what.policy)
     with playing.tasks_of(env, what.tasks, what.split) as own, display() as shown:
         tasks: Any = own

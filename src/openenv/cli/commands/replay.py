@@ -40,7 +40,9 @@ def replay(
         "docker://IMAGE. By default the recorded environment.",
     ),
     url: str | None = option(None, metavar="URL", help="Play against this server."),
-    episode: int | None = option(None, min=0, help="Play only this episode, from 1."),
+    episode: int | None = option(
+        None, min=0, help="Play only this episode, counted from 1; 0 is what came before the first."
+    ),
     tolerance: float = option(0.0, min=0.0, help="Difference up to which numbers are equal."),
     trust: bool = option(
         False,
@@ -62,11 +64,11 @@ def replay(
     from openenv.rollouts.replays.replaying import UntrustedTarget
 
     sys.path.insert(0, str(Path.cwd()))
-    target = None if target is None else package_called(target)
-    play = functools.partial(
-        _replay, file, target=target, url=url, episode=episode, tolerance=tolerance
-    )
     with _report_errors():
+        target = None if target is None else package_called(target)
+        play = functools.partial(
+            _replay, file, target=target, url=url, episode=episode, tolerance=tolerance
+        )
         try:
             report = play(trust_recorded=trust)
         except UntrustedTarget as error:

@@ -108,6 +108,7 @@ def add(
     for place in (central, *links):
         if not force and (place.exists() or place.is_symlink()):
             raise CommandError(f"{place} already exists", hint="--force replaces it")
+    text = _skill_text(context)
     try:
         for place in (central, *links):
             if place.is_symlink() or place.is_file():
@@ -115,7 +116,7 @@ def add(
             elif place.exists():
                 shutil.rmtree(place)
         central.mkdir(parents=True)
-        (central / "SKILL.md").write_text(_skill_text(context), encoding="utf-8")
+        (central / "SKILL.md").write_text(text, encoding="utf-8")
         for place in links:  # relative, so that both can be moved together
             place.parent.mkdir(parents=True, exist_ok=True)
             place.symlink_to(os.path.relpath(central, place.parent), target_is_directory=True)

@@ -198,13 +198,14 @@ async def _connected_there(url: str, options: WebSocketOptions, headers: dict[st
             use_aiofastnet=False,
             read_buffer_init_size=READ_BUFFER_BYTES,
         )
+        if link is None:  # which is how picows says that the peer left during the handshake
+            hint = "; if it speaks TLS, connect by https:// or wss://" if url[:3] == "ws:" else ""
+            why = f"the server closed the connection during the handshake{hint}"
+            raise ConnectionResetError(why)
     except BaseException:
         wanted.clear()
         await _cut(*sockets)
         raise
-    if link is None:  # which is how picows says that the peer left during the handshake
-        hint = "; if it speaks TLS, connect by https:// or wss://" if url.startswith("ws:") else ""
-        raise ConnectionResetError(f"the server closed the connection during the handshake{hint}")
     return link
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from openenv._internal.packages import needs
@@ -34,7 +33,7 @@ class EnvironmentCost(TrainerCallback):  # type: ignore[misc,unused-ignore]
         self.steps: list[StepCost] = []
         self._meters: list[Meter] = [getattr(source, "meter", source) for source in sources]
         self._every = every
-        self._tell = tell or partial(print, file=sys.stderr, flush=True)
+        self._tell = tell or _tell_stderr
         self._began: float | None = None
         self._before = MeterReading()
         self._tokens = 0
@@ -97,3 +96,8 @@ class EnvironmentCost(TrainerCallback):  # type: ignore[misc,unused-ignore]
         for one in readings[1:]:
             total = total + one
         return total
+
+
+def _tell_stderr(line: str) -> None:
+    sys.stderr.write(f"{line}\n")  # the stream of now, which may be redirected
+    sys.stderr.flush()

@@ -105,7 +105,7 @@ class DirectoryCache:
             file = self._file(key)
             file.parent.mkdir(exist_ok=True)
             with replacing(file) as partial:
-                partial.touch(mode=0o600)  # only this user reads scores
+                partial.touch(mode=0o600, exist_ok=False)  # only this user reads scores
                 partial.write_text(json.dumps(data), encoding="utf-8")
         except OSError as error:  # without a cache the episode is scored again
             logger.warning("a score could not be kept: %s", error)

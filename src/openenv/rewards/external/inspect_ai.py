@@ -157,12 +157,16 @@ def _state(
 ) -> Any:
     prompt, completion = split_prompt(messages)
     known = task_of(trajectory)
-    chat = [_to_message(library, message) for message in (*prompt, *completion)]
+    # A scorer that edits a message must not edit the input with it.
+    given, chat = (
+        [_to_message(library, message) for message in some]
+        for some in (prompt, [*prompt, *completion])
+    )
     return library.solver.TaskState(
         model=library.model.ModelName(MODEL),
         sample_id=str(known.get("id", 0)),
         epoch=1,
-        input=chat[: len(prompt)],
+        input=given,
         messages=chat,
         target=target,
         output=library.model.ModelOutput.from_content(MODEL, last_text(completion)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -27,9 +28,10 @@ Runner = Callable[[SessionMCPBridge, ResourceSession, HarnessRunLimits], Harness
 _MISTAKES = (UnknownSessionTool, ToolCallRejected, InvalidActionError)
 
 
-class HarnessAdapter:
-    """Plays rollouts in sessions, in one of these ways or both."""
+class HarnessAdapter(ABC):
+    """Plays rollouts in sessions."""
 
+    @abstractmethod
     def run_white_box(
         self,
         model_step: ModelStep,
@@ -41,11 +43,8 @@ class HarnessAdapter:
         Raises:
             NotImplementedError: The harness samples them itself.
         """
-        raise NotImplementedError(
-            f"{type(self).__name__} starts a program that samples its own turns: use "
-            "run_black_box, or MCPHarnessAdapter for a model step of yours"
-        )
 
+    @abstractmethod
     def run_black_box(
         self, session: ResourceSession, limits: HarnessRunLimits | None = None
     ) -> HarnessRolloutResult:
@@ -54,10 +53,6 @@ class HarnessAdapter:
         Raises:
             NotImplementedError: The harness has to be given a model step.
         """
-        raise NotImplementedError(
-            f"{type(self).__name__} samples turns by a model step: use run_white_box, or "
-            "CLIHarnessAdapter for a program that runs its own loop"
-        )
 
 
 class MCPHarnessAdapter(HarnessAdapter):
@@ -77,6 +72,19 @@ class MCPHarnessAdapter(HarnessAdapter):
     ) -> HarnessRolloutResult:
         return _Loop(model_step, session, limits or HarnessRunLimits()).run()
 
+    def run_black_box(
+        self, session: ResourceSession, limits: HarnessRunLimits | None = None
+    ) -> HarnessRolloutResult:
+        """Raise an error: this harness needs a model step.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError(
+            "MCPHarnessAdapter samples turns by a model step: use run_white_box, or "
+            "CLIHarnessAdapter for a program that runs its own loop"
+        )
+
 
 class CLIHarnessAdapter(HarnessAdapter):
     """A program that runs the loop.
@@ -88,6 +96,22 @@ class CLIHarnessAdapter(HarnessAdapter):
 
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
+
+    def run_white_box(
+        self,
+        model_step: ModelStep,
+        session: ResourceSession,
+        limits: HarnessRunLimits | None = None,
+    ) -> HarnessRolloutResult:
+        """Raise an error: the program samples the turns.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError(
+            "CLIHarnessAdapter starts a program that samples its own turns: use run_black_box, or "
+            "MCPHarnessAdapter for a model step of yours"
+        )
 
     def run_black_box(
         self, session: ResourceSession, limits: HarnessRunLimits | None = None

@@ -439,9 +439,10 @@ async def _end_session(app: Callable[..., Any], opened_by: Scope, mcp_session: s
 def _own_docstring(cls: type | None) -> str:
     """Return the docstring of an environment's class or its bases, those of this package apart."""
     for one in cls.__mro__ if cls is not None else ():
-        if one.__module__.partition(".")[0] == "openenv":
+        package = one.__module__.partition(".")[0]
+        if package == "openenv":
             break
-        if text := one.__doc__:
+        if package not in ("abc", "builtins", "typing") and (text := one.__doc__):
             return inspect.cleandoc(text)
     return ""
 
