@@ -106,7 +106,7 @@ def test_a_client_that_has_ended_its_side_is_answered() -> None:
     where = urlsplit(bridge.start())
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).encode()
     head = f"POST {where.path} HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Length: {len(body)}"
-    with socket.create_connection((where.hostname, where.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", where.port or 0), timeout=10) as connection:
         connection.sendall(f"{head}\r\n\r\n".encode() + body)
         connection.shutdown(socket.SHUT_WR)
         answer = b"".join(iter(lambda: connection.recv(2**16), b""))
