@@ -7,6 +7,7 @@ import contextlib
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,8 +28,15 @@ async def shout(socket: Any) -> None:
         await socket.send(b"\0" + message[1:].upper())
 
 
+async def ignore(socket: Any) -> None:
+    """Play an API server that answers nothing for a second, not even that the connection ends."""
+    socket.transport.pause_reading()
+    await asyncio.sleep(1)
+    socket.transport.abort()
+
+
 @pytest.fixture
-def pod() -> Iterator[WebSocketAddress]:
+def pod(request: pytest.FixtureRequest) -> Iterator[WebSocketAddress]:
     from websockets.asyncio.server import serve
 
     loop = asyncio.new_event_loop()
@@ -36,7 +44,8 @@ def pod() -> Iterator[WebSocketAddress]:
     thread.start()
 
     async def begin() -> Any:
-        return await serve(shout, "127.0.0.1", 0, subprotocols=[PROTOCOL])  # type: ignore[list-item]
+        play = getattr(request, "param", shout)
+        return await serve(play, "127.0.0.1", 0, subprotocols=[PROTOCOL])  # type: ignore[list-item]
 
     server = asyncio.run_coroutine_threadsafe(begin(), loop).result(10)
     port = next(iter(server.sockets)).getsockname()[1]
@@ -85,6 +94,17 @@ def test_a_forked_child_closes_nothing(pod: WebSocketAddress) -> None:
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     assert answer(relay, b"a") == b"A"
+    relay.close()
+    thread.close()
+
+
+@pytest.mark.parametrize("pod", [ignore], indirect=True)
+def test_a_connection_that_is_ending_ends_with_the_relay(pod: WebSocketAddress) -> None:
+    thread = RelayThread()
+    relay = Relay(None, to_pod(lambda: pod), thread)
+    with socket.create_connection(("127.0.0.1", relay.port), 10) as client:
+        client.sendall(b"a")
+    time.sleep(0.2)
     relay.close()
     thread.close()
 

@@ -13,7 +13,7 @@ import os
 import socket
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -54,10 +54,22 @@ def to_host(host: str, port: int) -> Reach:
     @asynccontextmanager
     async def reach(_: asyncio.StreamReader) -> AsyncIterator[tuple[Onward, bytes]]:
         onward = await asyncio.open_connection(host, port, limit=CHUNK)
-        with contextlib.closing(onward[1]):
+        with _closing(onward[1]):
             yield onward, b""
 
     return reach
+
+
+@contextlib.contextmanager
+def _closing(writer: asyncio.StreamWriter) -> Iterator[None]:
+    """Close the writer at the end, and drop what it has not sent if the relay was closed."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        writer.transport.abort()
+        raise
+    finally:
+        writer.close()
 
 
 async def in_time(work: Coroutine[Any, Any, T], timeout_s: float) -> T:
@@ -96,7 +108,7 @@ class Tunnel:
     @asynccontextmanager
     async def __call__(self, _: asyncio.StreamReader) -> AsyncIterator[tuple[Onward, bytes]]:
         onward = await in_time(self._taken(), TUNNEL_S)
-        with contextlib.closing(onward[1]):
+        with _closing(onward[1]):
             yield onward, b""
 
     async def _taken(self) -> Onward:
@@ -188,7 +200,7 @@ class Relay:
         passing.add_done_callback(self._passing.discard)
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.closing(writer), contextlib.suppress(OSError, EOFError):
+        with _closing(writer), contextlib.suppress(OSError, EOFError):
             await self._serve(reader, writer)
 
     def close(self) -> None:
@@ -267,6 +279,10 @@ def to_pod(find: Callable[[], WebSocketAddress]) -> Serve:
                     there.cancel()
                     back.cancel()
                     await asyncio.gather(there, back, return_exceptions=True)
+                    try:
+                        await socket.close()
+                    finally:  # the relay may be closed meanwhile
+                        socket.transport.abort()
         except (OSError, ValueError, ProviderError, WebSocketException) as error:
             logger.debug("a connection could not be passed on: %s", redact(str(error)))
 
