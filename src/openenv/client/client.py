@@ -15,6 +15,7 @@ from openenv._internal.addresses import server_root
 from openenv._internal.lazy import asyncio, futures, lazy_module, logging
 from openenv._internal.timing import raise_first
 from openenv.client import background, codec
+from openenv.client._sharing import SharedAddress, shared_address
 from openenv.client.connection import BEGINNINGS, RESET_HINT, connect_transport
 from openenv.client.hybrid import (
     Pending,
@@ -127,6 +128,8 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             result's `step_rewards` are the shares of the steps. See `openenv.rewards.delayed`.
         credit: How it is shared: ``terminal``, ``uniform``, ``discounted``, ``discounted:0.95``, or
             a function; see `openenv.rewards.credit`.
+        share_connection: Share connections with clients of the same event loop, server, key and
+            options; otherwise the client opens a connection of its own.
 
     Class attributes:
         observation_type: The observation model, where it is no type parameter.
@@ -176,6 +179,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         ca_file: str | None = None,
         trajectory_scorer: TrajectoryScorer | None = None,
         credit: str | Credit = "terminal",
+        share_connection: bool = True,
     ) -> None:
         if base_url is None and provider is None:
             raise ValueError("an EnvClient needs a base_url or a provider that starts a server")
@@ -197,6 +201,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         self._queue_timeout_s = default_queue_s() if queue_timeout_s is None else queue_timeout_s
         self._on_queue = on_queue
         self._is_recorded = record
+        self._shares_connection = share_connection
         self._session = _new_session(self)
         self._launch = None if provider is None else _launches.Launch(provider, self._base_url)
         self._home: asyncio.AbstractEventLoop | None = None
@@ -263,6 +268,11 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             return self._open_transport()
         assert self._ws_url is not None
         return WebSocketTransport(self._ws_url, self._websocket)
+
+    def _shared_address(self) -> SharedAddress | None:
+        is_alone = self._open_transport is not None or self._launch is not None
+        url = None if is_alone or not self._shares_connection else self._ws_url
+        return None if url is None else shared_address(url, self._websocket)
 
     @classmethod
     def local(
@@ -806,6 +816,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             "record": self._is_recorded,
             "api_key": self._websocket.api_key,
             "ca_file": self._websocket.ca_file,
+            "share_connection": self._shares_connection,
             **({} if self._scoring is None else self._scoring.options),
         }
         sibling = type(self)(base_url=self._base_url, **_accepted(type(self), offered))
@@ -894,6 +905,10 @@ class _ClientEndpoint:
 
     def __init__(self, client: EnvClient[Any, Any, Any]) -> None:
         self._client = weakref.ref(client)
+
+    def shared(self) -> SharedAddress | None:
+        client = self._client()
+        return None if client is None else client._shared_address()
 
     async def connect(self) -> Transport:
         return await connect_transport(self.open_transport())

@@ -1,8 +1,8 @@
 """The client's connection engine: a connection that carries sessions.
 
-`ClientSession`, which is behind `EnvClient`, has one session on a connection of its own;
-`SessionGroup`, which is behind `VectorEnv`, has many on few. Both send by a `SessionConnection`,
-and both get answers by `SentRequest.deliver`.
+`ClientSession`, which is behind `EnvClient`, is one session, mostly on a connection that it shares
+with others of the process (`openenv.client._sharing`); `SessionGroup`, which is behind `VectorEnv`,
+has many on few. Both send by a `SessionConnection`, and both get answers by `SentRequest.deliver`.
 
 Design notes.
 
@@ -27,6 +27,10 @@ same rule for one session and for many. Requests that are made meanwhile are kep
 buffer and go out with the resumption; each call has its own time limit, and makes the next attempt
 begin at once. If the server has ended the sessions, or cannot be reached for as long as it would
 keep them, every call ends with `SessionLost`.
+
+**Frames of a tick.** Requests that the sessions of a shared connection make within one tick of the
+loop leave in one frame. Each is written at once, so that its caller hears of a value that cannot be
+sent; `flush` joins what was written.
 
 **Version 0** is `Version0`: the same methods as `Multiplexer`, for one session that cannot be
 resumed.
@@ -80,6 +84,7 @@ ACCIDENTS = (None, 1006, 1011, 1013, 1014)
 CLOSE_LIMIT_S = 5.0
 CLOSE_BROKEN_LIMIT_S = 2.0
 REQUESTS_A_FRAME = 64
+JOINED_BYTES = 2**16  # a frame of several callers' requests is not made larger than this
 # Requests that begin an episode, and requests that change nothing.
 BEGINNINGS = frozenset({"reset", "restore"})
 READINGS = frozenset({"state", "snapshot", "render"})
@@ -452,6 +457,10 @@ class Version0:
     is_resumable = False
     capabilities: frozenset[str] = frozenset()
     room: int | None = None
+    largest: int | None = None
+    max_sessions: int | None = None
+    server = ""
+    may_have_siblings = True
 
     def __init__(self) -> None:
         self._connection = v0.ClientConnection()
@@ -465,9 +474,15 @@ class Version0:
         (request,) = requests
         return self._connection.codec.encode_request(request)
 
-    def note_sent(self, requests: Sequence[Request], frame: bytes) -> None:
+    def note_numbers(self, requests: Sequence[Request]) -> None:
         (request,) = requests
         request.id = self._connection.note(request)
+
+    def keep(self, frame: bytes) -> None:
+        """Do nothing: no frame is sent again."""
+
+    def join(self, frames: Sequence[bytes]) -> bytes:
+        raise NotImplementedError("a connection of version 0 has one session")
 
     def content(self, request: Request) -> bytes | None:
         return self._connection.codec.encode_request(request)
@@ -568,6 +583,7 @@ class SessionConnection:
         sessions: The sessions that the connection carries, by their numbers.
         spread: Maximum number of sessions that a gateway wants on the connection; None is any.
         is_closed: The connection has ended for good.
+        largest_frame: Bytes of the largest frame that has passed, either way.
         loop: The event loop that the connection lives on.
     """
 
@@ -580,6 +596,7 @@ class SessionConnection:
         self.spread = transport.spread
         self.sessions: dict[int, RemoteSession] = {}
         self.is_closed = False
+        self.largest_frame = 0
         self.loop = asyncio.get_running_loop()
         self._name = str(transport)
         self._transport: Transport | None = transport  # None while it is broken
@@ -587,8 +604,11 @@ class SessionConnection:
         self._hurry = asyncio.Event()
         self._parting: asyncio.Task[None] | None = None
         self._leaving: asyncio.Future[None] | None = None
-        self._heard: asyncio.Future[None] | None = None  # of a goodbye
+        self._closings: dict[int, asyncio.Future[None]] = {}  # sessions that say goodbye
         self._ending: TransportClosed | None = None
+        self._next = 0  # the number of the next session that `join` adds
+        self._unsent: list[bytes] = []
+        self._unsent_bytes = 0
 
     def __str__(self) -> str:
         return self._name
@@ -606,12 +626,41 @@ class SessionConnection:
         """
         assert self._transport is not None
         for number, session in sessions.items():
-            session.number = number if self.version else 0
-            session.connection = self
-            session.last_words = None
-            session.sent = {}
-            self.sessions[session.number] = session
+            self._add(number if self.version else 0, session)
+        self._next = max(self.sessions) + 1
         self._transport.attach(self)
+
+    def join(self, session: RemoteSession) -> None:
+        """Carry another session, under a number that none has had before."""
+        self._add(self._next, session)
+        self._next += 1
+
+    def _add(self, number: int, session: RemoteSession) -> None:
+        session.number = number
+        session.connection = self
+        session.last_words = None
+        session.sent = {}
+        self.sessions[number] = session
+
+    @property
+    def server(self) -> str:
+        """The server's process; empty if unknown."""
+        return self.protocol.server
+
+    @property
+    def room(self) -> int | None:
+        """The number of sessions that the server's process holds; None if unknown."""
+        return self.protocol.max_sessions
+
+    @property
+    def may_have_siblings(self) -> bool:
+        """Whether another connection may lead to another process."""
+        return self.protocol.may_have_siblings
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the connection is being resumed."""
+        return self._transport is None
 
     # ------------------------------------------------------------------ requests
 
@@ -625,16 +674,54 @@ class SessionConnection:
             TooLargeError: The server takes nothing as large.
         """
         request.session = session.number
-        frame = self.protocol.request((request,))
+        frame = self._post(request)
         place = session.sent
         sent = SentRequest(request, frame, session, place, deliver)
         place[request.id] = sent
-        if self._transport is None:  # the frame is sent once the connection is resumed
-            self._hurry.set()
-        else:
-            with contextlib.suppress(TransportClosed):  # `on_closed` comes
-                self._transport.send(frame)
         return sent
+
+    def _post(self, request: Request) -> bytes:
+        """Write a request, which is sent now, or with those of other sessions in this tick."""
+        protocol, unsent = self.protocol, self._unsent
+        if len(self.sessions) < 2 and not unsent:
+            frame = protocol.request((request,))
+            self._send(frame)
+            return frame
+        frame = protocol.write((request,))
+        protocol.note_numbers((request,))
+        size = len(frame)
+        if unsent and self._unsent_bytes + size > self._joined_bytes():
+            self.flush()
+        if not unsent:
+            self.loop.call_soon(self.flush)
+        unsent.append(frame)
+        self._unsent_bytes += size
+        if len(unsent) == REQUESTS_A_FRAME:
+            self.flush()
+        return frame
+
+    def _joined_bytes(self) -> int:
+        limit = self.protocol.largest
+        return JOINED_BYTES if limit is None else min(JOINED_BYTES, limit - REQUESTS_A_FRAME)
+
+    def flush(self) -> None:
+        """Send the requests of this tick in one frame."""
+        if not self._unsent:
+            return
+        frame = self.protocol.join(self._unsent)
+        self._unsent.clear()
+        self._unsent_bytes = 0
+        self._send(frame)
+
+    def _send(self, frame: bytes) -> None:
+        """Send a frame now, or once a broken connection is resumed."""
+        if len(frame) > self.largest_frame:
+            self.largest_frame = len(frame)
+        if self._transport is None:
+            self._hurry.set()
+            return
+        with contextlib.suppress(TransportClosed):  # `on_closed` comes
+            self._transport.send(frame)
 
     def write(self, requests: list[Request]) -> list[tuple[list[Request], bytes]]:
         """Write requests of several sessions into as few frames as the server accepts.
@@ -673,7 +760,8 @@ class SessionConnection:
         protocol, sessions = self.protocol, self.sessions
         registered: list[SentRequest] = []
         for requests, frame in frames:
-            protocol.note_sent(requests, frame)
+            protocol.note_numbers(requests)
+            protocol.keep(frame)
             for request in requests:
                 session = sessions[request.session]
                 place = session.sent
@@ -683,13 +771,8 @@ class SessionConnection:
 
     def transmit(self, frames: list[tuple[list[Request], bytes]]) -> None:
         """Send frames now, or once a broken connection is resumed."""
-        transport = self._transport
-        if transport is None:
-            self._hurry.set()
-            return
-        with contextlib.suppress(TransportClosed):  # `on_closed` comes
-            for _, frame in frames:
-                transport.send(frame)
+        for _, frame in frames:
+            self._send(frame)
 
     def hurry(self) -> None:
         """Have a broken connection try at once to resume: a call waits for an earlier request."""
@@ -700,11 +783,13 @@ class SessionConnection:
     def on_frame(self, frame: str | bytes | bytearray) -> None:
         """Take a frame of the server: put each answer with the request, and wake callers."""
         sessions, protocol = self.sessions, self.protocol
+        if len(frame) > self.largest_frame:
+            self.largest_frame = len(frame)
         try:
             for number, request_id, reply in protocol.receive(frame):
                 session = sessions.get(number)  # type: ignore[arg-type]  # None finds none
                 if isinstance(reply, Notice):
-                    self._heed(session, reply)
+                    self._heed(number, session, reply)
                     continue
                 if session is None:
                     continue
@@ -726,7 +811,7 @@ class SessionConnection:
             with contextlib.suppress(TransportClosed):
                 self._transport.send(protocol.acknowledgement())
 
-    def _heed(self, session: RemoteSession | None, notice: Notice) -> None:
+    def _heed(self, number: int | None, session: RemoteSession | None, notice: Notice) -> None:
         kind = notice.kind
         if kind == "queued":
             if session is not None:
@@ -735,7 +820,8 @@ class SessionConnection:
             if session is not None:
                 session.queued = None
         elif kind == "closed":
-            self._note_heard()
+            if number is not None:
+                self._note_heard(number)
         else:
             self.protocol.heed(notice)
 
@@ -775,7 +861,8 @@ class SessionConnection:
     def on_closed(self, error: TransportClosed) -> None:
         """Resume the sessions on another transport if the server may still have the sessions."""
         self._ending = error
-        self._note_heard()
+        for number in list(self._closings):
+            self._note_heard(number)
         if self.is_closed:
             return
         protocol = self.protocol
@@ -822,9 +909,46 @@ class SessionConnection:
         if transport is not None:
             self._parting = self.loop.create_task(part(transport))
 
-    def _note_heard(self) -> None:
-        if self._heard is not None and not self._heard.done():
-            self._heard.set_result(None)
+    def _note_heard(self, number: int) -> None:
+        """Note that the server has closed a session."""
+        heard = self._closings.get(number)
+        if heard is not None and not heard.done():
+            heard.set_result(None)
+
+    async def release(
+        self, session: RemoteSession, why: str | None, *, says_goodbye: bool = False
+    ) -> None:
+        """End a session, and with the last session the connection.
+
+        Args:
+            session: The session; calls of it that are under way end with `SessionLost`.
+            why: What `lost` of the session says from now on.
+            says_goodbye: Wait, 5 s at most, until the server has closed the session.
+        """
+        if self.is_closed or (len(self.sessions) == 1 and not self._closings):
+            await self.close(why, session if says_goodbye else None)
+            return
+        is_busy = session.is_waiting
+        is_told = self._drop(session, why)
+        try:
+            if says_goodbye and is_told and not is_busy and not self.is_broken:
+                heard = self._closings[session.number] = self.loop.create_future()
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await within(CLOSE_LIMIT_S, heard)
+        finally:
+            self._closings.pop(session.number, None)
+            if not self.sessions and not self._closings and not self.is_closed:
+                await self.close(why)
+
+    def _drop(self, session: RemoteSession, why: str | None) -> bool:
+        """Carry a session no longer; return whether the server is told to close the session."""
+        is_known = self.protocol.knows(session.number)
+        if is_known:
+            self._post(Request("close", session=session.number))
+            self.protocol.forget(session.number)
+        del self.sessions[session.number]
+        session.lose(why)
+        return is_known
 
     async def close(self, why: str | None, session: RemoteSession | None = None) -> None:
         """Close the connection, in 5 s at most. Calls that are under way end with `SessionLost`.
@@ -846,6 +970,7 @@ class SessionConnection:
                 await asyncio.wait([self._parting])
             return
         is_busy = any(one.is_waiting for one in self.sessions.values())
+        self.flush()
         frame = b""
         if session is not None and self.protocol.knows(session.number):
             frame = self.protocol.request((Request("close", session=session.number),))
@@ -856,9 +981,10 @@ class SessionConnection:
         if transport is None:
             await self._close_broken()
             return
-        if frame and not is_busy:
-            self._heard = self.loop.create_future()
-        await part(transport, frame, self._heard)
+        heard = None
+        if session is not None and frame and not is_busy:
+            heard = self._closings[session.number] = self.loop.create_future()
+        await part(transport, frame, heard)
         was_heard = self._ending is None or self._ending.by_peer
         if not was_heard and self.protocol.is_resumable and frame:
             await self._close_broken()
@@ -873,8 +999,16 @@ class SessionConnection:
             )
             await part(transport)
 
-    def cut(self, why: str) -> None:
-        """Close the connection at once, without a goodbye."""
+    def cut(self, session: RemoteSession, why: str) -> None:
+        """End a session without waiting for the server, and with the last session the connection.
+
+        Args:
+            session: The session.
+            why: What `lost` of the session says from now on.
+        """
+        if len(self.sessions) > 1:
+            self._drop(session, why)
+            return
         if self._resuming is not None:
             self._resuming.cancel()
         self._end(why)
@@ -919,20 +1053,26 @@ def _keep(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     return task
 
 
-def abandon(connection: SessionConnection, process: int, *, warn: bool) -> None:
-    """Close the connection of a dropped client, from whichever thread."""
+def abandon(
+    connection: SessionConnection, process: int, session: RemoteSession | None = None, *, warn: bool
+) -> None:
+    """End the session of a dropped client, or a connection with all sessions; from any thread."""
     if process != os.getpid():
         return  # it is the parent's
-    if connection.is_closed:
+    if connection.is_closed or (session is not None and session.connection is not connection):
         return
     if connection.loop.is_running():
         with contextlib.suppress(RuntimeError):  # it ended just now
-            connection.loop.call_soon_threadsafe(lambda: _keep(_close_quietly(connection)))
+            connection.loop.call_soon_threadsafe(lambda: _keep(_close_quietly(connection, session)))
     if warn:
         message = f"a client of {connection} was never closed; use `with`, or call close()"
         warnings.warn(message, ResourceWarning, stacklevel=2)
 
 
-async def _close_quietly(connection: SessionConnection) -> None:
+async def _close_quietly(connection: SessionConnection, session: RemoteSession | None) -> None:
+    why = "nobody holds the client any more"
     with contextlib.suppress(OSError):
-        await connection.close("nobody holds the client any more")
+        if session is None:
+            await connection.close(why)
+        elif session.connection is connection:
+            await connection.release(session, why)

@@ -41,6 +41,7 @@ class SessionOptions(ConnectionOptions, total=False):
     journal: bool
     trajectory_scorer: TrajectoryScorer | None
     credit: str | Credit
+    share_connection: bool
 
 
 class ClientOptions(SessionOptions, ConnectionLimits, total=False):

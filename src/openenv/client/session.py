@@ -28,20 +28,19 @@ from typing import Any
 from openenv._internal.lazy import asyncio
 from openenv._internal.traces import traced, tracer
 from openenv.client import background
+from openenv.client._sharing import SessionEndpoint, open_session
 from openenv.client.connection import (
     ASK_AGAIN_HINT,
     BEGINNINGS,
     CONNECTION_LOST,
     READINGS,
     RESET_HINT,
-    ConnectionEndpoint,
     RemoteSession,
     SentRequest,
     SessionConnection,
     abandon,
     is_interim,
     name_request,
-    open_connection,
 )
 from openenv.errors import OpenEnvError, ResponseTimeout, SessionLost, StepTimeout, server_error
 from openenv.protocol.messages import ErrorReply, Reply, Request
@@ -111,7 +110,7 @@ class ClientSession:
 
     def __init__(
         self,
-        endpoint: ConnectionEndpoint,
+        endpoint: SessionEndpoint,
         opening: dict[str, Any],
         timeout_s: float | None,
         on_queue: Callable[[Queued], None] | None = None,
@@ -256,7 +255,7 @@ class ClientSession:
                 may_repeat = False
             if type(outcome) is ErrorReply and (outcome.is_fatal or is_interim(outcome)):
                 if outcome.is_fatal and remote.connection is not None:
-                    await remote.connection.close(remote.lost)  # the server has ended the session
+                    await remote.connection.release(remote, remote.lost)  # the server has ended it
             elif isinstance(outcome, OpenEnvError):
                 raise outcome
             elif request.type not in READINGS:
@@ -317,20 +316,19 @@ class ClientSession:
         if self.remote.connection is not None:
             return self.remote.connection
         self._check_not_closed(began)
-        connection = await open_connection(self._endpoint, self._opening)
+        connection = await open_session(self._endpoint, self._opening, self.remote)
         try:
             self._check_not_closed(began)
         except SessionLost:
-            await connection.close(CLOSED)
+            await connection.release(self.remote, CLOSED)
             raise
         self.version = connection.version
         self.capabilities = connection.protocol.capabilities
         self.room = connection.protocol.room
-        connection.carry({0: self.remote})
         if self._abandonment is not None:
             self._abandonment.detach()
         self._abandonment = weakref.finalize(
-            self, abandon, connection, self.process, warn=not self.has_owner
+            self, abandon, connection, self.process, self.remote, warn=not self.has_owner
         )
         self._abandonment.atexit = False
         return connection
@@ -360,23 +358,23 @@ class ClientSession:
         self._order.leave()
 
     async def end_episode(self, why: str) -> None:
-        """Give up the connection and the environment; a reset gets a fresh environment."""
+        """Give up the session and the environment; a reset gets a fresh environment."""
         self.remote.lost = why
         if self.remote.connection is not None:
-            await self.remote.connection.close(why)
+            await self.remote.connection.release(self.remote, why)
 
     async def close(self) -> None:
-        """Say goodbye and close the connection, in 5 s at most. Safe to repeat.
+        """Say goodbye and close the session, in 5 s at most. Safe to repeat.
 
         Calls that are under way end with `SessionLost`.
         """
         self.closes += 1
         connection = self.remote.connection
         if connection is not None:
-            await connection.close(CLOSED, self.remote)
+            await connection.release(self.remote, CLOSED, says_goodbye=True)
 
     def cut(self) -> None:
-        """Close an open connection without a goodbye."""
+        """Close the session without waiting for the server."""
         self.closes += 1
         if self.remote.connection is not None:
-            self.remote.connection.cut(CLOSED)
+            self.remote.connection.cut(self.remote, CLOSED)

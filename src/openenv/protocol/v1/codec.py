@@ -290,6 +290,10 @@ class Codec:
         except (OverflowError, *UNENCODABLE):
             return self._encode(value)
 
+    def join(self, frames: Sequence[bytes]) -> bytes:
+        """Write one frame with the messages of several, which `encode_requests` has written."""
+        raise NotImplementedError
+
     def decode_answers(self, frame: str | bytes | bytearray) -> list[ServerMessage]:
         """Read the messages of a server's frame.
 
@@ -360,6 +364,27 @@ class MsgpackCodec(Codec):
             parts += (_HEADS[kind], encode(session), _ID, encode(number), _DATA, data)
         return b"".join(parts)
 
+    def join(self, frames: Sequence[bytes]) -> bytes:
+        count, parts = 0, [b""]
+        for frame in frames:
+            length, start = _array_head(frame)
+            count += length
+            parts.append(frame[start:] if start else frame)
+        parts[0] = b"\xdd" + count.to_bytes(4, "big")
+        return b"".join(parts)
+
+
+def _array_head(frame: bytes) -> tuple[int, int]:
+    """Return how many messages a frame of MessagePack holds, and where the first one begins."""
+    kind = frame[0]
+    if 0x90 <= kind < 0xA0:
+        return kind - 0x90, 1
+    if kind == 0xDC:
+        return int.from_bytes(frame[1:3], "big"), 3
+    if kind == 0xDD:
+        return int.from_bytes(frame[1:5], "big"), 5
+    return 1, 0  # a map, which is a message
+
 
 class JSONCodecV1(Codec):
     """``openenv.v1.json``: JSON text, for those who want to read along."""
@@ -380,6 +405,9 @@ class JSONCodecV1(Codec):
             for kind, session, number, data in answers
         ]
         return messages[0] if len(messages) == 1 else b"[%b]" % b",".join(messages)
+
+    def join(self, frames: Sequence[bytes]) -> bytes:
+        return b"[%b]" % b",".join(one[1:-1] if one[:1] == b"[" else one for one in frames)
 
 
 _CODECS: dict[tuple[str, bool], Codec] = {

@@ -156,6 +156,26 @@ class Multiplexer:
         is_one_of_several = self.hello.siblings or self.route is not None
         return None if is_one_of_several else self.hello.max_sessions
 
+    @property
+    def server(self) -> str:
+        """The server's process, as it identifies itself."""
+        return self.hello.server
+
+    @property
+    def max_sessions(self) -> int | None:
+        """The number of sessions that the process holds; None if unknown."""
+        return self.hello.max_sessions
+
+    @property
+    def may_have_siblings(self) -> bool:
+        """Whether another connection to the same address may lead to another process."""
+        return self.hello.siblings or not self.is_direct
+
+    @property
+    def largest(self) -> int | None:
+        """The bytes of the largest frame that the server takes; None if unknown."""
+        return self.hello.max_message_bytes
+
     def request(self, requests: Sequence[Request]) -> bytes:
         """Number requests and write a frame of all, which is sent now.
 
@@ -166,13 +186,15 @@ class Multiplexer:
             TooLargeError: The server takes nothing as large.
         """
         frame = self.write(requests)
-        for request in requests:
-            self._last[request.session] = request.id
+        self.note_numbers(requests)
         self._ledger.keep(frame)
         return frame
 
     def write(self, requests: Sequence[Request]) -> bytes:
-        """Do as `request`, without taking the frame for sent: `note_sent` follows if it is."""
+        """Do as `request`, without taking the frame for sent.
+
+        If the frame is sent, `note_numbers` follows at once, and `keep`.
+        """
         last, opening = self._last, False
         for request in requests:
             number = last.get(request.session)
@@ -189,17 +211,26 @@ class Multiplexer:
         messages[0].ack = self._ledger.received
         self.is_owing = False
         frame = self.codec.encode_requests(messages)
-        limit = self.hello.max_message_bytes
+        limit = self.largest
         if limit is not None and len(frame) > limit:
             cure = "raise OPENENV_MAX_MESSAGE_BYTES of the server, or send less at a time"
             raise TooLargeError(f"frame of {len(requests)} requests", len(frame), limit, cure)
         return frame
 
-    def note_sent(self, requests: Sequence[Request], frame: bytes) -> None:
-        """Note that a frame, which `write` has written, is sent now."""
+    def note_numbers(self, requests: Sequence[Request]) -> None:
+        """Note that the numbers of requests are taken, which `write` has given."""
         for request in requests:
             self._last[request.session] = request.id
+
+    def keep(self, frame: bytes) -> None:
+        """Note that a frame is sent now."""
         self._ledger.keep(frame)
+
+    def join(self, frames: Sequence[bytes]) -> bytes:
+        """Join frames that `write` has written into one, which is sent now."""
+        frame = frames[0] if len(frames) == 1 else self.codec.join(frames)
+        self._ledger.keep(frame)
+        return frame
 
     def content(self, request: Request) -> bytes | None:
         """Write the content of a request, without what differs from time to time.

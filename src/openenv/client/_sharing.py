@@ -1,0 +1,257 @@
+"""Connections that the sessions of one event loop share.
+
+Every `EnvClient` of a loop is a session on a shared connection to its server: opening it takes a
+message and no handshake, and the requests of many sessions travel in one frame. Clients share if
+they agree in the server's address, the key and the options of the connection. A client of its own
+connection (``share_connection=False``), a client that starts its server, and an environment in this
+process share with nobody, and a server of version 0 gets a connection for each session.
+
+How many sessions share a connection depends on who answers. One process that is reached directly
+gets `SESSIONS` on each, or as many as a gateway wants. Where several processes or a proxy may stand
+behind the address, connections are what spreads the load: the first `SPREAD` sessions get one each,
+and `SPREAD_SESSIONS` share each further one, on the process that has the fewest.
+
+A frame waits for the frames before it. So a connection that a large frame has passed takes no more
+sessions, and a client whose limit for messages is below what a server joins in a frame shares none.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import weakref
+from collections import Counter
+from dataclasses import astuple, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from openenv._internal.lazy import asyncio
+from openenv._internal.net.keys import key_for
+from openenv._internal.net.proxies import proxy_for
+from openenv.client.connection import (
+    ConnectionEndpoint,
+    RemoteSession,
+    SessionConnection,
+    connect_transport,
+    open_connection,
+)
+from openenv.client.transports.base import Transport
+from openenv.client.transports.websocket import WebSocketOptions, WebSocketTransport
+from openenv.errors import OpenEnvError
+from openenv.settings import ca_file
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+SESSIONS = 64
+SPREAD = 16
+SPREAD_SESSIONS = 8
+LARGE_BYTES = 2**20
+SMALLEST_LIMIT = 2**19  # bytes of a message; a server joins up to half as many in a frame
+
+
+class SessionEndpoint(ConnectionEndpoint, Protocol):
+    """The server of a client."""
+
+    def shared(self) -> SharedAddress | None:
+        """Return the server for connections that several clients share; None to share none."""
+        ...
+
+
+@dataclass(frozen=True)
+class SharedAddress:
+    """A server at an address, for connections that outlive the client that opened them.
+
+    Args:
+        url: The WebSocket's address.
+        options: Options of the connections.
+        key: What clients that share connections agree in.
+    """
+
+    url: str
+    options: WebSocketOptions
+    key: Hashable = field(repr=False)
+
+    def open_transport(self) -> Transport:
+        """Return a transport to the server, not yet connected."""
+        return WebSocketTransport(self.url, self.options)
+
+    async def connect(self) -> Transport:
+        """Open a transport to the server."""
+        return await connect_transport(self.open_transport())
+
+    async def why_gone(self) -> str | None:
+        """Return None: nothing is known of the server."""
+        return None
+
+    async def leave(self) -> None:
+        """Do nothing: the server goes on."""
+
+
+def shared_address(url: str, options: WebSocketOptions) -> SharedAddress | None:
+    """Return the server at an address, for clients that share connections; None to share none."""
+    largest = options.max_message_bytes
+    if largest is not None and largest < SMALLEST_LIMIT:
+        return None
+    try:
+        proxy = proxy_for(url)
+    except ValueError:  # of a variable, which the connection tells of
+        return None
+    settings = (options.api_key or key_for(url), options.ca_file or ca_file(), proxy)
+    headers, limits = tuple(sorted(options.headers.items())), astuple(replace(options, headers={}))
+    key = (url, settings, headers, str(limits))
+    return SharedAddress(url, options, key)
+
+
+async def open_session(
+    endpoint: SessionEndpoint, opening: dict[str, Any], session: RemoteSession
+) -> SessionConnection:
+    """Have a connection carry a session; open one if none has room.
+
+    Args:
+        endpoint: The server.
+        opening: What is asked of the server with the session.
+        session: The session.
+
+    Raises:
+        ConnectError: No server answers.
+        NotSupported: The server cannot do what `opening` asks for.
+    """
+    address = endpoint.shared()
+    if address is None:
+        connection = await open_connection(endpoint, opening)
+        connection.carry({0: session})
+        return connection
+    groups = _groups.setdefault(asyncio.get_running_loop(), {})
+    key = (os.getpid(), address.key, *sorted(opening.items()))
+    group = groups.get(key)
+    if group is None:
+        group = groups[key] = _Group(address, opening)
+    try:
+        return await group.join(session)
+    finally:
+        if group.is_empty:
+            groups.pop(key, None)
+
+
+class _Group:
+    """The connections that sessions with the same server, key and options share.
+
+    Args:
+        address: The server.
+        opening: What is asked of the server with each session.
+    """
+
+    def __init__(self, address: SharedAddress, opening: dict[str, Any]) -> None:
+        self._address = address
+        self._opening = opening
+        # Weak references, since a connection holds its loop, for which `_groups` holds the group.
+        self._connections: list[weakref.ref[SessionConnection]] = []
+        self._attempts: list[asyncio.Future[None]] = []  # openings under way
+        self._wanting = 0  # sessions that want a connection
+        self._share: int | None = None  # sessions a connection, as the latest was; None if unknown
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is open, and nothing is being opened."""
+        return not (self._wanting or any(self._open_connections()))
+
+    def _open_connections(self) -> list[SessionConnection]:
+        found = [one() for one in self._connections]
+        return [one for one in found if one is not None and not one.is_closed]
+
+    async def join(self, session: RemoteSession) -> SessionConnection:
+        """Have a connection carry a session; see `open_session`."""
+        self._wanting += 1
+        try:
+            while True:
+                connection = self._with_room()
+                if connection is not None:
+                    connection.join(session)
+                    return connection
+                if self._may_open():
+                    return await self._open(session)
+                await self._wait()
+        finally:
+            self._wanting -= 1
+
+    def _with_room(self) -> SessionConnection | None:
+        """Return the connection that is to carry one session more; None if one is to be opened."""
+        found = self._open_connections()
+        self._connections = [weakref.ref(one) for one in found]
+        usable = [
+            one
+            for one in found
+            if not one.is_broken and one.sessions and one.largest_frame < LARGE_BYTES
+        ]
+        if not usable or usable[0].version == 0:
+            return None
+        carried: Counter[str] = Counter()
+        for one in found:
+            carried[one.server] += len(one.sessions)
+        if self._share_now() == 1:
+            return None
+        free = [one for one in usable if len(one.sessions) < self._share_of(one)]
+        if any(_is_spread(one) for one in usable):
+            free = [one for one in free if one.room is None or carried[one.server] < one.room]
+            return min(free, key=lambda one: (carried[one.server], len(one.sessions)), default=None)
+        return free[0] if free else None
+
+    def _share_now(self) -> int | None:
+        """Return how many sessions the next connection is to carry; None if that is unknown."""
+        share = self._share
+        if share == SPREAD_SESSIONS and len(self._connections) + len(self._attempts) < SPREAD:
+            return 1
+        return share
+
+    def _share_of(self, connection: SessionConnection) -> int:
+        if connection.version == 0:
+            return 1
+        if connection.spread is not None:
+            return connection.spread
+        return SPREAD_SESSIONS if _is_spread(connection) else SESSIONS
+
+    def _may_open(self) -> bool:
+        """Whether the openings under way leave some session without a connection."""
+        if not self._attempts:
+            return True
+        share = self._share_now()
+        return share is not None and len(self._attempts) * share < self._wanting
+
+    async def _open(self, session: RemoteSession) -> SessionConnection:
+        attempt: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._attempts.append(attempt)
+        error = None
+        try:
+            connection = await open_connection(self._address, self._opening)
+            self._share = self._share_of(connection)
+            connection.carry({0: session})
+            self._connections.append(weakref.ref(connection))
+        except OpenEnvError as why:
+            error = why
+            raise
+        finally:
+            self._attempts.remove(attempt)
+            if not attempt.done():
+                if error is None:
+                    attempt.set_result(None)
+                else:
+                    attempt.set_exception(error)
+                    attempt.exception()  # others may not wait
+        return connection
+
+    async def _wait(self) -> None:
+        """Wait for an opening under way; if it fails, raise the error for this session too."""
+        try:
+            await asyncio.shield(self._attempts[0])
+        except OpenEnvError as error:
+            raise copy.copy(error) from error
+
+
+def _is_spread(connection: SessionConnection) -> bool:
+    """Return whether several servers may stand behind the address."""
+    return connection.spread is None and connection.may_have_siblings
+
+
+_groups: weakref.WeakKeyDictionary[
+    asyncio.AbstractEventLoop, dict[tuple[Hashable, ...], _Group]
+] = weakref.WeakKeyDictionary()
