@@ -4,12 +4,13 @@ Every `EnvClient` of a loop is a session on a shared connection to its server: o
 message and no handshake, and the requests of many sessions travel in one frame. Clients share if
 they agree in the server's address, the key and the options of the connection. A client of its own
 connection (``share_connection=False``), a client that starts its server, and an environment in this
-process share with nobody, and a server of version 0 gets a connection for each session.
+process share with nobody. Each session gets a connection of its own on a server of version 0, and
+behind a gateway, which places sessions by their connections.
 
 How many sessions share a connection depends on who answers. One process that is reached directly
-gets `SESSIONS` on each, or as many as a gateway wants. Where several processes or a proxy may stand
-behind the address, connections are what spreads the load: the first `SPREAD` sessions get one each,
-and `SPREAD_SESSIONS` share each further one, on the process that has the fewest.
+gets `SESSIONS` on each. Where several processes or a proxy may stand behind the address,
+connections are what spreads the load: the first `SPREAD` sessions get one each, and
+`SPREAD_SESSIONS` share each further one, on the process that has the fewest.
 
 A frame waits for the frames before it. So a connection that a large frame has passed takes no more
 sessions, and a client whose limit for messages is below what a server joins in a frame shares none.
@@ -178,20 +179,14 @@ class _Group:
         """Return the connection that is to carry one session more; None if one is to be opened."""
         found = self._open_connections()
         self._connections = [weakref.ref(one) for one in found]
-        usable = [
-            one
-            for one in found
-            if not one.is_broken and one.sessions and one.largest_frame < LARGE_BYTES
-        ]
-        if not usable or usable[0].version == 0:
+        if self._share_now() in (1, None):
             return None
+        usable = [one for one in found if one.is_usable and one.largest_frame < LARGE_BYTES]
         carried: Counter[str] = Counter()
         for one in found:
             carried[one.server] += len(one.sessions)
-        if self._share_now() == 1:
-            return None
         free = [one for one in usable if len(one.sessions) < self._share_of(one)]
-        if any(_is_spread(one) for one in usable):
+        if any(one.may_have_siblings for one in usable):
             free = [one for one in free if one.room is None or carried[one.server] < one.room]
             return min(free, key=lambda one: (carried[one.server], len(one.sessions)), default=None)
         return free[0] if free else None
@@ -204,11 +199,9 @@ class _Group:
         return share
 
     def _share_of(self, connection: SessionConnection) -> int:
-        if connection.version == 0:
+        if connection.version == 0 or connection.route is not None:
             return 1
-        if connection.spread is not None:
-            return connection.spread
-        return SPREAD_SESSIONS if _is_spread(connection) else SESSIONS
+        return SPREAD_SESSIONS if connection.may_have_siblings else SESSIONS
 
     def _may_open(self) -> bool:
         """Whether the openings under way leave some session without a connection."""
@@ -245,11 +238,6 @@ class _Group:
             await asyncio.shield(self._attempts[0])
         except OpenEnvError as error:
             raise copy.copy(error) from error
-
-
-def _is_spread(connection: SessionConnection) -> bool:
-    """Return whether several servers may stand behind the address."""
-    return connection.spread is None and connection.may_have_siblings
 
 
 _groups: weakref.WeakKeyDictionary[

@@ -457,6 +457,7 @@ class Version0:
     is_resumable = False
     capabilities: frozenset[str] = frozenset()
     room: int | None = None
+    gone: str | None = None
     largest: int | None = None
     max_sessions: int | None = None
     server = ""
@@ -658,9 +659,10 @@ class SessionConnection:
         return self.protocol.may_have_siblings
 
     @property
-    def is_broken(self) -> bool:
-        """Whether the connection is being resumed."""
-        return self._transport is None
+    def is_usable(self) -> bool:
+        """Whether the connection can take another session: it is whole, and neither end leaves."""
+        is_whole = self._transport is not None and not self.is_closed
+        return is_whole and bool(self.sessions) and self.protocol.gone is None
 
     # ------------------------------------------------------------------ requests
 
@@ -831,6 +833,10 @@ class SessionConnection:
         self.protocol.forget(session.number)  # the session may be opened again
         if not reply.is_fatal or not was_known:  # the server says so of each of its requests
             return
+        if self.protocol.gone is not None:
+            del self.sessions[session.number]
+            session.lose(f"{CONNECTION_LOST} ({self.protocol.gone})")
+            return
         error = server_error(reply.data)
         waiting = [one for one in session.sent.values() if one.deliver is not None]
         session.sent = {}
@@ -931,7 +937,7 @@ class SessionConnection:
         is_busy = session.is_waiting
         is_told = self._drop(session, why)
         try:
-            if says_goodbye and is_told and not is_busy and not self.is_broken:
+            if says_goodbye and is_told and not is_busy and self._transport is not None:
                 heard = self._closings[session.number] = self.loop.create_future()
                 with contextlib.suppress(asyncio.TimeoutError):
                     await within(CLOSE_LIMIT_S, heard)

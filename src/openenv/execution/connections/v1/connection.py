@@ -646,6 +646,7 @@ class ServedConnectionV1(ServedConnection):
         self._manager.refuse_new()
         if not self._is_over and not self._is_draining:
             self._is_draining = True
+            self._notify("gone", {"reason": SHUTTING_DOWN})
             self._loop.call_later(self._manager.limits.drain_s, self._go)
             self._go_if_done()
 
@@ -654,9 +655,8 @@ class ServedConnectionV1(ServedConnection):
             self._go()
 
     def _go(self) -> None:
-        """Tell the client that the server stops, and close the connection."""
+        """Close the connection, since the server stops."""
         if not self._is_over:
-            self._notify("gone", {"reason": SHUTTING_DOWN})
             self.flush()
             self._channel.close(SERVICE_RESTART)
             self.end()
