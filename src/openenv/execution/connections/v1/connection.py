@@ -12,7 +12,8 @@ not read is still listened to, since acknowledgements arrive that way.
 Answers. An answer is four values (`Answer`: kind, session, number, data) until its frame is
 written. All answers of one tick of the event loop leave in one frame, which `flush` writes at the
 end of the tick; a frame is written earlier once it holds `ANSWERS_A_FRAME` answers, so that the
-client reads the first ones while the next are made, or before it would exceed `FRAME_BYTES`.
+client reads the first ones while the next are made, or before it would exceed `FRAME_BYTES`, or
+what the client takes.
 
 Resuming. The connection outlives its channel. When that breaks, sessions and running calls are kept
 for `resume_grace_s`, and the resend buffer keeps the frames that the client may not have. A client
@@ -206,6 +207,7 @@ class ServedConnectionV1(ServedConnection):
         self._loop = asyncio.get_running_loop()
         self._buffer = ResendBuffer()
         self._largest = manager.limits.max_message_bytes - HEAD_BYTES
+        self._frame_bytes = FRAME_BYTES
         self._held: deque[Request] | None = None
         self._slots: dict[int, SessionSlot] = {}
         self._closings: dict[asyncio.Task[None], Session] = {}
@@ -420,6 +422,7 @@ class ServedConnectionV1(ServedConnection):
         wait_s: Any = options.get("queue_timeout_s")
         if type(limit) is int and limit > 0:
             self._largest = min(self._largest, limit - HEAD_BYTES)
+            self._frame_bytes = min(FRAME_BYTES, limit)
         if type(wait_s) in (int, float) and wait_s > 0:
             client = self.id if self._principal is None else id(self._principal)
             patience = Patience(client, wait_s, partial(self._report_queue, request.session))
@@ -516,7 +519,7 @@ class ServedConnectionV1(ServedConnection):
         if self._is_over:
             return
         unsent, size = self._unsent, len(answer[3]) + HEAD_BYTES
-        if unsent and self._unsent_bytes + size > FRAME_BYTES:
+        if unsent and self._unsent_bytes + size > self._frame_bytes:
             self.flush()
         unsent.append(answer)
         self._unsent_bytes += size
