@@ -16,6 +16,7 @@ from msgspec import msgpack
 __all__ = [
     "BARE",
     "CLIENTS",
+    "COLDS",
     "ECHOES",
     "FRAMES",
     "JSON",
@@ -252,6 +253,14 @@ TOOLS = (
     Tools("FastMCP 2025", _FASTMCP, "handshake", in_quick=False),
     Tools("ours 2025", _OURS, "handshake", in_quick=False),
     Tools("ours @tool 2025", _FUNCTIONS, "handshake", in_quick=False),
+)
+
+# What a trainer meets: a fresh server, and clients of one process, each from connect to close.
+COLDS = tuple(
+    Client(f"{who} clients, {variant}", whose, "many_sessions.py", variant)
+    for who, whose in (("public", PUBLIC), ("ours", OURS))
+    for variant in ("sync", "any thread", "never blocks", "async")
+    if whose == OURS or variant in ("sync", "async")
 )
 
 # Many sessions of one process; each drives the server of its own side, by its name in ECHOES.

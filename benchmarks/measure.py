@@ -11,12 +11,13 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from benchmarks.contenders import (
     BARE,
     CLIENTS,
+    COLDS,
     ECHOES,
     FRAMES,
     JSON,
@@ -42,6 +43,7 @@ SCREEN_SESSIONS = 16
 SCALE = 16384
 MEMORY_STEPS = 5
 VECTOR_SESSIONS = 256
+COLD_SESSIONS, CHURN_SESSIONS = 256, 64
 CLIENT_STEPS = 3000
 MCP_CONNECTIONS = (1, 16)
 MCP_SESSIONS = 512
@@ -264,6 +266,35 @@ def vector(bench: Bench) -> Iterator[Row]:
             yield row | bench.play(contender, url, VECTOR_SESSIONS, bench.plan.window_s)
 
 
+def cold(bench: Bench) -> Iterator[Row]:
+    """Sessions that are all opened at once on a fresh server, of an environment as declared."""
+    yield from _from_connect_to_close(bench, "cold", COLD_SESSIONS)
+
+
+def churn(bench: Bench) -> Iterator[Row]:
+    """Short episodes, each in a new session."""
+    yield from _from_connect_to_close(bench, "churn", CHURN_SESSIONS)
+
+
+def kept(bench: Bench) -> Iterator[Row]:
+    """The same short episodes, in sessions that stay."""
+    yield from _from_connect_to_close(bench, "kept", CHURN_SESSIONS)
+
+
+def _from_connect_to_close(bench: Bench, mode: str, sessions: int) -> Iterator[Row]:
+    """Play against a server that has served nobody yet; CPU is that of both ends."""
+    echoes = {(c.whose, c.variant): c for c in ECHOES if c.frames is JSON and not c.options}
+    for contender, row in bench.turns(bench.chosen(COLDS), bench.plan.rounds, (sessions,)):
+        echo = echoes[contender.whose, contender.mode]
+        with bench.started(echo) as server:
+            server.wait_until_healthy()
+            before = server.cpu_seconds()
+            found = bench.play(replace(contender, mode=mode), server.url, sessions, 0)
+            server.settle()
+            server_cpu_s = server.cpu_seconds() - before
+        yield row | found | {"server_cpu_s": server_cpu_s}
+
+
 def mcp(bench: Bench) -> Iterator[Row]:
     """`tools/list` and `tools/call` at `/mcp`, each connection waiting for its answer."""
     chosen = bench.chosen(TOOLS)
@@ -342,6 +373,9 @@ PARTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "start": start,
     "client": client,
     "vector": vector,
+    "cold": cold,
+    "churn": churn,
+    "kept": kept,
     "mcp": mcp,
     "mcp_memory": mcp_memory,
 }

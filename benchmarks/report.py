@@ -99,6 +99,7 @@ def _succeeded(row: Row) -> float:
 
 METRICS: dict[str, Metric] = {
     "steps_per_s": lambda row: float(row["steps_per_s"]),
+    "episodes_per_s": lambda row: float(row["episodes_per_s"]),
     "server_cpu_us": _cpu_us,
     "p50_us": lambda row: float(row["latency_us"]["p50"]),
     "p90_us": lambda row: float(row["latency_us"]["p90"]),
@@ -293,6 +294,16 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("of public clients", "steps_per_s", against="public clients"),
         Column("client CPU a step, µs", "cpu_us"),
     ),
+    **dict.fromkeys(
+        ("cold", "churn", "kept"),
+        (
+            Column("episodes/s", "episodes_per_s", _spread),
+            Column("of public, sync", "episodes_per_s", against="public clients, sync"),
+            Column("of public, async", "episodes_per_s", against="public clients, async"),
+            Column("client CPU a step, µs", "cpu_us"),
+            Column("server CPU a step, µs", "server_cpu_us"),
+        ),
+    ),
 }
 
 
@@ -368,6 +379,12 @@ TARGETS = (
            "ours VectorEnv", "public clients", 25, at_least=True),
     Target("VectorEnv's send and recv, of 256 public clients", "vector", 256, "steps_per_s",
            "ours send and recv", "public clients", 25, at_least=True),
+    Target("EnvClients of one process, 256, warm, of public", "vector", 256, "steps_per_s",
+           "ours clients", "public clients", 10, at_least=True),
+    Target("EnvClients of one process, 256, cold, of public", "cold", 256, "episodes_per_s",
+           "ours clients, sync", "public clients, sync", 4, at_least=True),
+    Target("EnvClients of one process, churn, of public", "churn", 64, "episodes_per_s",
+           "ours clients, sync", "public clients, sync", 7, at_least=True),
     Target("Atari, VectorEnv of 32, every frame, of 32 public clients", "atari_every_frame", 32,
            "steps_per_s", "ours VectorEnv of atari", "public clients of atari", 40, at_least=True),
     Target("Atari, send and recv of 32, every frame, of 32 public clients", "atari_every_frame", 32,
@@ -422,7 +439,18 @@ LINES = {
     "server_cpu_us": "server CPU a step, µs",
     "p99_us": "p99 latency, µs",
 }
-BARS = ("open", "memory", "frames", "client", "vector", "atari_rgb", "atari_every_frame")
+BARS = (
+    "open",
+    "memory",
+    "frames",
+    "client",
+    "vector",
+    "cold",
+    "churn",
+    "kept",
+    "atari_rgb",
+    "atari_every_frame",
+)
 
 
 def _draw(folder: Path, part: str, rows: Rows) -> Path | None:
@@ -453,6 +481,11 @@ _ATARI = (
     "has one core and the client the other; `bare ALE` steps the games in the client's process."
 )
 
+_COLD = (
+    "A fresh server, whose environment declares what the name says, and `EnvClient`s of one Python "
+    "process. All is counted from the first connect to the last close."
+)
+
 SECTIONS = {
     "steps": (
         "Steps",
@@ -480,7 +513,19 @@ SECTIONS = {
         "Client",
         "CPU time of a client process with one session, against the bare server.",
     ),
-    "vector": ("Vector", "256 sessions of one client process, stepped together."),
+    "vector": ("Vector", "256 sessions of one client process, stepped together, warm."),
+    "cold": (
+        "Cold",
+        f"{_COLD} 256 clients connect at once, reset, step ten times and close.",
+    ),
+    "churn": (
+        "Churn",
+        f"{_COLD} 2,000 episodes of five steps, each in a new session, 64 at once.",
+    ),
+    "kept": (
+        "Kept sessions",
+        f"{_COLD} The same episodes in 64 sessions that stay, each begun by a reset.",
+    ),
     "atari_rgb": (
         "Atari, rgb",
         f"{_ATARI} A step is four frames of the emulator, of which one is seen: 210 x 160 x 3.",

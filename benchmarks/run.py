@@ -24,7 +24,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import atari, machine, measure, report
-from benchmarks.contenders import CLIENTS, ECHOES, FRAMES, TOOLS, VECTORS
+from benchmarks.contenders import CLIENTS, COLDS, ECHOES, FRAMES, TOOLS, VECTORS
 from benchmarks.load import BUILD, Load, compiled
 from benchmarks.measure import FULL, QUICK, Bench, Plan, Row
 from benchmarks.peer import peer_python
@@ -34,7 +34,7 @@ SCRATCH = BUILD / "quick"
 PARTS = {**measure.PARTS, **atari.PARTS}
 NAMES = [server.name for server in (*ECHOES, *FRAMES)]
 NAMES += [tools.name for tools in TOOLS]
-NAMES += [client.name for client in (*CLIENTS, *(client for client, _ in VECTORS))]
+NAMES += [client.name for client in (*CLIENTS, *COLDS, *(client for client, _ in VECTORS))]
 NAMES += [client.name for client in atari.CLIENTS]
 
 

@@ -1,9 +1,18 @@
 """Many sessions of one process, stepped together: steps a second.
 
-    python many_sessions.py URL clients SESSIONS SECONDS
+    python many_sessions.py URL MODE SESSIONS SECONDS
 
-`clients` is one client a session, stepped with `asyncio.gather`, as trainers do. `vector` is
-`VectorEnv.step`; `halves` is its `send` and `recv`, half of the sessions at a time.
+Modes that are measured for some seconds, warm:
+
+- `clients`: one client a session, stepped with `asyncio.gather`, as trainers do
+- `vector`: `VectorEnv.step`
+- `halves`: its `send` and `recv`, half of the sessions at a time
+
+Modes that do a fixed work, from the first connect to the last close:
+
+- `cold`: all sessions connect at once, reset, step ten times and close
+- `churn`: 2,000 episodes of five steps, each in a new session, at most SESSIONS at once
+- `kept`: the same episodes in as many sessions as may be at once, each begun by a reset
 """
 
 import asyncio
@@ -25,6 +34,8 @@ from openenv.core.env_client import EnvClient
 from openenv.core.env_server.types import State
 
 WARM_UP = 3
+COLD_STEPS = 10
+EPISODES, EPISODE_STEPS = 2000, 5
 CONNECT_TIMEOUT_S = 60  # all of them connect at once
 
 
@@ -43,6 +54,57 @@ async def step_clients(url: str, sessions: int, seconds: float) -> dict[str, Any
     assert all(result.observation.length == len(ACTION.message) for result in results)
     steps = batches * sessions
     return {"steps": steps, "steps_per_s": steps / wall, "cpu_us": cpu / steps * 1e6}
+
+
+async def play_cold(url: str, sessions: int) -> dict[str, Any]:
+    async def one() -> None:
+        async with client(url) as env:
+            await env.reset()
+            for _ in range(COLD_STEPS):
+                await env.step(ACTION)
+
+    began = moment()
+    await asyncio.gather(*(one() for _ in range(sessions)))
+    return played(sessions, COLD_STEPS, began)
+
+
+async def play_churn(url: str, sessions: int, *, keeps: bool) -> dict[str, Any]:
+    episodes = iter(range(EPISODES))
+
+    async def play(env: Any) -> None:
+        await env.reset()
+        for _ in range(EPISODE_STEPS):
+            result = await env.step(ACTION)
+        assert result.observation.length == len(ACTION.message)
+
+    async def slot() -> None:
+        if keeps:
+            async with client(url) as env:
+                for _ in episodes:
+                    await play(env)
+            return
+        for _ in episodes:
+            async with client(url) as env:
+                await play(env)
+
+    began = moment()
+    await asyncio.gather(*(slot() for _ in range(sessions)))
+    return played(EPISODES, EPISODE_STEPS, began)
+
+
+def client(url: str) -> Any:
+    return EchoEnv(base_url=url, connect_timeout_s=CONNECT_TIMEOUT_S)
+
+
+def played(episodes: int, steps: int, began: Any) -> dict[str, Any]:
+    wall, cpu = (now - then for now, then in zip(moment(), began, strict=True))
+    count = episodes * steps
+    return {
+        "steps": count,
+        "steps_per_s": count / wall,
+        "episodes_per_s": episodes / wall,
+        "cpu_us": cpu / count * 1e6,
+    }
 
 
 def step_vector(url: str, sessions: int, seconds: float, parts: int) -> dict[str, Any]:
@@ -79,6 +141,10 @@ def step_vector(url: str, sessions: int, seconds: float, parts: int) -> dict[str
 def measured(mode: str, url: str, sessions: int, seconds: float) -> dict[str, Any]:
     if mode == "clients":
         return asyncio.run(step_clients(url, sessions, seconds))
+    if mode == "cold":
+        return asyncio.run(play_cold(url, sessions))
+    if mode in ("churn", "kept"):
+        return asyncio.run(play_churn(url, sessions, keeps=mode == "kept"))
     return step_vector(url, sessions, seconds, {"vector": 1, "halves": 2}[mode])
 
 
