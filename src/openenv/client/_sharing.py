@@ -22,7 +22,7 @@ import copy
 import os
 import weakref
 from collections import Counter
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from openenv._internal.lazy import asyncio
@@ -97,9 +97,18 @@ def shared_address(url: str, options: WebSocketOptions) -> SharedAddress | None:
         proxy = proxy_for(url)
     except ValueError:  # of a variable, which the connection tells of
         return None
-    settings = (options.api_key or key_for(url), options.ca_file or ca_file(), proxy)
-    headers, limits = tuple(sorted(options.headers.items())), astuple(replace(options, headers={}))
-    key = (url, settings, headers, str(limits))
+    key = (
+        url,
+        proxy,
+        options.api_key or key_for(url),
+        options.ca_file or ca_file(),
+        largest,
+        options.connect_timeout_s,
+        options.ping_interval_s,
+        options.ping_timeout_s,
+        tuple(options.subprotocols),
+        tuple(sorted(options.headers.items())),
+    )
     return SharedAddress(url, options, key)
 
 

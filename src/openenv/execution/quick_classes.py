@@ -1,0 +1,69 @@
+"""Which classes had quick calls when a server of this machine last ran them.
+
+A server puts the sessions of a class on shared threads once `LatencyClassifier` has measured that
+its calls are quick. That takes 200 calls, and sessions that were opened before keep threads of
+their own. So the verdict is kept in a file from one run to the next, and the sessions of a fresh
+server share threads from the first one on. A class is known by its name and by the contents of its
+module, so a class that was changed is measured anew. A verdict that proves wrong is forgotten.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import inspect
+import logging
+import os
+import threading
+from pathlib import Path
+
+from openenv._internal.replacing import replace_text
+from openenv.settings import cache_directory
+
+logger = logging.getLogger(__name__)
+
+
+def is_known_to_be_quick(cls: type) -> bool:
+    """Return whether the calls of a class were quick in an earlier run."""
+    path = _path(cls)
+    try:
+        return path is not None and path.exists()
+    except OSError:
+        return False
+
+
+def remember(cls: type, *, is_quick: bool) -> None:
+    """Keep for later runs whether the calls of a class are quick; returns at once.
+
+    Where nothing can be written, later runs measure anew.
+    """
+    path = _path(cls)
+    if path is None:
+        return
+
+    def write() -> None:
+        try:
+            if is_quick:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                replace_text(path, f"{cls.__module__}.{cls.__qualname__}\n")
+            else:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            logger.debug("cannot keep whether calls of %s are quick: %s", cls.__name__, error)
+
+    threading.Thread(target=write, name="openenv-remember", daemon=True).start()
+
+
+def _path(cls: type) -> Path | None:
+    """Return the file that stands for a class with quick calls; None if nothing can be kept."""
+    directory = cache_directory()
+    if directory is None:
+        return None
+    digest = hashlib.sha256(f"{cls.__module__}.{cls.__qualname__}\0".encode())
+    with contextlib.suppress(OSError, TypeError):  # of a class without a file
+        source = inspect.getsourcefile(cls)
+        if source is not None:
+            digest.update(os.fsencode(os.path.realpath(source)))
+            digest.update(Path(source).read_bytes())
+            return directory / "quick-classes" / digest.hexdigest()
+    return None
