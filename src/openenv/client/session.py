@@ -139,6 +139,9 @@ class ClientSession:
         Args:
             because: What became of the connection, if this session was not closed.
         """
+        is_unused = self._abandonment is None and not (self.closes or self._order.is_taken)
+        if is_unused and not self.is_inherited:
+            return self  # it was never used, so it belongs to no loop
         if self._abandonment is not None:
             self._abandonment.detach()
         lost = because if because and self.is_connected else self.remote.lost
