@@ -283,6 +283,18 @@ async def test_a_class_that_turns_out_slow_shares_no_more(
     assert shared._executor.is_shared, "a thread never changes"  # type: ignore[union-attr]
 
 
+class Remembered(Quick): ...
+
+
+class Another(Quick): ...
+
+
+class Deceptive(Quick): ...
+
+
+class Forgotten(Quick): ...
+
+
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("OPENENV_CACHE_DIR", str(tmp_path / "cache"))
@@ -290,11 +302,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def test_a_later_run_shares_threads_from_the_first_session_on(
-    manage: Manage, cache: Path
+    manage: Manage, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Remembered(Quick):
-        pass
-
     earlier = manage(Remembered, max_concurrent_envs=100)
     await steps(await earlier.create(), LatencyClassifier.EVIDENCE + 1)
     await eventually(lambda: len(list(cache.glob("[!.]*"))) == 1)
@@ -302,17 +311,15 @@ async def test_a_later_run_shares_threads_from_the_first_session_on(
     sessions = [await later.create() for _ in range(20)]
     assert all(one._executor.is_shared for one in sessions)  # type: ignore[union-attr]
 
-    class Another(Quick):
-        pass
-
-    other = await manage(Another, max_concurrent_envs=100).create()
-    assert not other._executor.is_shared, "nothing is known of it"  # type: ignore[union-attr]
+    for unknown in (Another, lambda: Remembered()):
+        other = await manage(unknown, max_concurrent_envs=100).create()
+        assert not other._executor.is_shared, "nothing is known of it"  # type: ignore[union-attr]
+    monkeypatch.setenv("BOARD_OF_TEST", "large")
+    changed = await manage(Remembered, max_concurrent_envs=100).create()
+    assert not changed._executor.is_shared, "it may do another thing"  # type: ignore[union-attr]
 
 
 async def test_a_verdict_that_proves_wrong_is_forgotten(manage: Manage, cache: Path) -> None:
-    class Deceptive(Quick):
-        pass
-
     remember(Deceptive, is_quick=True)
     await eventually(lambda: is_known_to_be_quick(Deceptive))
     manager = manage(Deceptive, max_concurrent_envs=100)
@@ -341,9 +348,6 @@ async def test_a_class_whose_module_has_changed_is_measured_anew(
 async def test_nothing_is_kept_where_nothing_can_be(
     manage: Manage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Forgotten(Quick):
-        pass
-
     for value in ("none", str(tmp_path / "file" / "cache")):
         (tmp_path / "file").touch()
         monkeypatch.setenv("OPENENV_CACHE_DIR", value)

@@ -368,8 +368,10 @@ class Executors:
 
     def _recall(self) -> None:
         """Look up what an earlier run has found out about the class, once the class is known."""
-        cls = self.spec.environment_class
-        if self._kept is None and cls is not None and not self.spec.needs_one_thread:
+        cls, spec = self.spec.environment_class, self.spec
+        if cls is None or spec.factory is not cls or spec.needs_one_thread:
+            return
+        if self._kept is None:
             self._kept = is_known_to_be_quick(cls)
             if self._kept:
                 self.classifier.trust()
