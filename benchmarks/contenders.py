@@ -259,7 +259,6 @@ TOOLS = (
 COLDS = (
     Client("public clients, sync", PUBLIC, "many_sessions.py", "sync"),
     Client("public clients, async", PUBLIC, "many_sessions.py", "async"),
-    Client("ours clients, sync, first run", OURS, "many_sessions.py", "sync first"),
     *(
         Client(f"ours clients, {variant}", OURS, "many_sessions.py", variant)
         for variant in ("sync", "any thread", "never blocks", "async")

@@ -30,7 +30,7 @@ from benchmarks.contenders import (
     Tools,
     clean_environment,
 )
-from benchmarks.load import BUILD, Load
+from benchmarks.load import Load
 from benchmarks.serving import Server, serving
 
 __all__ = ["FULL", "PARTS", "QUICK", "Bench", "Plan", "Row"]
@@ -284,14 +284,8 @@ def kept(bench: Bench) -> Iterator[Row]:
 def _from_connect_to_close(bench: Bench, mode: str, sessions: int) -> Iterator[Row]:
     """Play against a server that has served nobody yet; CPU is that of both ends."""
     echoes = {(c.whose, c.variant): c for c in ECHOES if c.frames is JSON and not c.options}
-    kept = {"OPENENV_CACHE_DIR": str(BUILD / "cache")}
-    with bench.serve(replace(echoes[OURS, "sync"], environment=kept)):
-        pass  # so that later servers find that its class is quick
     for contender, row in bench.turns(bench.chosen(COLDS), bench.plan.rounds, (sessions,)):
-        variant = contender.mode.removesuffix(" first")
-        echo = echoes[contender.whose, variant]
-        cache = {"OPENENV_CACHE_DIR": "none"} if variant != contender.mode else kept
-        with bench.started(replace(echo, environment=cache)) as server:
+        with bench.started(echoes[contender.whose, contender.mode]) as server:
             server.wait_until_healthy()
             before = server.cpu_seconds()
             found = bench.play(replace(contender, mode=mode), server.url, sessions, 0)

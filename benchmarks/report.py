@@ -483,9 +483,7 @@ _ATARI = (
 
 _COLD = (
     "A fresh server, whose environment declares what the name says (`sync` declares nothing), and "
-    "`EnvClient`s of one Python process. All is counted from the first connect to the last close. "
-    "In its `first run` a server has measured no call of the class; later servers of ours know "
-    "that its calls are quick."
+    "`EnvClient`s of one Python process. All is counted from the first connect to the last close."
 )
 
 SECTIONS = {

@@ -23,9 +23,6 @@ from openenv._internal import children as _children
 BLOCKED_AFTER_S = 1.0
 NOTED_EVERY_S = 0.1
 
-# What one test has measured is no other's business.
-os.environ["OPENENV_CACHE_DIR"] = "none"
-
 # No example fails for the time that it takes on a machine that is slow, or busy.
 settings.register_profile(
     "any machine",

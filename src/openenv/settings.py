@@ -77,8 +77,6 @@ variables, so that its child processes do not get them.
 question | off |
 | `OPENENV_RUN_IMAGES` | what runs an image if no provider is given: `container`, or `process` \
 (the installed package) | `container` if an engine has the image |
-| `OPENENV_CACHE_DIR` | directory in which servers keep which classes have quick calls; `none` \
-keeps nothing | `openenv` in `XDG_CACHE_HOME`, else in `~/.cache` |
 | `OPENENV_CGROUP` | control group (cgroup v2) for the control groups of sandboxes | the process's \
 own, if it was delegated |
 
@@ -107,7 +105,6 @@ import os
 import re
 from collections.abc import Mapping
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 __all__ = [
@@ -120,7 +117,6 @@ __all__ = [
     "api_key_file",
     "max_concurrent_envs",
     "ca_file",
-    "cache_directory",
     "capture_admin_key",
     "client_mode",
     "cgroup",
@@ -483,17 +479,6 @@ def allowed_hosts() -> frozenset[str]:
 def ca_file() -> str | None:
     """The certificates by which clients tell a server; None means the system's."""
     return os.environ.get("OPENENV_CA_FILE") or None
-
-
-def cache_directory() -> Path | None:
-    """Return where facts are kept that a later run can measure anew; None keeps nothing."""
-    chosen = os.environ.get("OPENENV_CACHE_DIR")
-    if chosen:
-        return None if chosen.lower() == "none" else Path(chosen)
-    home = os.environ.get("XDG_CACHE_HOME")
-    with contextlib.suppress(RuntimeError):  # there is no home
-        return (Path(home) if home else Path.home() / ".cache") / "openenv"
-    return None
 
 
 def _listed(name: str) -> frozenset[str]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import importlib
 import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -27,7 +25,6 @@ from openenv.execution.executors import (
     ThreadExecutor,
 )
 from openenv.execution.manager import SessionManager
-from openenv.execution.quick_classes import is_known_to_be_quick, remember
 from openenv.execution.session import Session
 from openenv.execution.spec import EnvironmentSpec
 from openenv.execution.threads import LoopDispatcher
@@ -281,81 +278,6 @@ async def test_a_class_that_turns_out_slow_shares_no_more(
     later = await manager.create()
     assert isinstance(later._executor, ThreadExecutor) and not later._executor.is_shared
     assert shared._executor.is_shared, "a thread never changes"  # type: ignore[union-attr]
-
-
-class Remembered(Quick): ...
-
-
-class Another(Quick): ...
-
-
-class Deceptive(Quick): ...
-
-
-class Forgotten(Quick): ...
-
-
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("OPENENV_CACHE_DIR", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "quick-classes"
-
-
-async def test_a_later_run_shares_threads_from_the_first_session_on(
-    manage: Manage, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    earlier = manage(Remembered, max_concurrent_envs=100)
-    await steps(await earlier.create(), LatencyClassifier.EVIDENCE + 1)
-    await eventually(lambda: len(list(cache.glob("[!.]*"))) == 1)
-    later = manage(Remembered, max_concurrent_envs=100)
-    sessions = [await later.create() for _ in range(20)]
-    assert all(one._executor.is_shared for one in sessions)  # type: ignore[union-attr]
-
-    for unknown in (Another, lambda: Remembered()):
-        other = await manage(unknown, max_concurrent_envs=100).create()
-        assert not other._executor.is_shared, "nothing is known of it"  # type: ignore[union-attr]
-    monkeypatch.setenv("BOARD_OF_TEST", "large")
-    changed = await manage(Remembered, max_concurrent_envs=100).create()
-    assert not changed._executor.is_shared, "it may do another thing"  # type: ignore[union-attr]
-
-
-async def test_a_verdict_that_proves_wrong_is_forgotten(manage: Manage, cache: Path) -> None:
-    remember(Deceptive, is_quick=True)
-    await eventually(lambda: is_known_to_be_quick(Deceptive))
-    manager = manage(Deceptive, max_concurrent_envs=100)
-    shared = await manager.create()
-    assert shared._executor.is_shared  # type: ignore[union-attr]
-    for _ in range(LatencyClassifier.STRIKES):
-        await shared.handle(Step(Do(what="sleep", value=LatencyClassifier.LONG_S * 1.2)))
-    own = await manager.create()
-    assert not own._executor.is_shared  # type: ignore[union-attr]
-    await eventually(lambda: not is_known_to_be_quick(Deceptive))
-
-
-async def test_a_class_whose_module_has_changed_is_measured_anew(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = tmp_path / "remembered_module.py"
-    module.write_text("class Board: ...\n", encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    board = importlib.import_module("remembered_module").Board
-    remember(board, is_quick=True)
-    await eventually(lambda: is_known_to_be_quick(board))
-    module.write_text("class Board: ...  # and slow\n", encoding="utf-8")
-    assert not is_known_to_be_quick(board)
-
-
-async def test_nothing_is_kept_where_nothing_can_be(
-    manage: Manage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for value in ("none", str(tmp_path / "file" / "cache")):
-        (tmp_path / "file").touch()
-        monkeypatch.setenv("OPENENV_CACHE_DIR", value)
-        manager = manage(Forgotten, max_concurrent_envs=100)
-        await steps(await manager.create(), LatencyClassifier.EVIDENCE + 1)
-        assert not is_known_to_be_quick(Forgotten)
-        later = await manager.create()
-        assert later._executor.is_shared, "in this run"  # type: ignore[union-attr]
 
 
 QUICK = LatencyClassifier.QUICK_S / 2

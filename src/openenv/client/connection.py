@@ -833,9 +833,13 @@ class SessionConnection:
         self.protocol.forget(session.number)  # the session may be opened again
         if not reply.is_fatal or not was_known:  # the server says so of each of its requests
             return
-        if self.protocol.gone is not None:
+        gone = self.protocol.gone
+        if gone is not None and reply.data.get("message") == gone:  # refused since the server stops
             del self.sessions[session.number]
-            session.lose(f"{CONNECTION_LOST} ({self.protocol.gone})")
+            session.lose(f"{CONNECTION_LOST} ({gone})")
+            if not self.sessions:
+                self._end(None)
+                self._part_soon()
             return
         error = server_error(reply.data)
         waiting = [one for one in session.sent.values() if one.deliver is not None]

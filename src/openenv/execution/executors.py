@@ -21,8 +21,7 @@ Why threads are shared. Python runs one thread at a time, so with quick steps a 
 for each session buys nothing, and 4,096 threads cost memory and switches. But a slow step delays
 all sessions of its thread, and an environment may not be moved to another thread, since it may hold
 what is bound to its thread. So a class gets shared threads only after `EVIDENCE` quick calls, and
-new sessions get threads of their own again once calls have turned out to be slow. The verdict is
-kept for later runs (`quick_classes`), whose sessions share threads from the first one on.
+new sessions get threads of their own again once calls have turned out to be slow.
 
 Held threads. A call that is past its deadline and still runs holds its thread. A shared thread that
 is held gets no new sessions until the call is back; environments that wait to be constructed there
@@ -46,7 +45,6 @@ from operator import attrgetter
 from typing import Any, ClassVar, Protocol
 
 from openenv.execution.commands import Command, Encode, OpenEnvironment
-from openenv.execution.quick_classes import is_known_to_be_quick, remember
 from openenv.execution.spec import EnvironmentSpec
 from openenv.execution.threads import LoopDispatcher, ThreadCall, ThreadPool, WorkerThread
 
@@ -224,10 +222,6 @@ class LatencyClassifier:
         """Say whether enough calls were quick."""
         return self._needed == 0
 
-    def trust(self) -> None:
-        """Take the calls for quick until they turn out not to be."""
-        self._needed, self.noteworthy_s = 0, self.QUICK_S
-
     def note(self, seconds: float) -> bool:
         """Take a call into account; return whether this call ended the verdict "quick"."""
         if self._needed:
@@ -275,7 +269,6 @@ class Executors:
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec
         self.classifier = LatencyClassifier()
-        self._kept: bool | None = None  # the verdict that later runs find; None if not looked up
         self._dispatchers: dict[asyncio.AbstractEventLoop, LoopDispatcher] = {}
         self._start_anew()
 
@@ -359,22 +352,11 @@ class Executors:
             return InlineExecutor(dispatcher)
         if spec.supports_any_thread:
             return PoolExecutor(self._pool, dispatcher)
-        self._recall()
         if spec.needs_one_thread and self._one_thread is not None:
             return ThreadExecutor(self._one_thread, dispatcher, is_shared=True)
         if spec.plan is not None and self.classifier.is_quick and not spec.needs_one_thread:
             return ThreadExecutor(self._quick.next(), dispatcher, is_shared=True)
         return self._own_thread(dispatcher)
-
-    def _recall(self) -> None:
-        """Look up what an earlier run has found out about the class, once the class is known."""
-        cls, spec = self.spec.environment_class, self.spec
-        if cls is None or spec.factory is not cls or spec.needs_one_thread:
-            return
-        if self._kept is None:
-            self._kept = is_known_to_be_quick(cls)
-            if self._kept:
-                self.classifier.trust()
 
     def _own_thread(self, dispatcher: LoopDispatcher) -> Executor:
         if self._own < MAX_OWN_THREADS:
@@ -463,20 +445,7 @@ class Executors:
         is_shared = isinstance(executor, ThreadExecutor) and executor.is_shared
         if is_construction and not is_shared:
             return
-        was_wrong = self.classifier.note(seconds)
-        cls, is_quick = self.spec.environment_class, self.classifier.is_quick
-        if self._kept is not None and self._kept is not is_quick and cls is not None:
-            self._kept = is_quick
-            remember(cls, is_quick=is_quick)
-            if is_quick:
-                logger.info(
-                    "the calls of %s are quick, so that its sessions share threads, in later runs "
-                    "from the first one on. If its calls may come from any thread, declare "
-                    "SUPPORTS_ANY_THREAD = True; if they never wait either, NEVER_BLOCKS = True: "
-                    "a step then costs the server less",
-                    self.spec.class_name,
-                )
-        if was_wrong and is_shared:
+        if self.classifier.note(seconds) and is_shared:
             logger.warning(
                 "a call of %s took %.1f ms, one of several, on a thread that it shares with "
                 "others, since all had been quick so far; from now on each new session gets a "

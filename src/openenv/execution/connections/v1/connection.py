@@ -422,7 +422,7 @@ class ServedConnectionV1(ServedConnection):
         wait_s: Any = options.get("queue_timeout_s")
         if type(limit) is int and limit > 0:
             self._largest = min(self._largest, limit - HEAD_BYTES)
-            self._frame_bytes = min(FRAME_BYTES, limit)
+            self._frame_bytes = min(self._frame_bytes, limit)
         if type(wait_s) in (int, float) and wait_s > 0:
             client = self.id if self._principal is None else id(self._principal)
             patience = Patience(client, wait_s, partial(self._report_queue, request.session))
