@@ -8,9 +8,10 @@ process share with nobody. Each session gets a connection of its own on a server
 behind a gateway, which places sessions by their connections.
 
 How many sessions share a connection depends on who answers. One process that is reached directly
-gets `SESSIONS` on each. Where several processes or a proxy may stand behind the address,
-connections are what spreads the load: the first `SPREAD` sessions get one each, and
-`SPREAD_SESSIONS` share each further one, on the process that has the fewest.
+gets `SESSIONS` on each. Where several may stand behind the address (the host is a name, there is a
+proxy, or the server says that it has siblings), connections are what spreads the load: the first
+`SPREAD` sessions get one each, and `SPREAD_SESSIONS` share each further one, on the process that
+has the fewest.
 
 A frame waits for the frames before it. So a connection that a large frame has passed takes no more
 sessions, and a client whose limit for messages is below what a server joins in a frame shares none.
@@ -18,12 +19,15 @@ sessions, and a client whose limit for messages is below what a server joins in 
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import ipaddress
 import os
 import weakref
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 from openenv._internal.lazy import asyncio
 from openenv._internal.net.keys import key_for
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
 SESSIONS = 64
 SPREAD = 16
 SPREAD_SESSIONS = 8
+AT_ONCE_S = 0.1  # sessions that begin to connect within it share the failure of the first
 LARGE_BYTES = 2**20
 SMALLEST_LIMIT = 2**19  # bytes of a message; a server joins up to half as many in a frame
 
@@ -72,20 +77,14 @@ class SharedAddress:
     options: WebSocketOptions
     key: Hashable = field(repr=False)
 
-    def open_transport(self) -> Transport:
-        """Return a transport to the server, not yet connected."""
-        return WebSocketTransport(self.url, self.options)
-
-    async def connect(self) -> Transport:
-        """Open a transport to the server."""
-        return await connect_transport(self.open_transport())
-
-    async def why_gone(self) -> str | None:
-        """Return None: nothing is known of the server."""
-        return None
-
-    async def leave(self) -> None:
-        """Do nothing: the server goes on."""
+    @property
+    def may_be_several(self) -> bool:
+        """Whether the host is a name, which may stand for several machines."""
+        host = urlsplit(self.url).hostname or ""
+        with contextlib.suppress(ValueError):
+            ipaddress.ip_address(host)
+            return False
+        return host != "localhost"
 
 
 def shared_address(url: str, options: WebSocketOptions) -> SharedAddress | None:
@@ -135,35 +134,58 @@ async def open_session(
     key = (os.getpid(), address.key, *sorted(opening.items()))
     group = groups.get(key)
     if group is None:
-        group = groups[key] = _Group(address, opening)
-    try:
-        return await group.join(session)
-    finally:
-        if group.is_empty:
-            groups.pop(key, None)
+        group = groups[key] = _Group(address, opening, key)
+    return await group.join(session)
+
+
+class _Attempt(NamedTuple):
+    """An opening under way: when it began, by the loop's clock, and what it comes to."""
+
+    began: float
+    done: asyncio.Future[None]
 
 
 class _Group:
-    """The connections that sessions with the same server, key and options share.
+    """The connections that sessions with the same server, key and options share: their endpoint.
 
     Args:
         address: The server.
         opening: What is asked of the server with each session.
+        key: The group's place in `_groups`.
     """
 
-    def __init__(self, address: SharedAddress, opening: dict[str, Any]) -> None:
+    def __init__(
+        self, address: SharedAddress, opening: dict[str, Any], key: tuple[Hashable, ...]
+    ) -> None:
         self._address = address
         self._opening = opening
+        self._key = key
         # Weak references, since a connection holds its loop, for which `_groups` holds the group.
         self._connections: list[weakref.ref[SessionConnection]] = []
-        self._attempts: list[asyncio.Future[None]] = []  # openings under way
+        self._attempts: list[_Attempt] = []
         self._wanting = 0  # sessions that want a connection
         self._share: int | None = None  # sessions a connection, as the latest was; None if unknown
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is open, and nothing is being opened."""
-        return not (self._wanting or any(self._open_connections()))
+    def open_transport(self) -> Transport:
+        """Return a transport to the server, not yet connected."""
+        return WebSocketTransport(self._address.url, self._address.options)
+
+    async def connect(self) -> Transport:
+        """Open a transport to the server."""
+        return await connect_transport(self.open_transport())
+
+    async def why_gone(self) -> str | None:
+        """Return None: nothing is known of the server."""
+        return None
+
+    async def leave(self) -> None:
+        """Note that a connection has ended: a group without any is forgotten."""
+        self._forget_if_unused()
+
+    def _forget_if_unused(self) -> None:
+        groups = _groups.get(asyncio.get_running_loop(), {})
+        if groups.get(self._key) is self and not (self._wanting or self._open_connections()):
+            del groups[self._key]
 
     def _open_connections(self) -> list[SessionConnection]:
         found = [one() for one in self._connections]
@@ -183,6 +205,7 @@ class _Group:
                 await self._wait()
         finally:
             self._wanting -= 1
+            self._forget_if_unused()
 
     def _with_room(self) -> SessionConnection | None:
         """Return the connection that is to carry one session more; None if one is to be opened."""
@@ -195,7 +218,7 @@ class _Group:
         for one in found:
             carried[one.server] += len(one.sessions)
         free = [one for one in usable if len(one.sessions) < self._share_of(one)]
-        if any(one.may_have_siblings for one in usable):
+        if any(self._is_spread(one) for one in usable):
             free = [one for one in free if one.room is None or carried[one.server] < one.room]
             return min(free, key=lambda one: (carried[one.server], len(one.sessions)), default=None)
         return free[0] if free else None
@@ -210,7 +233,11 @@ class _Group:
     def _share_of(self, connection: SessionConnection) -> int:
         if connection.version == 0 or connection.route is not None:
             return 1
-        return SPREAD_SESSIONS if connection.may_have_siblings else SESSIONS
+        return SPREAD_SESSIONS if self._is_spread(connection) else SESSIONS
+
+    def _is_spread(self, connection: SessionConnection) -> bool:
+        """Return whether another connection may lead to another server."""
+        return connection.may_have_siblings or self._address.may_be_several
 
     def _may_open(self) -> bool:
         """Whether the openings under way leave some session without a connection."""
@@ -220,11 +247,12 @@ class _Group:
         return share is not None and len(self._attempts) * share < self._wanting
 
     async def _open(self, session: RemoteSession) -> SessionConnection:
-        attempt: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        attempt = _Attempt(loop.time(), loop.create_future())
         self._attempts.append(attempt)
         error = None
         try:
-            connection = await open_connection(self._address, self._opening)
+            connection = await open_connection(self, self._opening)
             self._share = self._share_of(connection)
             connection.carry({0: session})
             self._connections.append(weakref.ref(connection))
@@ -233,20 +261,24 @@ class _Group:
             raise
         finally:
             self._attempts.remove(attempt)
-            if not attempt.done():
-                if error is None:
-                    attempt.set_result(None)
-                else:
-                    attempt.set_exception(error)
-                    attempt.exception()  # others may not wait
+            if error is None:
+                attempt.done.set_result(None)
+            else:
+                attempt.done.set_exception(error)
+                attempt.done.exception()  # others may not wait
         return connection
 
     async def _wait(self) -> None:
-        """Wait for an opening under way; if it fails, raise the error for this session too."""
+        """Wait for an opening under way; if it fails, raise the error for this session too.
+
+        A session that came later than the attempt began tries by itself.
+        """
+        attempt, came = self._attempts[0], asyncio.get_running_loop().time()
         try:
-            await asyncio.shield(self._attempts[0])
+            await asyncio.shield(attempt.done)
         except OpenEnvError as error:
-            raise copy.copy(error) from error
+            if came - attempt.began < AT_ONCE_S:
+                raise copy.copy(error) from error
 
 
 _groups: weakref.WeakKeyDictionary[

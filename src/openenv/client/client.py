@@ -15,7 +15,6 @@ from openenv._internal.addresses import server_root
 from openenv._internal.lazy import asyncio, futures, lazy_module, logging
 from openenv._internal.timing import raise_first
 from openenv.client import background, codec
-from openenv.client._sharing import SharedAddress, shared_address
 from openenv.client.connection import BEGINNINGS, RESET_HINT, connect_transport
 from openenv.client.hybrid import (
     Pending,
@@ -41,6 +40,7 @@ from openenv.types import State, StepResult, set_elapsed_time
 
 if TYPE_CHECKING:
     from openenv.arrays import Rendering
+    from openenv.client import _sharing
     from openenv.client import agents as _agents
     from openenv.client import launch as _launches
     from openenv.client import snapshots as _snapshots
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 else:
     _agents = lazy_module("openenv.client.agents")
     _launches = lazy_module("openenv.client.launch")
+    _sharing = lazy_module("openenv.client._sharing")
     _snapshots = lazy_module("openenv.client.snapshots")
 
 __all__ = ["EnvClient"]
@@ -269,10 +270,10 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         assert self._ws_url is not None
         return WebSocketTransport(self._ws_url, self._websocket)
 
-    def _shared_address(self) -> SharedAddress | None:
+    def _shared_address(self) -> _sharing.SharedAddress | None:
         is_alone = self._open_transport is not None or self._launch is not None
         url = None if is_alone or not self._shares_connection else self._ws_url
-        return None if url is None else shared_address(url, self._websocket)
+        return None if url is None else _sharing.shared_address(url, self._websocket)
 
     @classmethod
     def local(
@@ -906,7 +907,7 @@ class _ClientEndpoint:
     def __init__(self, client: EnvClient[Any, Any, Any]) -> None:
         self._client = weakref.ref(client)
 
-    def shared(self) -> SharedAddress | None:
+    def shared(self) -> _sharing.SharedAddress | None:
         client = self._client()
         return None if client is None else client._shared_address()
 

@@ -145,7 +145,8 @@ class SentRequest(msgspec.Struct, eq=False):
         """Note that no caller waits for the outcome any more."""
         self.deliver = None
         if self.request.type in READINGS:
-            self.place.pop(self.request.id, None)
+            if self.outcome is not None or not self.is_answerable():
+                self.place.pop(self.request.id, None)
         elif self.outcome is not None and is_interim(self.outcome):
             self.outcome = None
 
@@ -199,6 +200,7 @@ class RemoteSession:
         lost: As above. While it is set, only a reset or a restore is carried out.
         episode_began_at: When `reset` was answered, by `time.monotonic`; None if the episode was
             not begun by a `reset` of this session.
+        latest: The number of the latest request.
         sent: Requests whose answers no caller has had, by their numbers.
         last_words: An error with which the server ended the session while no call was under way.
         may_reopen: A reset need not hear the last words: it opens the session anew.
@@ -211,6 +213,7 @@ class RemoteSession:
         "episode_began_at",
         "key",
         "last_words",
+        "latest",
         "lost",
         "may_reopen",
         "number",
@@ -232,6 +235,7 @@ class RemoteSession:
         self.on_queue = on_queue
         self.connection: SessionConnection | None = None
         self.number = 0
+        self.latest = 0
         self.episode_began_at: float | None = None
         self.sent: dict[int, SentRequest] = {}
         self.last_words: OpenEnvError | None = None
@@ -277,9 +281,11 @@ class RemoteSession:
         content = protocol.content(request)
         if content is None:
             return None
-        for sent in self.unanswered():
+        for sent in sorted(self.sent.values(), key=lambda one: one.request.id):
+            is_current = sent.request.type not in READINGS or sent.request.id == self.latest
             if (
                 sent.request.type == request.type
+                and is_current
                 and sent.is_answerable()
                 and protocol.sent_content(sent.frame, sent.request) == content
             ):
@@ -287,8 +293,9 @@ class RemoteSession:
         return None
 
     def unanswered(self) -> list[SentRequest]:
-        """Return the unanswered requests, the earliest first."""
-        return [self.sent[number] for number in sorted(self.sent)]
+        """Return the unanswered requests, without those that change nothing, the earliest first."""
+        found = (self.sent[number] for number in sorted(self.sent))
+        return [one for one in found if one.request.type not in READINGS]
 
     # ------------------------------------------------------------------ after a request
 
@@ -335,7 +342,9 @@ class RemoteSession:
             self.on_queue(queued)
         except Exception as error:  # of the caller's function: the caller gets it
             if not self.waiter.fail(error):
-                raise
+                asyncio.get_running_loop().call_exception_handler(
+                    {"message": "on_queue has failed, and no call waits", "exception": error}
+                )
 
     def lose(self, why: str | None, error: OpenEnvError | None = None) -> None:
         """Note that the session is gone, and end the calls that wait for answers.
@@ -676,19 +685,26 @@ class SessionConnection:
             TooLargeError: The server takes nothing as large.
         """
         request.session = session.number
-        frame = self._post(request)
+        if len(self.sessions) > 1 or self._unsent:
+            frame = self._post(request)
+        else:  # as `_post`, without a call
+            frame, transport = self.protocol.request((request,)), self._transport
+            if transport is None:
+                self._hurry.set()
+            else:
+                with contextlib.suppress(TransportClosed):  # `on_closed` comes
+                    transport.send(frame)
+            if len(frame) > self.largest_frame:
+                self.largest_frame = len(frame)
         place = session.sent
         sent = SentRequest(request, frame, session, place, deliver)
         place[request.id] = sent
+        session.latest = request.id
         return sent
 
     def _post(self, request: Request) -> bytes:
-        """Write a request, which is sent now, or with those of other sessions in this tick."""
+        """Write a request that is sent with those of other sessions in this tick."""
         protocol, unsent = self.protocol, self._unsent
-        if len(self.sessions) < 2 and not unsent:
-            frame = protocol.request((request,))
-            self._send(frame)
-            return frame
         frame = protocol.write((request,))
         protocol.note_numbers((request,))
         size = len(frame)
@@ -704,7 +720,7 @@ class SessionConnection:
 
     def _joined_bytes(self) -> int:
         limit = self.protocol.largest
-        return JOINED_BYTES if limit is None else min(JOINED_BYTES, limit - REQUESTS_A_FRAME)
+        return JOINED_BYTES if limit is None else min(JOINED_BYTES, limit - REQUESTS_A_FRAME - 1)
 
     def flush(self) -> None:
         """Send the requests of this tick in one frame."""
@@ -766,7 +782,7 @@ class SessionConnection:
             protocol.keep(frame)
             for request in requests:
                 session = sessions[request.session]
-                place = session.sent
+                place, session.latest = session.sent, request.id
                 place[request.id] = sent = SentRequest(request, frame, session, place, deliver)
                 registered.append(sent)
         return registered
@@ -804,6 +820,8 @@ class SessionConnection:
                 if sent.deliver is not None:
                     sent.outcome = reply
                     sent.deliver(sent)
+                elif sent.request.type in READINGS:
+                    sent.place.pop(sent.request.id, None)
                 elif self.version:
                     sent.outcome = reply  # a late answer
         except ProtocolError as error:
@@ -877,6 +895,7 @@ class SessionConnection:
             return
         protocol = self.protocol
         is_there = any(one.last_words is None for one in self.sessions.values())
+        is_there = is_there or bool(self._closings)  # which the server has to hear of
         if not (is_there and protocol.is_resumable and error.code in ACCIDENTS):
             self._end(f"{CONNECTION_LOST} ({error})")
             return
@@ -938,23 +957,31 @@ class SessionConnection:
         if self.is_closed or (len(self.sessions) == 1 and not self._closings):
             await self.close(why, session if says_goodbye else None)
             return
-        is_busy = session.is_waiting
+        number, is_busy = session.number, session.is_waiting
         is_told = self._drop(session, why)
+        is_served = False
         try:
             if says_goodbye and is_told and not is_busy and self._transport is not None:
-                heard = self._closings[session.number] = self.loop.create_future()
+                heard = self._closings[number] = self.loop.create_future()
                 with contextlib.suppress(asyncio.TimeoutError):
                     await within(CLOSE_LIMIT_S, heard)
+                    is_served = True
+            else:
+                is_served = True
         finally:
-            self._closings.pop(session.number, None)
+            self._closings.pop(number, None)
             if not self.sessions and not self._closings and not self.is_closed:
-                await self.close(why)
+                if is_served:
+                    await self.close(why)
+                else:  # the time is over
+                    self._abort(why)
 
     def _drop(self, session: RemoteSession, why: str | None) -> bool:
         """Carry a session no longer; return whether the server is told to close the session."""
         is_known = self.protocol.knows(session.number)
         if is_known:
-            self._post(Request("close", session=session.number))
+            data = {"cancel": True} if session.is_waiting else {}
+            self._post(Request("close", data, session=session.number))
             self.protocol.forget(session.number)
         del self.sessions[session.number]
         session.lose(why)
@@ -1016,9 +1043,12 @@ class SessionConnection:
             session: The session.
             why: What `lost` of the session says from now on.
         """
-        if len(self.sessions) > 1:
+        if len(self.sessions) > 1 or self._closings:
             self._drop(session, why)
             return
+        self._abort(why)
+
+    def _abort(self, why: str | None) -> None:
         if self._resuming is not None:
             self._resuming.cancel()
         self._end(why)

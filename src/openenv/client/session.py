@@ -23,12 +23,11 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from openenv._internal.lazy import asyncio
+from openenv._internal.lazy import asyncio, lazy_module
 from openenv._internal.traces import traced, tracer
 from openenv.client import background
-from openenv.client._sharing import SessionEndpoint, open_session
 from openenv.client.connection import (
     ASK_AGAIN_HINT,
     BEGINNINGS,
@@ -45,6 +44,12 @@ from openenv.client.connection import (
 from openenv.errors import OpenEnvError, ResponseTimeout, SessionLost, StepTimeout, server_error
 from openenv.protocol.messages import ErrorReply, Reply, Request
 from openenv.protocol.v1.messages import Queued
+
+if TYPE_CHECKING:
+    from openenv.client import _sharing
+    from openenv.client._sharing import SessionEndpoint
+else:
+    _sharing = lazy_module("openenv.client._sharing")
 
 CLOSED = "the client was closed"
 # The server keeps the time of a step. It has so much longer to say that the time is over.
@@ -231,7 +236,11 @@ class ClientSession:
                 if remote.sent or remote.lost is not None or remote.last_words is not None:
                     sent = self._find(request)
                 if sent is None:
-                    connection = remote.connection or await self._connected(began)
+                    connection = remote.connection
+                    if connection is None:
+                        connection = await self._connected(began)
+                        # It may have been open before, and be dying.
+                        may_repeat = request.type in BEGINNINGS and len(connection.sessions) > 1
                     if connection.is_closed:  # the server refused the session at once
                         self._find(request)  # raises what the server said
                         raise SessionLost(f"{remote.lost or CONNECTION_LOST}; {RESET_HINT}")
@@ -319,7 +328,7 @@ class ClientSession:
         if self.remote.connection is not None:
             return self.remote.connection
         self._check_not_closed(began)
-        connection = await open_session(self._endpoint, self._opening, self.remote)
+        connection = await _sharing.open_session(self._endpoint, self._opening, self.remote)
         try:
             self._check_not_closed(began)
         except SessionLost:

@@ -16,12 +16,14 @@ class SlowReaderGuard:
     """Cuts off a client whose unread backlog stays too large without progress.
 
     Args:
-        limit: So many bytes are nobody's business.
+        limit: Returns how many bytes may be left unread.
         size: Says how many there are.
         cut: Cuts the client off.
     """
 
-    def __init__(self, limit: int, size: Callable[[], int], cut: Callable[[], None]) -> None:
+    def __init__(
+        self, limit: Callable[[], int], size: Callable[[], int], cut: Callable[[], None]
+    ) -> None:
         self._limit = limit
         self._size = size
         self._cut = cut
@@ -31,7 +33,7 @@ class SlowReaderGuard:
     def note(self, sent: int) -> None:
         """Note that so many bytes were sent; watch a client that has left too much unread."""
         self._sent += sent
-        if self._watch is None and self._size() > self._limit:
+        if self._watch is None and self._size() > self._limit():
             self._wait()
 
     def _wait(self) -> None:
@@ -41,7 +43,8 @@ class SlowReaderGuard:
     def _judge(self, read_before: int) -> None:
         self._watch = None
         size = self._size()
-        if size <= self._limit:
+        limit = self._limit()
+        if size <= limit:
             return
         if self._sent - size >= read_before + PROGRESS_BYTES:
             self._wait()
@@ -51,7 +54,7 @@ class SlowReaderGuard:
             "(OPENENV_MAX_UNREAD_BYTES)",
             size,
             PATIENCE_S,
-            self._limit,
+            limit,
         )
         self._cut()
 

@@ -44,7 +44,12 @@ from openenv.execution.connections.channel import SERVICE_RESTART
 from openenv.execution.limits import Limits
 from openenv.execution.slow_readers import SlowReaderGuard
 from openenv.protocol.v1.codec import is_binary
-from openenv.server.websocket import SOCKET_EXTENSION, AnyConnection, ServeChannel
+from openenv.server.websocket import (
+    SOCKET_EXTENSION,
+    AnyConnection,
+    ServeChannel,
+    max_unread_bytes,
+)
 from openenv.settings import compresses
 
 READ_BUFFER_BYTES = 4096  # at first; it grows with the frames
@@ -221,7 +226,9 @@ class SocketChannel(WSListener):
         if self.is_clogged:
             if self._backlog is None:
                 size = self._transport.underlying_transport.get_write_buffer_size
-                self._backlog = SlowReaderGuard(self._limits.max_unread_bytes, size, self._cut_off)
+                self._backlog = SlowReaderGuard(
+                    lambda: max_unread_bytes(self._limits, self.connection), size, self._cut_off
+                )
             self._backlog.note(len(frame))
 
     def _send_large(self, transport: WSTransport, frame: bytes) -> None:

@@ -45,6 +45,11 @@ AnyConnection = ServedConnectionV0 | ServedConnectionV1
 ServeChannel = Callable[[Channel], AnyConnection]
 
 
+def max_unread_bytes(limits: Limits, connection: AnyConnection | None) -> int:
+    """Return how many bytes the client of a channel may leave unread."""
+    return limits.max_unread_bytes if connection is None else connection.max_unread_bytes()
+
+
 class WebSocketChannel:
     """Frames over an accepted ASGI WebSocket, which a writer task sends."""
 
@@ -53,7 +58,9 @@ class WebSocketChannel:
         self.said_goodbye = False
         self._unsent_bytes = 0
         self._backlog = SlowReaderGuard(
-            limits.max_unread_bytes, lambda: self._unsent_bytes, self._cut_off
+            lambda: max_unread_bytes(limits, self.connection),
+            lambda: self._unsent_bytes,
+            self._cut_off,
         )
         self.is_cut = asyncio.Event()
         self._websocket = websocket

@@ -90,6 +90,10 @@ class ServedConnection:
         self._refused = 0  # frames since the last one that could be read
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
+    def max_unread_bytes(self) -> int:
+        """Return how many bytes a client may leave unread."""
+        return self._manager.limits.max_unread_bytes
+
     def note_cut_off(self) -> None:
         """Count a client that is cut off because of unread answers."""
         self._counters.slow_readers_cut += 1

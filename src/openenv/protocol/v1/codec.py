@@ -126,6 +126,7 @@ class Codec:
     _requests: Any
     _answers: Any
     _anything: Any
+    _parts: Any
 
     def __init__(self, *, debug: bool = False) -> None:
         self.debug = debug
@@ -176,6 +177,13 @@ class Codec:
             self._refused = frame, []
             raise InvalidJSONError(f"Invalid frame: {error}") from None
         return found if type(found) is list else [found]
+
+    def split(self, frame: str | bytes) -> list[bytes]:
+        """Return the messages of a frame as frames of their own; none if that cannot be."""
+        try:
+            return [bytes(one) for one in self._parts.decode(frame)]
+        except UNDECODABLE:
+            return []
 
     def _messages(self, frame: str | bytes, *, is_checked: bool) -> list[dict[Any, Any]]:
         """Return the messages of a frame, however malformed."""
@@ -347,7 +355,8 @@ class MsgpackCodec(Codec):
     _answers = msgspec.msgpack.Decoder(
         list[ServerMessage] | ServerMessage, ext_hook=_read_extension
     )
-    _anything = msgspec.msgpack.Decoder(ext_hook=_read_extension)
+    _anything = msgspec.msgpack.Decoder(ext_hook=lambda code, data: None)  # only addresses count
+    _parts = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
     def _check(self, frame: Any) -> None:
         if isinstance(frame, str):  # which the decoder refuses
@@ -396,6 +405,7 @@ class JSONCodecV1(Codec):
     _requests = msgspec.json.Decoder(list[Request] | Request)
     _answers = msgspec.json.Decoder(list[ServerMessage] | ServerMessage)
     _anything = msgspec.json.Decoder()
+    _parts = msgspec.json.Decoder(list[msgspec.Raw])
 
     def frame(self, answers: Sequence[tuple[str, int | None, int | None, bytes]]) -> bytes:
         encode = self._encoder.encode

@@ -117,6 +117,7 @@ class Multiplexer:
     Attributes:
         hello: What the server has said of itself.
         is_direct: Nothing stands between the two, such as a proxy.
+        largest: Bytes of the largest frame that the server takes; None if unknown.
         is_owing: Something large has come that should be acknowledged at once.
         route: Which server of a gateway's the connection goes to; None without one.
         gone: Why the server keeps nothing to be resumed any more.
@@ -137,6 +138,7 @@ class Multiplexer:
         self.codec = codec
         self.hello = _hello(codec.decode_answers(hello))
         self.is_direct = ends is not None and ends == self.hello.ends
+        self.largest = self.hello.max_message_bytes
         self.is_owing = False
         self.route: str | None = None
         self.gone: str | None = None
@@ -171,11 +173,6 @@ class Multiplexer:
         """Whether another connection to the same address may lead to another process."""
         return self.hello.siblings or not self.is_direct
 
-    @property
-    def largest(self) -> int | None:
-        """The bytes of the largest frame that the server takes; None if unknown."""
-        return self.hello.max_message_bytes
-
     def request(self, requests: Sequence[Request]) -> bytes:
         """Number requests and write a frame of all, which is sent now.
 
@@ -186,7 +183,8 @@ class Multiplexer:
             TooLargeError: The server takes nothing as large.
         """
         frame = self.write(requests)
-        self.note_numbers(requests)
+        for request in requests:
+            self._last[request.session] = request.id
         self._ledger.keep(frame)
         return frame
 

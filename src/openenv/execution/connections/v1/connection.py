@@ -5,9 +5,12 @@ Design notes
 
 Requests. Each session serves its requests in order, and sessions run side by side. Up to `AT_ONCE`
 requests of a frame are taken at once; then other connections have their turn. A client may ask for
-much and read nothing, so only so many requests are taken before they are answered (`_room`); the
-others are held back, and if many are, the channel pauses. Unlike in version 0, a client that does
-not read is still listened to, since acknowledgements arrive that way.
+much and read nothing, so only so many requests are taken before they are answered:
+`UNANSWERED_A_SESSION` of each session, so that one whose environment hangs is in nobody's way, and
+`UNANSWERED` further ones. The others are held back, each with its session, and if many are, the
+channel pauses. Unlike in version 0, a client that does not read is still listened to, since
+acknowledgements arrive that way. Of a frame with a request that cannot be read, the others are
+served.
 
 Answers. An answer is four values (`Answer`: kind, session, number, data) until its frame is
 written. All answers of one tick of the event loop leave in one frame, which `flush` writes at the
@@ -79,8 +82,8 @@ from openenv.tools.types import JsonRpcResponse
 logger = logging.getLogger(__name__)
 
 AT_ONCE = 512  # requests of a frame that are taken before other connections have their turn
-# Requests that are taken before any is answered: this many, and more for each session. When as many
-# are held back, the channel pauses.
+# Requests that are taken before any is answered: so many of each session, and so many further ones
+# of all sessions. When as many are held back, the channel pauses.
 UNANSWERED = 64
 UNANSWERED_A_SESSION = 2
 ANSWERS_A_FRAME = 64
@@ -116,12 +119,15 @@ class SessionSlot(msgspec.Struct, eq=False):
     session: Session | None = None
     opening: asyncio.Task[None] | None = None
     early: deque[Request] | None = None  # came before the session was open
+    held: deque[Request] | None = None  # come while too many are unanswered
+    unanswered: int = 0
 
 
 class RequestCallV1(QueuedCall, kw_only=True):
     """A queued request of a client."""
 
     connection: ServedConnectionV1
+    slot: SessionSlot
     request: Request
     span: Any = None
 
@@ -135,7 +141,13 @@ class RequestCallV1(QueuedCall, kw_only=True):
         connection, request = self.connection, self.request
         if connection._is_over:
             return
-        connection._unanswered -= 1
+        slot = self.slot
+        if slot.unanswered > UNANSWERED_A_SESSION:
+            connection._note_answered(slot)
+        else:  # as `_note_answered`, without a call
+            connection._unanswered -= 1
+            if slot.unanswered:
+                slot.unanswered -= 1
         if error is not None:
             connection.fail(request, error)
             if isinstance(error, EnvironmentCrashed | SessionClosedError):
@@ -153,8 +165,8 @@ class RequestCallV1(QueuedCall, kw_only=True):
                 connection._loop.call_soon(connection.flush)
         if connection._is_draining:
             connection._go_if_done()
-        elif connection._held:
-            connection.go_on()
+        elif slot.held:
+            connection.take_held_of(slot)
 
     def report_overdue(self, error: OpenEnvError) -> None:
         self.connection.fail(self.request, error)  # the call's own answer follows
@@ -208,7 +220,9 @@ class ServedConnectionV1(ServedConnection):
         self._buffer = ResendBuffer()
         self._largest = manager.limits.max_message_bytes - HEAD_BYTES
         self._frame_bytes = FRAME_BYTES
-        self._held: deque[Request] | None = None
+        self._waiting: deque[Request] | None = None  # for their turn
+        self._held = 0  # requests that are held back with their sessions
+        self._further = 0  # unanswered requests above UNANSWERED_A_SESSION of their sessions
         self._slots: dict[int, SessionSlot] = {}
         self._closings: dict[asyncio.Task[None], Session] = {}
         self._unsent: list[Answer] = []
@@ -244,8 +258,7 @@ class ServedConnectionV1(ServedConnection):
             requests = self._codec.decode_requests(frame)
             self._refused = 0
         except OpenEnvError as error:
-            requests = []
-            self._refuse(frame, error)
+            requests = self._refuse(frame, error)
             if self._is_over:
                 return
         count = len(requests)
@@ -267,17 +280,39 @@ class ServedConnectionV1(ServedConnection):
         if self._limited is not None:
             requests = self._allowed(requests, size, self._limited)
             count = len(requests)
-        is_much = count > AT_ONCE or (
-            self._unanswered + count > UNANSWERED and count > self._room()
-        )
-        if is_much or self._held or self._channel.is_clogged:
-            self._hold(requests)
+        if count > AT_ONCE or self._waiting or self._channel.is_clogged:
+            self._wait(requests)
             return
         for request in requests:
             self._take(request)
 
-    def _refuse(self, frame: str | bytes, error: OpenEnvError) -> None:
-        """Refuse the requests of an unreadable frame; cut off a client that sends no other."""
+    def _refuse(self, frame: str | bytes, error: OpenEnvError) -> list[Request]:
+        """Refuse the unreadable requests of a frame, and return the others.
+
+        A client that sends nothing else is cut off.
+        """
+        parts = self._codec.split(frame)
+        if len(parts) > 1:
+            readable = [one for part in parts for one in self._readable(part)]
+        else:
+            self._refuse_all(frame, error)
+            readable = []
+        if readable:
+            self._refused = 0
+            return readable
+        self._refused += 1
+        if self._refused >= REFUSED_FRAMES:
+            self._break_off(f"{self._refused} frames after each other could not be read")
+        return []
+
+    def _readable(self, frame: bytes) -> list[Request]:
+        try:
+            return self._codec.decode_requests(frame)
+        except OpenEnvError as error:
+            self._refuse_all(frame, error)
+            return []
+
+    def _refuse_all(self, frame: str | bytes, error: OpenEnvError) -> None:
         data, principal = self._codec.error_data(error), self._limited
         for session, number in self._codec.addresses(frame):
             if principal is not None:
@@ -288,47 +323,91 @@ class ServedConnectionV1(ServedConnection):
                     data = self._codec.error_data(error)
             self._counters.failed(error)
             self._send(("error", session, number, data))
-        self._refused += 1
-        if self._refused >= REFUSED_FRAMES:
-            self._break_off(f"{self._refused} frames after each other could not be read")
 
-    def _room(self) -> int:
-        """Return how many requests may be taken now.
-
-        A client that sends requests and reads no answers would otherwise fill the server's memory.
-        """
-        return UNANSWERED + UNANSWERED_A_SESSION * len(self._slots) - self._unanswered
-
-    def _hold(self, requests: list[Request]) -> None:
-        if self._held is None:
-            self._held = deque()
-        self._held.extend(request for request in requests if request.type != "ack")
-        if len(self._held) > UNANSWERED and not self._is_paused:
-            self._is_paused = True
-            self._channel.pause()
+    def _wait(self, requests: list[Request]) -> None:
+        """Have requests wait until it is their turn, or the client reads."""
+        if self._waiting is None:
+            self._waiting = deque()
+        self._waiting.extend(request for request in requests if request.type != "ack")
+        self._pause_if_much_waits()
         self.go_on()
 
+    def _hold(self, slot: SessionSlot, request: Request) -> None:
+        """Hold a request back until earlier ones of its session are answered."""
+        if slot.held is None:
+            slot.held = deque()
+        slot.held.append(request)
+        self._held += 1
+        self._pause_if_much_waits()
+
+    def _pause_if_much_waits(self) -> None:
+        if not self._is_paused and self._held + len(self._waiting or ()) > UNANSWERED:
+            self._is_paused = True
+            self._channel.pause()
+
+    def _resume_if_little_waits(self) -> None:
+        if self._is_paused and self._held <= UNANSWERED and not self._waiting:
+            self._is_paused = False
+            self._channel.resume()
+
     def go_on(self) -> None:
-        """Take the requests that were held back, as far as there is room.
+        """Take the requests that wait or are held back, as far as the client reads.
 
         That happens in a moment, since the caller may be in the middle of something.
         """
-        if self._held and not self._is_going_on:
+        if (self._waiting or self._held) and not self._is_going_on:
             self._is_going_on = True
-            self._loop.call_soon(self._take_held)
+            self._loop.call_soon(self._take_waiting)
 
-    def _take_held(self) -> None:
+    def _take_waiting(self) -> None:
         taken = 0
-        while self._held and self._room() > 0 and not self._channel.is_clogged:
+        while self._waiting and not self._channel.is_clogged:
             if taken == AT_ONCE:  # now it is the turn of others
-                self._loop.call_soon(self._take_held)
+                self._loop.call_soon(self._take_waiting)
                 return
-            self._take(self._held.popleft())
+            self._take(self._waiting.popleft())
             taken += 1
         self._is_going_on = False
-        if self._is_paused and not self._held:
-            self._is_paused = False
-            self._channel.resume()
+        if self._held:
+            for slot in list(self._slots.values()):
+                self.take_held_of(slot)
+        self._resume_if_little_waits()
+
+    def take_held_of(self, slot: SessionSlot) -> None:
+        """Take the requests of a session that were held back, as far as there is room."""
+        while slot.held and self._has_room(slot) and not self._channel.is_clogged:
+            self._held -= 1
+            request = slot.held.popleft()
+            self._take(request, is_early=True)
+        self._resume_if_little_waits()
+
+    def _has_room(self, slot: SessionSlot) -> bool:
+        return slot.unanswered < UNANSWERED_A_SESSION or self._further < UNANSWERED
+
+    def _note_taken(self, slot: SessionSlot) -> None:
+        self._unanswered += 1
+        slot.unanswered += 1
+        if slot.unanswered > UNANSWERED_A_SESSION:
+            self._further += 1
+
+    def _note_answered(self, slot: SessionSlot) -> None:
+        self._unanswered -= 1
+        if slot.unanswered:  # otherwise the session is closed
+            slot.unanswered -= 1
+            if slot.unanswered >= UNANSWERED_A_SESSION:
+                self._further -= 1
+
+    def _forget(self, number: int, error: BaseException | None = None) -> None:
+        """Free the number of a session; what is unanswered counts no longer, what is held fails."""
+        slot = self._slots.pop(number)
+        self._further -= max(0, slot.unanswered - UNANSWERED_A_SESSION)
+        slot.unanswered = 0
+        held, slot.held = slot.held, None
+        self._held -= len(held or ())
+        error = error or SessionClosedError("", "the session was closed before the call")
+        for request in held or ():
+            self.fail(request, error)
+        self._resume_if_little_waits()
 
     def _allowed(self, requests: list[Request], size: int, principal: Principal) -> list[Request]:
         """Return the requests that the principal's limits allow; refuse the others."""
@@ -349,6 +428,10 @@ class ServedConnectionV1(ServedConnection):
         if slot is None or session is None or (self._is_draining and not is_early):
             self._take_otherwise(request, slot)
             return
+        is_full = slot.unanswered >= UNANSWERED_A_SESSION and self._further >= UNANSWERED
+        if not is_early and (is_full or slot.held) and not _is_urgent(request):
+            self._hold(slot, request)
+            return
         if request.type == "step" and self._is_simulation:  # as `_command_of`, without a call
             command: Any = Step(request.data, request.arguments)
         else:
@@ -356,8 +439,13 @@ class ServedConnectionV1(ServedConnection):
             if command is None:
                 self._serve_otherwise(request, slot, session)
                 return
-        self._unanswered += 1
-        call = RequestCallV1(session, command, self._encode_data, connection=self, request=request)
+        self._unanswered += 1  # as `_note_taken`, without a call
+        slot.unanswered += 1
+        if slot.unanswered > UNANSWERED_A_SESSION:
+            self._further += 1
+        call = RequestCallV1(
+            session, command, self._encode_data, connection=self, slot=slot, request=request
+        )
         if request.trace:
             name, about = f"openenv.{request.type}", session.attributes()
             call.span, call.trace = begin_serving(name, request.trace, about)
@@ -381,11 +469,13 @@ class ServedConnectionV1(ServedConnection):
             self.fail(request, SessionNotFoundError(name, why))
         elif request.type == "close" and slot.is_queued:
             self._leave_queue(request, slot)
+        elif slot.held or not self._has_room(slot):
+            self._hold(slot, request)
         else:
             if slot.early is None:
                 slot.early = deque()
             slot.early.append(request)
-            self._unanswered += 1
+            self._note_taken(slot)
 
     def _break_off(self, why: str) -> None:
         """End the connection, since the client has broken the protocol."""
@@ -408,7 +498,7 @@ class ServedConnectionV1(ServedConnection):
 
     def _leave_queue(self, request: Request, slot: SessionSlot) -> None:
         """Close a session that waits for a slot."""
-        del self._slots[request.session]
+        self._forget(request.session)
         if slot.opening is not None:
             slot.opening.cancel()
         for early in slot.early or ():
@@ -433,7 +523,8 @@ class ServedConnectionV1(ServedConnection):
                 principal=self._principal,
             )
         except Exception as error:
-            self._slots.pop(request.session, None)
+            if self._slots.get(request.session) is slot:
+                self._forget(request.session, error)
             self.fail(request, error)
             for early in slot.early or ():
                 self._unanswered -= 1
@@ -447,19 +538,22 @@ class ServedConnectionV1(ServedConnection):
         self._answer("opened", request, self._codec.encode_data({"session_id": session.id}))
         waiting, slot.early = slot.early, None
         for one in waiting or ():
-            self._unanswered -= 1
+            self._note_answered(slot)
             if self._slots.get(request.session) is slot:
                 self._take(one, is_early=True)
             else:  # it was closed by one before
                 self._take_otherwise(one, self._slots.get(request.session))
+        self.take_held_of(slot)
 
     def _serve_otherwise(self, request: Request, slot: SessionSlot, session: Session) -> None:
         """Serve a request that is no command for the environment."""
         if request.type == "close":
-            del self._slots[request.session]
+            self._forget(request.session)
+            if _is_urgent(request):
+                self._cancel_calls_of(session)
             self._begin_to_close(session, request)
         elif request.type == "mcp":
-            self._serve_json_rpc(request, session)
+            self._serve_json_rpc(request, slot, session)
         elif request.type == "open":
             self._open(request, slot)
         elif request.type == "resume":
@@ -467,18 +561,24 @@ class ServedConnectionV1(ServedConnection):
         elif request.type in COMMANDS:
             self.fail(request, closed_in_production(request.type))
 
-    def _serve_json_rpc(self, request: Request, session: Session) -> None:
+    def _cancel_calls_of(self, session: Session) -> None:
+        for call in session.calls():
+            if isinstance(call, RequestCallV1) and call.connection is self:
+                call.cancel()
+
+    def _serve_json_rpc(self, request: Request, slot: SessionSlot, session: Session) -> None:
         command = self._json_rpc_command(session, request.data)
         if isinstance(command, JsonRpcResponse):
             self._answer("mcp", request, self._encode_data(MCPReply(command)))
             return
-        self._unanswered += 1
+        self._note_taken(slot)
         session.serve(
             JsonRpcCallV1(
                 session,
                 command.command,
                 command.encoder(self._encode_data),
                 connection=self,
+                slot=slot,
                 request=request,
                 json_rpc=command,
             )
@@ -488,7 +588,7 @@ class ServedConnectionV1(ServedConnection):
         """Close a session that has ended, as the client was told, and free the number."""
         slot = self._slots.get(number)
         if slot is not None and slot.session is session:
-            del self._slots[number]
+            self._forget(number)
             self._begin_to_close(session, None)
 
     def _begin_to_close(self, session: Session, request: Request | None) -> None:
@@ -545,8 +645,9 @@ class ServedConnectionV1(ServedConnection):
                 buffer.forget()  # its client knows nothing of resuming
                 return
             if self._guard is None:
-                limit = self._manager.limits.max_unread_bytes
-                self._guard = SlowReaderGuard(limit, lambda: buffer.kept_bytes, self._cut_off)
+                self._guard = SlowReaderGuard(
+                    self.max_unread_bytes, lambda: buffer.kept_bytes, self._cut_off
+                )
             self._guard.note(len(frame))
 
     def _cut_off(self) -> None:
@@ -631,6 +732,10 @@ class ServedConnectionV1(ServedConnection):
                     next(iter(unheard.values())).end()
         return not self._is_over
 
+    def max_unread_bytes(self) -> int:
+        """Return how much a client may leave unread: the limit, for each session."""
+        return self._manager.limits.max_unread_bytes * max(1, len(self._slots))
+
     @property
     def detached(self) -> int:
         """Count the sessions that wait for the client to come back."""
@@ -671,7 +776,7 @@ class ServedConnectionV1(ServedConnection):
         self._is_over = True
         self._manager.connections.pop(self.id, None)
         self._manager.unheard.pop(self.id, None)
-        self._held = None
+        self._waiting = None
         if self._guard is not None:
             self._guard.stop()
         if self._expiry is not None:
@@ -680,9 +785,7 @@ class ServedConnectionV1(ServedConnection):
         leaving = set(self._closings)
         left = [slot.session for slot in slots if slot.session is not None]
         for session in (*left, *self._closings.values()):
-            for call in session.calls():
-                if isinstance(call, RequestCallV1) and call.connection is self:
-                    call.cancel()
+            self._cancel_calls_of(session)
         for slot in slots:
             if slot.opening is not None:
                 slot.opening.cancel()
@@ -694,6 +797,11 @@ class ServedConnectionV1(ServedConnection):
         if leaving:
             await asyncio.wait(leaving)
         self.ended.set_result(None)
+
+
+def _is_urgent(request: Request) -> bool:
+    """Return whether a request closes a session whose running calls are to be cancelled."""
+    return request.type == "close" and request.data.get("cancel") is True
 
 
 def _breach(why: str) -> InvalidMessageError:
