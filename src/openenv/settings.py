@@ -30,7 +30,8 @@ connection | `120` |
 | `60` |
 | `OPENENV_MAX_MESSAGE_BYTES` | largest message that a server accepts or sends, in bytes | \
 `104857600` |
-| `OPENENV_MAX_UNREAD_BYTES` | bytes that a client may leave unread before the server cuts it off \
+| `OPENENV_MAX_UNREAD_BYTES` | bytes that a client may leave unread for each session before the \
+server cuts it off \
 | `67108864` |
 | `OPENENV_DRAIN_S` | seconds that running calls have to end after the server is told to stop | \
 `5` |

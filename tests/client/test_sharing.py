@@ -16,11 +16,22 @@ from support.relay import Relay
 from support.servers import serving
 from support.waiting import eventually, wait_until
 
-from openenv import ConnectError, SessionLost, StepTimeout, create_app
-from openenv.client._sharing import SESSIONS, SPREAD, SPREAD_SESSIONS
+from openenv import (
+    ConnectError,
+    GenericEnvClient,
+    SessionLost,
+    StepTimeout,
+    ValidationFailed,
+    create_app,
+)
+from openenv.client import _sharing
+from openenv.client._sharing import SESSIONS, SPREAD, SPREAD_SESSIONS, shared_address
+from openenv.client.connection import RemoteSession
+from openenv.client.transports.websocket import WebSocketOptions
 from openenv.errors import AuthenticationError, MessageTooLarge
 from openenv.execution.limits import Limits
 from openenv.execution.recording import RecordingOptions
+from openenv.protocol.v1.messages import Queued
 
 Served = tuple[str, Any]
 
@@ -299,7 +310,184 @@ async def test_a_large_frame_turns_new_clients_to_another_connection(served: Ser
             assert len(manager.connections) == 2
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize("cls", [Counter, AsyncCounter])
+async def test_environments_that_hang_leave_the_others_alone(
+    cls: type[Counter] | type[AsyncCounter], tmp_path: Path
+) -> None:
+    app = create_app(cls, max_concurrent_envs=300)
+    (manager,) = app.state.openenv_managers
+    with serving(app) as url:
+        async with CounterEnv(base_url=url) as other:
+            await other.reset()
+            holds = []
+            for number in range(70):
+                folder = tmp_path / str(number)
+                folder.mkdir()
+                holds.append(Hold(folder))
+                env = CounterEnv(base_url=url)
+                await env.reset()
+                step = asyncio.ensure_future(_awaited(env.step(holds[-1].action)))
+                await holds[-1].begun()
+                await env.close()
+                with pytest.raises(SessionLost):
+                    await step
+            assert len(manager.connections) == 1
+            assert (await other.step(Do())).observation.text == "step 1"
+            if cls is AsyncCounter:
+                await eventually(lambda: manager.active_sessions == 1)  # the steps are cancelled
+            for hold in holds:
+                hold.release()
+            await eventually(lambda: manager.active_sessions == 1)
+
+
+@pytest.mark.anyio
+async def test_questions_that_are_given_up_are_asked_once(served: Served, tmp_path: Path) -> None:
+    url, manager = served
+    hold = Hold(tmp_path)
+    async with CounterEnv(base_url=url) as env, CounterEnv(base_url=url) as other:
+        await asyncio.gather(env.reset(), other.reset())
+        step = asyncio.ensure_future(_awaited(env.step(hold.action)))
+        await hold.begun()
+        env_step = asyncio.ensure_future(_awaited(env.state()))
+        await asyncio.sleep(0)
+        env_step.cancel()
+        step.cancel()
+        await asyncio.gather(step, env_step, return_exceptions=True)
+        before = manager.counters.frames_in
+        for _ in range(100):
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(_awaited(env.state()), 0.002)
+        assert manager.counters.frames_in - before <= 2
+        assert (await other.step(Do())).observation.text == "step 1"
+        hold.release()
+        assert (await env.step(hold.action)).observation.text == "step 1"
+        assert (await env.step(Do())).observation.text == "step 2"
+        assert (await env.state()).step_count == 2, "and not as it was when it was first asked"
+
+
+@pytest.mark.anyio
+async def test_what_the_server_cannot_read_is_refused_alone(served: Served) -> None:
+    url, _ = served
+    options: dict[str, Any] = {"base_url": url}
+    clients = [GenericEnvClient(**options) for _ in range(3)]
+    await asyncio.gather(*(one.__aenter__() for one in clients))
+    await asyncio.gather(*(one.reset() for one in clients))
+    actions: list[Any] = [{}, {1: "a"}, {}]
+    stepping = [_awaited(one.step(a)) for one, a in zip(clients, actions, strict=True)]
+    first, refused, last = await asyncio.gather(*stepping, return_exceptions=True)
+    assert isinstance(refused, ValidationFailed)
+    assert not isinstance(first, BaseException) and first.observation["text"] == "step 1"
+    assert not isinstance(last, BaseException) and last.observation["text"] == "step 1"
+    assert (await clients[1].step({})).observation["text"] == "step 1"
+    await asyncio.gather(*(one.__aexit__(None, None, None) for one in clients))
+
+
+@pytest.mark.anyio
+async def test_a_client_that_is_used_while_it_closes_leaves_nothing_behind() -> None:
+    class SlowToClose(Counter):
+        def close(self) -> None:
+            time.sleep(0.3)
+
+    app = create_app(SlowToClose)
+    (manager,) = app.state.openenv_managers
+    with serving(app) as url:
+        env, other = await opened(2, base_url=url)
+        await asyncio.gather(env.reset(), other.reset())
+        closing = asyncio.ensure_future(_awaited(env.close()))
+        await asyncio.sleep(0.05)
+        await env.reset()
+        await closing
+        await close([env, other])
+        await eventually(lambda: not manager.connections)
+
+
+@pytest.mark.anyio
+async def test_a_function_that_fails_when_told_of_the_queue_costs_no_answer() -> None:
+    session = RemoteSession(on_queue=lambda queued: 1 / 0)  # type: ignore[arg-type]
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+    session.note_queue(Queued(1, 2))
+    assert isinstance(told[0]["exception"], ZeroDivisionError)
+
+
+@pytest.mark.parametrize(
+    ("host", "may_be_several"),
+    [("127.0.0.1", False), ("[::1]", False), ("localhost", False), ("envs.example.org", True)],
+)
+def test_a_name_may_stand_for_several_servers(host: str, *, may_be_several: bool) -> None:
+    address = shared_address(f"ws://{host}:8000/ws", WebSocketOptions())
+    assert address is not None and address.may_be_several is may_be_several
+
+
 # ------------------------------------------------------------------ what happens to the connection
+
+
+@pytest.fixture
+def shared_relay(served: Served, monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]:
+    """A relay whose clients share a connection from the first one on."""
+    monkeypatch.setattr(_sharing, "SPREAD", 0)
+    relay = Relay(served[0])
+    yield relay
+    relay.close()
+
+
+@pytest.mark.anyio
+async def test_closes_on_a_connection_that_breaks_reach_the_server(
+    served: Served, shared_relay: Relay
+) -> None:
+    _, manager = served
+    clients = await opened(2, base_url=shared_relay.url)
+    await asyncio.gather(*(one.reset() for one in clients))
+    assert len(manager.connections) == 1
+    shared_relay.hold(upwards=True)
+    closing = asyncio.ensure_future(close(clients))
+    await asyncio.sleep(0.2)
+    shared_relay.cut_and_release()
+    await closing
+    await eventually(lambda: not manager.active_sessions)
+
+
+@pytest.mark.anyio
+async def test_to_give_up_closing_takes_no_time(shared_relay: Relay) -> None:
+    clients = await opened(2, base_url=shared_relay.url)
+    await asyncio.gather(*(one.reset() for one in clients))
+    shared_relay.hold(upwards=True)
+    shared_relay.hold()
+    began = time.monotonic()
+    outcomes = await asyncio.gather(
+        *(asyncio.wait_for(_awaited(one.close()), 0.3) for one in clients), return_exceptions=True
+    )
+    assert all(isinstance(one, asyncio.TimeoutError) for one in outcomes)
+    assert time.monotonic() - began < 4
+    shared_relay.release()
+
+
+@pytest.mark.anyio
+async def test_a_first_reset_on_a_dying_connection_begins_anew(
+    shared_relay: Relay,
+) -> None:
+    env, other = (CounterEnv(base_url=shared_relay.url) for _ in range(2))
+    await env.reset()
+    with serving(create_app(Counter)) as url:
+        shared_relay.hold(upwards=True)  # what is sent now never arrives
+        resetting = [asyncio.ensure_future(_awaited(one.reset())) for one in (other, env)]
+        await asyncio.sleep(0.1)
+        shared_relay.lead_to(url)
+        shared_relay.cut_and_release()
+        results = await asyncio.gather(*resetting)
+        assert {one.observation.text for one in results} == {"ready"}
+        await other.close()
+        await env.close()
+
+
+@pytest.mark.anyio
+async def test_connections_that_have_ended_are_forgotten(served: Served) -> None:
+    url, _ = served
+    for number in range(3):
+        async with CounterEnv(base_url=url, headers={"X-Of": str(number)}) as env:
+            await env.reset()
+    await eventually(lambda: not _sharing._groups.get(asyncio.get_running_loop()))
 
 
 @pytest.mark.anyio

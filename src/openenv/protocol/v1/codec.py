@@ -173,6 +173,9 @@ class Codec:
                     why = f"Unknown message type: {shortened(kind)}"
                     raise UnknownMessageTypeError(why) from None
             raise _invalid(shortened(str(error))) from None
+        except ImportError as error:  # of NumPy; the addresses can be read all the same
+            self._refused = None
+            raise InvalidJSONError(f"Invalid frame: {error}") from None
         except UNDECODABLE as error:
             self._refused = frame, []
             raise InvalidJSONError(f"Invalid frame: {error}") from None

@@ -29,7 +29,8 @@ sessions do not wait for each other.
                                                  or {media_type, bytes}}
     {type: view, session: 3, id: 8}             {type: view, session: 3, id: 8,
                                                  data: {html, moves, action}}
-    {type: close, session: 3, id: 9}            {type: closed, session: 3, id: 9}
+    {type: close, session: 3, id: 9,            {type: closed, session: 3, id: 9}
+     data: {cancel}}
                                                 {type: error, session: 3, id: 2,
                                                  data: {message, code, ...}}
 

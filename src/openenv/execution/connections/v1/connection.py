@@ -148,7 +148,9 @@ class RequestCallV1(QueuedCall, kw_only=True):
             connection._unanswered -= 1
             if slot.unanswered:
                 slot.unanswered -= 1
-        if error is not None:
+        if error is not None and self.is_cancelled:
+            pass  # its session is being closed
+        elif error is not None:
             connection.fail(request, error)
             if isinstance(error, EnvironmentCrashed | SessionClosedError):
                 connection.end_session(request.session, self.owner)
@@ -429,7 +431,7 @@ class ServedConnectionV1(ServedConnection):
             self._take_otherwise(request, slot)
             return
         is_full = slot.unanswered >= UNANSWERED_A_SESSION and self._further >= UNANSWERED
-        if not is_early and (is_full or slot.held) and not _is_urgent(request):
+        if not is_early and (is_full or slot.held) and request.type != "close":
             self._hold(slot, request)
             return
         if request.type == "step" and self._is_simulation:  # as `_command_of`, without a call
@@ -549,7 +551,7 @@ class ServedConnectionV1(ServedConnection):
         """Serve a request that is no command for the environment."""
         if request.type == "close":
             self._forget(request.session)
-            if _is_urgent(request):
+            if request.data.get("cancel") is True:
                 self._cancel_calls_of(session)
             self._begin_to_close(session, request)
         elif request.type == "mcp":
@@ -797,11 +799,6 @@ class ServedConnectionV1(ServedConnection):
         if leaving:
             await asyncio.wait(leaving)
         self.ended.set_result(None)
-
-
-def _is_urgent(request: Request) -> bool:
-    """Return whether a request closes a session whose running calls are to be cancelled."""
-    return request.type == "close" and request.data.get("cancel") is True
 
 
 def _breach(why: str) -> InvalidMessageError:
