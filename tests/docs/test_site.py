@@ -101,6 +101,21 @@ def broken(site: Path, pages: dict[str, Reader]) -> Iterator[str]:
                 yield f"{address}: {link} has no such section"
 
 
+@pytest.mark.extended("builds the site")
+def test_the_first_use_of_a_term_leads_to_the_glossary(pages: dict[str, Reader]) -> None:
+    entries = {
+        anchor for anchor in pages[f"{HOST}/reference/glossary/"].anchors if "term-" in anchor
+    }
+    assert len(entries) > 60
+    linking = 0
+    for page in pages.values():
+        led_to = [link.partition("#term-")[2] for link in page.links if "#term-" in link]
+        assert len(led_to) == len(set(led_to)), "once on a page"
+        linking += bool(led_to)
+    assert linking > 0.8 * len(pages)
+    assert any("#term-provider" in link for link in pages[f"{HOST}/guides/pools/"].links)
+
+
 @pytest.mark.extended("test_docs.py checks the links of the sources")
 def test_no_link_is_broken(site: Path, pages: dict[str, Reader]) -> None:
     assert len(pages) > 100
