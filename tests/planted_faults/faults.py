@@ -39,6 +39,7 @@ MANAGER = "tests/execution/test_manager.py"
 BEHAVIOUR = "tests/behaviour/test_behaviour.py"
 LOSS = "tests/client/test_loss.py"
 GIVEN_UP = "tests/faults/test_given_up"
+SHARING = "tests/client/test_sharing.py"
 PROMISE = "tests/faults/test_promise.py"
 
 FAULTS = (
@@ -389,5 +390,48 @@ FAULTS = (
         "        return True\n",
         "        self.active_sessions += 1\n        return True\n",
         (f"{DEADLINES}::test_a_reset_gives_up_an_environment_that_does_not_come_back",),
+    ),
+    # ------------------------------------------------------------ shared connections
+    Fault(
+        "clients with different keys share a connection",
+        "client/_sharing.py",
+        "        options.api_key or key_for(url),\n",
+        "",
+        (f"{SHARING}::test_the_key_of_the_environment_is_told_apart",),
+    ),
+    Fault(
+        "a client that is closed does not tell the server while others share its connection",
+        "client/connection.py",
+        '            self._post(Request("close", data, session=session.number))\n',
+        "",
+        (f"{SHARING}::test_a_client_that_is_closed_leaves_the_others",),
+    ),
+    Fault(
+        "a connection is closed with the first of its clients",
+        "client/connection.py",
+        "        if self.is_closed or (len(self.sessions) == 1 and not self._closings):\n",
+        "        if True:\n",
+        (f"{SHARING}::test_a_client_that_is_closed_leaves_the_others",),
+    ),
+    Fault(
+        "an answer to an earlier question is taken for one to a later question",
+        "client/connection.py",
+        "sent.request.type not in READINGS or sent.request.id == self.latest\n",
+        "True\n",
+        (f"{SHARING}::test_an_answer_to_an_earlier_question_is_not_taken_for_a_later_one",),
+    ),
+    Fault(
+        "requests of a hanging session count against the others",
+        "execution/connections/v1/connection.py",
+        "slot.unanswered >= UNANSWERED_A_SESSION and self._further >= UNANSWERED\n",
+        "self._unanswered >= UNANSWERED\n",
+        (f"{SHARING}::test_environments_that_hang_leave_the_others_alone",),
+    ),
+    Fault(
+        "of a frame with an unreadable request all are refused",
+        "execution/connections/v1/connection.py",
+        "        if len(parts) > 1:\n",
+        "        if False:\n",
+        (f"{SHARING}::test_what_the_server_cannot_read_is_refused_alone",),
     ),
 )
