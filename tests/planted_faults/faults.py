@@ -430,7 +430,7 @@ FAULTS = (
     Fault(
         "of a frame with an unreadable request all are refused",
         "execution/connections/v1/connection.py",
-        "        if len(parts) > 1:\n",
+        "        if 1 < len(parts) <= READ_ONE_BY_ONE:\n",
         "        if False:\n",
         (f"{SHARING}::test_what_the_server_cannot_read_is_refused_alone",),
     ),

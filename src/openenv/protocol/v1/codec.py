@@ -156,7 +156,7 @@ class Codec:
         Raises:
             InvalidJSONError: The frame cannot be decoded.
             UnknownMessageTypeError: The type of one is none of this protocol's.
-            InvalidMessageError: One of them is malformed; none is to be served.
+            InvalidMessageError: One of them is malformed; `split` gives each alone.
         """
         try:
             if len(frame) > FEW_ARRAYS:

@@ -87,6 +87,9 @@ AT_ONCE = 512  # requests of a frame that are taken before other connections hav
 UNANSWERED = 64
 UNANSWERED_A_SESSION = 2
 ANSWERS_A_FRAME = 64
+# Of a frame with a request that cannot be read, so many requests at most are looked at one by one:
+# as many as clients put into a frame, and their openings.
+READ_ONE_BY_ONE = 128
 ANSWER_TO = {
     "step": "observation",
     "reset": "observation",
@@ -121,6 +124,7 @@ class SessionSlot(msgspec.Struct, eq=False):
     early: deque[Request] | None = None  # came before the session was open
     held: deque[Request] | None = None  # come while too many are unanswered
     unanswered: int = 0
+    is_given_up: bool = False  # its client has closed it, and hears no answers
 
 
 class RequestCallV1(QueuedCall, kw_only=True):
@@ -148,8 +152,8 @@ class RequestCallV1(QueuedCall, kw_only=True):
             connection._unanswered -= 1
             if slot.unanswered:
                 slot.unanswered -= 1
-        if error is not None and self.is_cancelled:
-            pass  # its session is being closed
+        if error is not None and slot.is_given_up:
+            pass
         elif error is not None:
             connection.fail(request, error)
             if isinstance(error, EnvironmentCrashed | SessionClosedError):
@@ -294,7 +298,7 @@ class ServedConnectionV1(ServedConnection):
         A client that sends nothing else is cut off.
         """
         parts = self._codec.split(frame)
-        if len(parts) > 1:
+        if 1 < len(parts) <= READ_ONE_BY_ONE:
             readable = [one for part in parts for one in self._readable(part)]
         else:
             self._refuse_all(frame, error)
@@ -552,6 +556,7 @@ class ServedConnectionV1(ServedConnection):
         if request.type == "close":
             self._forget(request.session)
             if request.data.get("cancel") is True:
+                slot.is_given_up = True
                 self._cancel_calls_of(session)
             self._begin_to_close(session, request)
         elif request.type == "mcp":
