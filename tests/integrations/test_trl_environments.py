@@ -36,6 +36,7 @@ from openenv.integrations.trl import (
 )
 from openenv.integrations.trl.environments import episode_arguments
 from openenv.integrations.trl.processes import ProcessFailed, SharedModel
+from openenv.integrations.trl.rollout_funcs import _by_prompt
 from openenv.integrations.typed_tools import Parameters, identifiers, typed_function
 from openenv.reward import RewardSpec
 from openenv.rollouts.episode_sessions import NoActiveEpisode
@@ -543,3 +544,13 @@ def test_too_few_places_are_told_before_anything_is_played() -> None:
             assert made.meter.read().sessions == 0
         finally:
             made.close()
+
+
+def test_rows_of_which_nothing_tells_what_a_reward_function_gets_are_refused() -> None:
+    rows = [
+        {"prompt": "One.", "seed": seed, "answer": answer} for seed, answer in [(1, "a"), (1, "b")]
+    ]
+    alike = _by_prompt(rows, ["seed"], "the dataset")  # whichever is TRL's row has its own columns
+    assert [one.seeds for one in alike.values()] == [[1]]
+    with pytest.raises(ValueError, match="the same prompt and seed that differ in 'answer'"):
+        _by_prompt([*rows, {"prompt": "One.", "seed": 2, "answer": "c"}], ["seed"], "the dataset")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import sys
 from typing import Any
@@ -17,6 +19,9 @@ from tokenizers import (
 )
 
 from openenv.rollouts import RolloutLimits, rollout
+from openenv.rollouts.batched import BatchPlayer
+from openenv.rollouts.episode_sessions import EpisodeStart
+from openenv.rollouts.tokens import Chat
 from openenv.tasks import Task
 
 TEMPLATE = (
@@ -61,6 +66,27 @@ def play(folder: str) -> list[dict[str, Any]]:
     return sorted((one.model_dump() for one in run), key=lambda one: one["sample"])
 
 
+def grows(one: dict[str, Any]) -> bool:
+    """Whether each prompt begins with all that was read and written before."""
+    told = [step["policy"] for step in one["steps"]]
+    return len(told) > 1 and all(
+        after["prompt_token_ids"][: len(so_far)] == so_far
+        for before, after in itertools.pairwise(told)
+        for so_far in [before["prompt_token_ids"] + before["completion_token_ids"]]
+    )
+
+
+def is_as_trained(folder: str, one: dict[str, Any]) -> bool:
+    """Whether the first prompt is that of a trainer's rollout of the same episode."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    with contextlib.closing(BatchPlayer(Talk, max_turns=1)) as player:
+        chat = Chat(tokenizer, player.sessions.interface)
+        start = EpisodeStart([{"role": "user", "content": "Say something."}], {})
+        (trained,) = player.play(chat, [start], lambda prompts: ([[0] for _ in prompts], None))
+    first: list[int] = one["steps"][0]["policy"]["prompt_token_ids"]
+    return trained.prompt_ids == first
+
+
 def main(folder: str) -> None:
     save_model(folder)
     first, again = play(folder), play(folder)
@@ -82,6 +108,8 @@ def main(folder: str) -> None:
         json.dumps(
             {
                 "furthest": furthest,
+                "grows": all(map(grows, first)),
+                "is_as_trained": is_as_trained(folder, first[0]),
                 "is_same": texts == same,
                 "differ": len({json.dumps(one) for one in texts}),
                 "said": all(

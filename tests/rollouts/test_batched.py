@@ -302,6 +302,7 @@ def test_of_servers_behind_a_gateway_a_session_sees_one(tmp_path: Path) -> None:
 
 def test_a_batch_that_is_broken_off_leaves_nothing_behind() -> None:
     def breaks(text: str) -> str:
+        assert Patient.entered.wait(WAIT_S)
         threading.Timer(0.2, Patient.asked.set).start()  # so that its reset comes to an end
         raise RuntimeError("out of memory")
 

@@ -27,6 +27,8 @@ def test_a_local_model_plays_and_every_token_is_told(tmp_path: Path) -> None:
     told = json.loads(done.stdout)
     assert told["furthest"] < 1e-4
     assert told["is_same"]
+    assert told["grows"]
+    assert told["is_as_trained"]
     assert told["differ"] == 3  # samples of one group
     assert told["said"]
     assert told["tokens"] == told["counted"]

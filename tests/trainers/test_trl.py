@@ -335,6 +335,19 @@ def test_seeds_of_one_prompt_are_given_to_groups(tmp_path: Path) -> None:
     assert sorted(counts.values()) == [4, 4]
 
 
+@pytest.mark.parametrize("trl", [LOWEST, NEWEST])
+def test_reward_functions_get_the_columns_of_the_row_that_was_played(
+    trl: str, tmp_path: Path
+) -> None:
+    """TRL's own row may have another seed than the group was given."""
+    with staged() as url:
+        found = played("beside", tmp_path, trl=trl, environment=url)
+        seeds = Counter(one["seed"] for one in Stage.played)
+    assert found["error"] is None
+    assert all(answer == f"of {seed}" for seed, answer in found["given"])
+    assert Counter(seed for seed, _ in found["given"]) == seeds
+
+
 @pytest.mark.parametrize(
     ("columns", "why"),
     [

@@ -391,6 +391,35 @@ def rows_of_datasets(folder: str, environment: str, **columns: list[Any]) -> dic
     )
 
 
+def beside(folder: str, environment: str) -> dict[str, Any]:
+    """Which columns a further reward function gets, where the rows of a prompt differ by seeds."""
+    model, tokenizer = actor()
+    rollouts = rollout_func(environment, columns=["seed"])
+    given: list[Any] = []
+
+    def noting(completions: list[Any], seed: list[int], answer: list[str], **_: Any) -> list[float]:
+        given.extend(zip(seed, answer, strict=True))
+        return [0.0] * len(completions)
+
+    prompts = [[{"role": "user", "content": ORDER}]] * 8
+    rows = {
+        "prompt": prompts,
+        "seed": [*range(50, 58)],
+        "answer": [f"of {50 + i}" for i in range(8)],
+    }
+    found = trained(
+        folder,
+        EnvironmentCost(rollouts),
+        model=model,
+        processing_class=tokenizer,
+        train_dataset=Dataset.from_dict(rows),
+        reward_funcs=[env_reward, skip_failures(noting)],
+        rollout_func=rollouts,
+        settings={"max_steps": 2, "max_completion_length": 32},
+    )
+    return {**found, "given": given}
+
+
 def unknown(folder: str, environment: str) -> dict[str, Any]:
     """vLLM does not know the log-probability of a token, now and then."""
     model, tokenizer = actor()
@@ -596,6 +625,7 @@ WAYS: dict[str, Callable[..., dict[str, Any]]] = {
     "planted": planted,
     "episodes": episodes,
     "rows": rows_of_datasets,
+    "beside": beside,
     "unknown": unknown,
     "shared": shared,
     "split": split,

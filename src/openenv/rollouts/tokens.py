@@ -28,7 +28,7 @@ from openenv.rollouts.episode_sessions import (
 from openenv.rollouts.failures import TaskNotTaken
 from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.policies.conversations import opening_messages
-from openenv.rollouts.replies import ParsedReply, describe_tools, opens_thought, read_reply
+from openenv.rollouts.replies import ActBy, ParsedReply, describe_tools, opens_thought, read_reply
 from openenv.rollouts.templates import ChatTemplate, ChatTokenizer, TemplateError
 
 __all__ = ["Chat", "TokenRollout", "ChatTokenizer"]
@@ -108,7 +108,12 @@ class Chat:
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
     def read(
-        self, before: Sequence[int], reply: Sequence[int], *, is_cut: bool | None = None
+        self,
+        before: Sequence[int],
+        reply: Sequence[int],
+        *,
+        is_cut: bool | None = None,
+        act_by: ActBy = "auto",
     ) -> ParsedReply:
         """Read a reply.
 
@@ -117,6 +122,7 @@ class Chat:
             reply: Its tokens, as the model has written them.
             is_cut: It came to a limit before the model ended it. Default: its last token is none of
                 those that end a reply.
+            act_by: The way in which the model acts.
         """
         if is_cut is None:
             is_cut = not reply or reply[-1] not in self.ends
@@ -124,6 +130,7 @@ class Chat:
         return read_reply(
             str(self.tokenizer.decode(list(reply), skip_special_tokens=False)),
             self._interface,
+            act_by,
             is_cut=is_cut,
             in_thought=opens_thought(tail),
             specials=getattr(self.tokenizer, "all_special_tokens", None)

@@ -15,7 +15,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from openenv.integrations.trl.environments import COLUMNS_CURE, Columns, episode_arguments
+from openenv.integrations.trl.environments import (
+    COLUMNS_CURE,
+    OF_BOTH,
+    OF_TRL,
+    Columns,
+    episode_arguments,
+)
 from openenv.integrations.trl.processes import SharedModel, gather_values
 from openenv.integrations.trl.rewards import TrainingRefused, check_reward_functions
 from openenv.integrations.trl.trainers import clock_of, group_size, mode_of
@@ -54,7 +60,9 @@ def rollout_func(
 
     TRL hands over prompts only, and by its prompt a row of the dataset is found again, whose
     columns the environment is reset with. Rows of one prompt may differ by their ``seed`` alone:
-    each group is given one of the seeds, in an evaluation one after the other. Where there are no
+    each group is given one of the seeds, in an evaluation one after the other, and reward functions
+    then get the columns of the row with that seed, in place of the row that TRL took. Where there
+    are no
     seeds, one follows from the trainer's step, the batch and the group, so that it is the same
     after resuming. What the environment shows first is compared within each group.
 
@@ -106,11 +114,15 @@ class _PromptEpisode:
 
     Attributes:
         seeds: The seeds of the rows in order.
+        rows: The columns for reward functions of the row with each seed.
+        unclear: Columns in which two rows with the same prompt and seed differ.
     """
 
     arguments: dict[str, Any]
     may_ignore: frozenset[str]
     seeds: list[Any] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    unclear: set[str] = field(default_factory=set)
 
 
 Known = dict[str, _PromptEpisode]
@@ -155,9 +167,11 @@ class RolloutFunc:
         if self._trainer is None or self._trainer() is not trainer:
             check_reward_functions(trainer)
             self._trainer = weakref.ref(trainer)
+        known = self._known if self._known is not None else self._read(trainer)
+        chosen = self._choose(prompts, trainer, known)
         starts = [
-            EpisodeStart(_messages(prompt), *reset)
-            for prompt, reset in zip(prompts, self._resets(prompts, trainer), strict=True)
+            EpisodeStart(_messages(prompt), arguments, may_ignore)
+            for prompt, (arguments, may_ignore, _) in zip(prompts, chosen, strict=True)
         ]
         template = dict(getattr(trainer, "chat_template_kwargs", None) or {})
         if getattr(trainer, "chat_template", None):
@@ -186,6 +200,11 @@ class RolloutFunc:
         self._compare(starts, played, accelerator.num_processes)
         rows = [_row(one, trainer) for one in played]
         found: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
+        if any(len(one.seeds) > 1 for one in known.values()):
+            # TRL merges them over the columns of its own row, whose seed may be another.
+            columns = [row for _, _, row in chosen]
+            for name in dict.fromkeys(name for row in columns for name in row):
+                found.setdefault(name, [row.get(name) for row in columns])
         if any(one is None for one in found["logprobs"]):
             found["logprobs"] = None  # the trainer computes them
         return found
@@ -196,15 +215,17 @@ class RolloutFunc:
 
     # ------------------------------------------------------------------ which episodes
 
-    def _resets(
-        self, prompts: Sequence[Any], trainer: Any
-    ) -> list[tuple[dict[str, Any], frozenset[str]]]:
-        known = self._known if self._known is not None else self._read(trainer)
+    def _choose(
+        self, prompts: Sequence[Any], trainer: Any, known: Known
+    ) -> list[tuple[dict[str, Any], frozenset[str], dict[str, Any]]]:
+        """Return for each prompt the arguments of reset, those that the environment may ignore, and
+        the columns of the row.
+        """
         accelerator, of_each = trainer.accelerator, group_size(trainer)
         clock = clock_of(trainer)
         clock.begin(trainer, -(-len(prompts) * accelerator.num_processes // of_each))
         before = accelerator.process_index * len(prompts)
-        resets = []
+        chosen = []
         for i, prompt in enumerate(prompts):
             group = (before + i) // of_each
             episode = known.get(_key(prompt))
@@ -214,17 +235,18 @@ class RolloutFunc:
                     "pass the rows that the trainer has, of training and of evaluation: "
                     "rollout_func(..., rows=...)"
                 )
-            arguments = dict(episode.arguments)
+            arguments, row = dict(episode.arguments), episode.rows[0]
             if episode.seeds:
                 # In turn in an evaluation; in training from an offset that follows from the batch,
                 # so that the groups of a batch differ.
                 is_eval = clock.mode == "eval"
                 offset = clock.groups if is_eval else clock.seed(self._seed, -1)
-                arguments["seed"] = episode.seeds[(offset + group) % len(episode.seeds)]
+                place = (offset + group) % len(episode.seeds)
+                arguments["seed"], row = episode.seeds[place], episode.rows[place]
             elif self._gives_seeds:
                 arguments["seed"] = clock.seed(self._seed, group)
-            resets.append((arguments, episode.may_ignore))
-        return resets
+            chosen.append((arguments, episode.may_ignore, row))
+        return chosen
 
     def _read(self, trainer: Any) -> Known:
         """Read the rows of the dataset that the trainer takes prompts from now; read once."""
@@ -343,10 +365,11 @@ def _by_prompt(rows: Iterable[Mapping[str, Any]], columns: Columns | None, of: s
     """Return the episode of each prompt.
 
     Raises:
-        ValueError: Two rows have one prompt, and differ by more than their seeds.
+        ValueError: Two rows have one prompt, and differ by more than their seeds; or nothing tells
+            which columns a reward function is to get.
     """
     found: Known = {}
-    seen: dict[str, set[str]] = {}
+    seen: dict[str, dict[str, int]] = {}
     for number, row in enumerate(rows):
         arguments, may_ignore = episode_arguments(row, columns)
         seed = arguments.pop("seed", None)
@@ -366,7 +389,31 @@ def _by_prompt(rows: Iterable[Mapping[str, Any]], columns: Columns | None, of: s
                 "words of its own, or columns=[...] that leave out those columns, or use "
                 "environment_factory"
             )
-        if seed is not None and str(seed) not in seen.setdefault(key, set()):
-            seen[key].add(str(seed))
-            episode.seeds.append(seed)
+        beside = {name: value for name, value in row.items() if name not in OF_TRL | OF_BOTH}
+        places = seen.setdefault(key, {})
+        place = places.setdefault(str(seed), len(places))
+        if place == len(episode.rows):
+            episode.rows.append(beside)
+            if seed is not None:
+                episode.seeds.append(seed)
+        else:
+            first = episode.rows[place]
+            episode.unclear |= {name for name in beside if first.get(name) != beside[name]}
+    _check_clear(found.values(), of)
     return found
+
+
+def _check_clear(episodes: Iterable[_PromptEpisode], of: str) -> None:
+    """Refuse rows of which nothing tells which columns a reward function is to get.
+
+    Raises:
+        ValueError: There are such rows.
+    """
+    unclear = sorted({name for one in episodes for name in one.unclear})
+    if unclear and any(len(one.seeds) > 1 for one in episodes):
+        raise ValueError(
+            f"{of} has rows with the same prompt and seed that differ in "
+            f"{', '.join(map(repr, unclear))}, and other rows of one prompt differ in their seeds. "
+            "Each group is given one of the seeds, so nothing tells which of the columns a reward "
+            "function is to get. Give each row words of its own, or use environment_factory"
+        )

@@ -7,13 +7,23 @@ of each step: `prompt_token_ids`, `completion_token_ids` and `logprobs`.
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from openenv._internal.packages import needs
+from openenv.rollouts.episode_sessions import ActionOutcome
+from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.policies.base import EpisodeOpening, PolicyPlayer, PolicyTurn
-from openenv.rollouts.policies.conversations import ModelConversation, ModelReply, checked_act_by
-from openenv.rollouts.replies import ActBy
+from openenv.rollouts.policies.conversations import (
+    NOT_DONE,
+    ModelConversation,
+    ModelReply,
+    checked_act_by,
+)
+from openenv.rollouts.replies import ActBy, ParsedCall, ParsedReply
+from openenv.rollouts.tokens import Chat
 
 COMMAND = "pip install torch transformers"
 
@@ -30,7 +40,8 @@ class TransformersPolicy:
         name: The name in records.
         revision: The commit of a model of the Hub; by default the newest.
         system_prompt: The first message of every conversation.
-        act_by: The way in which the model acts: ``auto``, ``json`` or ``text``.
+        act_by: The way in which the model acts: ``auto``, ``tools``, ``json`` or ``text``. ``auto``
+            tells the model of its tools as trainers do; see `openenv.rollouts.tokens.Chat`.
         temperature: Sampling temperature; 0 takes the likeliest token each time.
         top_p: Nucleus sampling threshold.
         max_tokens: The most that a reply may have.
@@ -80,27 +91,56 @@ class TransformersPolicy:
         self.top_p = top_p
         self.max_tokens = max_tokens
         self._torch = torch
+        self._chats: dict[str, Chat] = {}
         self._thread = ThreadPoolExecutor(1, "openenv-policy")
 
     def begin(self, opening: EpisodeOpening) -> PolicyPlayer:
         return _LocalConversation(opening, self)
 
+    def chat(self, interface: Interface) -> Chat | None:
+        """Return the way to talk with the model of an environment; None without a chat template.
+
+        Raises:
+            TemplateError: The template cannot tell the model exactly what it has to be told.
+        """
+        if self.tokenizer.chat_template is None:
+            return None
+        key = json.dumps([tool.as_function() for tool in interface.tools], sort_keys=True)
+        if key not in self._chats:  # a template is probed, which takes a moment
+            told = {"tools": "tools", "json": "json"}.get(self.act_by)
+            ends = self.model.generation_config.eos_token_id
+            ends = [] if ends is None else [ends] if isinstance(ends, int) else ends
+            self._chats[key] = Chat(self.tokenizer, interface, told, ends=ends)  # type: ignore[arg-type]
+        return self._chats[key]
+
     async def aclose(self) -> None:
         """Do nothing: the only thread ends with the program."""
 
-    async def reply(self, messages: list[dict[str, Any]], seed: int, max_tokens: int) -> ModelReply:
-        """Generate the next message of a conversation.
+    async def reply(
+        self, prompt: list[int], seed: int, max_tokens: int, ends: Collection[int] = ()
+    ) -> ModelReply:
+        """Generate what follows a prompt.
 
         Args:
-            messages: The conversation in the form of OpenAI's API.
+            prompt: The tokens of the conversation so far.
             seed: Decides what is sampled.
             max_tokens: The most that the reply may have.
+            ends: Tokens that end the reply; by default those of the model.
         """
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._reply, messages, seed, max_tokens)
+        return await loop.run_in_executor(
+            self._thread, self._reply, prompt, seed, max_tokens, frozenset(ends)
+        )
 
-    def _reply(self, messages: list[dict[str, Any]], seed: int, max_tokens: int) -> ModelReply:
-        torch, prompt = self._torch, self._prompt(messages)
+    def _reply(
+        self, prompt: list[int], seed: int, max_tokens: int, ends: frozenset[int]
+    ) -> ModelReply:
+        torch = self._torch
+        if not ends:
+            own = self.model.generation_config.eos_token_id
+            ends = frozenset(
+                {own} if isinstance(own, int) else {self.tokenizer.eos_token_id, *(own or ())}
+            )
         given = torch.tensor([prompt], device=self.model.device)
         is_sampled = self.temperature > 0
         how = {"temperature": self.temperature, "top_p": self.top_p} if is_sampled else {}
@@ -112,6 +152,7 @@ class TransformersPolicy:
                 attention_mask=torch.ones_like(given),
                 do_sample=is_sampled,
                 max_new_tokens=max_tokens,
+                eos_token_id=sorted(ends),
                 pad_token_id=self.tokenizer.eos_token_id if padding is None else padding,
                 return_dict_in_generate=True,
                 output_logits=True,
@@ -122,8 +163,6 @@ class TransformersPolicy:
             float(torch.log_softmax(logits[0].float(), -1)[token])
             for logits, token in zip(made.logits, written, strict=True)
         ]
-        ends = self.model.generation_config.eos_token_id
-        ends = {ends} if isinstance(ends, int) else {self.tokenizer.eos_token_id, *(ends or ())}
         return ModelReply(
             self.tokenizer.decode(written, skip_special_tokens=True),
             record={
@@ -138,32 +177,66 @@ class TransformersPolicy:
             specials=self.tokenizer.all_special_tokens,
         )
 
-    def _prompt(self, messages: list[dict[str, Any]]) -> list[int]:
-        """Return the tokens of a conversation, by the chat template or line by line."""
-        if self.tokenizer.chat_template is not None:
-            text = self.tokenizer.apply_chat_template(
-                messages, add_generation_prompt=True, tokenize=False
-            )
-            found = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        else:
-            lines = [f"{one['role']}: {one['content']}" for one in messages]
-            found = self.tokenizer("\n".join([*lines, "assistant:"]))["input_ids"]
+    def prompt_without_template(self, messages: list[dict[str, Any]]) -> list[int]:
+        """Return the tokens of a conversation line by line, for a model without a chat template."""
+        lines = [f"{one['role']}: {one['content']}" for one in messages]
+        found = self.tokenizer("\n".join([*lines, "assistant:"]))["input_ids"]
         return [int(token) for token in found]
 
 
 class _LocalConversation(ModelConversation):
+    """A conversation in tokens, which only grow: as `openenv.rollouts.tokens` plays for trainers.
+
+    So a trained model is evaluated by the very prompts that it was trained on.
+    """
+
     def __init__(self, opening: EpisodeOpening, policy: TransformersPolicy) -> None:
+        assert opening.interface is not None
+        self._chat = policy.chat(opening.interface)
         super().__init__(
             opening,
             system_prompt=policy.system_prompt,
             act_by=policy.act_by,
-            describes_tools=True,
+            describes_tools=self._chat is None,
         )
         self._policy = policy
         self._replies = 0
+        self._ids: list[int] = []
+        self._reply_ids: list[int] = []
+        self._parsed: ParsedReply | None = None
+        self._texts: list[str] = []  # what it was told since its last reply
+
+    def _answer(self, text: str) -> None:
+        told = f"Error: {text}" if text == NOT_DONE else text  # as trainers' rollouts say it
+        self._texts.append(told)
+        super()._answer(told)
 
     async def _ask(self, turn: PolicyTurn) -> ModelReply:
-        left = turn.tokens_left
+        left, chat = turn.tokens_left, self._chat
         most = self._policy.max_tokens if left is None else min(left, self._policy.max_tokens)
         self._replies += 1
-        return await self._policy.reply(self.messages, self._opening.seed + self._replies, most)
+        if chat is None:
+            self._ids = self._policy.prompt_without_template(self.messages)
+        elif self._parsed is None:
+            self._ids = chat.opening(self.messages, "")
+        else:
+            texts, calls = self._texts, len(self._parsed.calls)
+            told = ActionOutcome("\n\n".join(texts), None, False, tuple(texts[:calls]))
+            self._ids = [
+                *(*self._ids, *self._reply_ids),
+                *chat.after(self._reply_ids, self._parsed, told),
+            ]
+        self._texts = []
+        seed = self._opening.seed + self._replies
+        reply = await self._policy.reply(self._ids, seed, most, () if chat is None else chat.ends)
+        self._reply_ids = reply.record["completion_token_ids"]
+        return reply
+
+    def _read(self, reply: ModelReply) -> tuple[Sequence[ParsedCall], str | None]:
+        if self._chat is None:
+            return super()._read(reply)
+        parsed = self._chat.read(
+            self._ids, self._reply_ids, is_cut=reply.is_cut, act_by=self._act_by
+        )
+        self._parsed = parsed
+        return parsed.calls, parsed.problem
