@@ -14,10 +14,14 @@ with needs("openenv.integrations.trl", "pip install trl"):
     from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
 
 
+IDLE_STEPS = 3
+
+
 class EnvironmentCost(TrainerCallback):  # type: ignore[misc,unused-ignore]
     """Measures the environments' part of each training step of a transformers trainer.
 
     What it finds is told on stderr, is in the trainer's log as ``environment/...``, and in `steps`.
+    It warns once if no rollout of three training steps in a row has acted.
 
     Args:
         sources: What has a `meter`: what `environment_factory` or `rollout_func` made; or meters.
@@ -37,6 +41,7 @@ class EnvironmentCost(TrainerCallback):  # type: ignore[misc,unused-ignore]
         self._began: float | None = None
         self._before = MeterReading()
         self._tokens = 0
+        self._idle = 0  # training steps in a row in which no rollout acted
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Begin to measure a step."""
@@ -56,8 +61,19 @@ class EnvironmentCost(TrainerCallback):  # type: ignore[misc,unused-ignore]
         )
         self.steps.append(cost)
         self._began = None
+        self._warn_if_idle(cost.environments, is_main=state.is_world_process_zero)
         if self._every and state.global_step % self._every == 0 and state.is_world_process_zero:
             self._tell(str(cost))
+
+    def _warn_if_idle(self, counted: MeterReading, *, is_main: bool) -> None:
+        acted = counted.steps or counted.refusals or not counted.episodes
+        self._idle = 0 if acted else self._idle + 1
+        if self._idle == IDLE_STEPS and is_main:
+            self._tell(
+                f"no rollout of the last {IDLE_STEPS} training steps has acted, so there is "
+                "nothing to learn from: look at the replies (log_completions=True), the chat "
+                "template, and max_completion_length, which may cut calls off"
+            )
 
     def on_log(
         self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any
