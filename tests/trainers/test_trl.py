@@ -104,6 +104,13 @@ def test_an_environment_is_trained_on_by_its_own_reward(way: str, tmp_path: Path
     check_costs(found, 3, 8)
 
 
+def test_a_training_in_which_no_rollout_acts_says_so(tmp_path: Path) -> None:
+    found = played("idle", tmp_path)
+    assert found["error"] is None
+    warnings = [line for line in found["lines"] if "has acted" in line]
+    assert len(warnings) == 1 and "chat template" in warnings[0]
+
+
 def test_many_environments_are_trained_on_in_one_run(tmp_path: Path) -> None:
     found = played("many", tmp_path)
     logs = steps_of(found)

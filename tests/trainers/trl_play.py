@@ -150,6 +150,23 @@ def one(
     )
 
 
+def idle(folder: str) -> dict[str, Any]:
+    """A model that talks, and calls no tool."""
+    factory = environment_factory("blackjack")
+    model, tokenizer = speaker((factory, ["I pass.<|im_end|>"]))
+    lines: list[str] = []
+    found = trained(
+        folder,
+        EnvironmentCost(factory, tell=lines.append),
+        model=model,
+        processing_class=tokenizer,
+        train_dataset=task_dataset(64, prompt=PROMPT),
+        environment_factory=factory,
+        settings={"max_steps": 4, "max_completion_length": 32},
+    )
+    return {**found, "lines": lines}
+
+
 def overlapping(folder: str) -> dict[str, Any]:
     """Tools that are coroutines."""
     return one(folder, is_async=True)
@@ -625,6 +642,7 @@ WAYS: dict[str, Callable[..., dict[str, Any]]] = {
     "planted": planted,
     "episodes": episodes,
     "rows": rows_of_datasets,
+    "idle": idle,
     "beside": beside,
     "unknown": unknown,
     "shared": shared,
