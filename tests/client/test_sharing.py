@@ -326,11 +326,11 @@ async def test_environments_that_hang_leave_the_others_alone(
                 folder = tmp_path / str(number)
                 folder.mkdir()
                 holds.append(Hold(folder))
-                env = CounterEnv(base_url=url)
+                (env,) = await opened(1, base_url=url)  # on this loop, and its connection
                 await env.reset()
                 step = asyncio.ensure_future(_awaited(env.step(holds[-1].action)))
                 await holds[-1].begun()
-                await env.close()
+                await close([env])
                 with pytest.raises(SessionLost):
                     await step
             assert len(manager.connections) == 1
