@@ -129,7 +129,7 @@ async def test_the_key_of_the_environment_is_told_apart(monkeypatch: pytest.Monk
             await env.reset()
             monkeypatch.setenv("OPENENV_API_KEY", "wrong")
             with pytest.raises(AuthenticationError):
-                await CounterEnv(base_url=url).connect()
+                await opened(1, base_url=url)
             assert (await env.step(Do())).observation.text == "step 1"
 
 
