@@ -216,11 +216,16 @@ class _Group:
         usable = [one for one in found if one.is_usable and one.largest_frame < LARGE_BYTES]
         carried: Counter[str] = Counter()
         for one in found:
-            carried[one.server] += len(one.sessions)
+            carried[one.protocol.server] += len(one.sessions)
         free = [one for one in usable if len(one.sessions) < self._share_of(one)]
         if any(self._is_spread(one) for one in usable):
-            free = [one for one in free if one.room is None or carried[one.server] < one.room]
-            return min(free, key=lambda one: (carried[one.server], len(one.sessions)), default=None)
+
+            def rank(one: SessionConnection) -> tuple[int, int]:
+                return carried[one.protocol.server], len(one.sessions)
+
+            limits = [(one, one.protocol.max_sessions) for one in free]
+            free = [one for one, most in limits if most is None or rank(one)[0] < most]
+            return min(free, key=rank, default=None)
         return free[0] if free else None
 
     def _share_now(self) -> int | None:
@@ -237,7 +242,7 @@ class _Group:
 
     def _is_spread(self, connection: SessionConnection) -> bool:
         """Return whether another connection may lead to another server."""
-        return connection.may_have_siblings or self._address.may_be_several
+        return connection.protocol.may_have_siblings or self._address.may_be_several
 
     def _may_open(self) -> bool:
         """Whether the openings under way leave some session without a connection."""

@@ -270,11 +270,6 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         assert self._ws_url is not None
         return WebSocketTransport(self._ws_url, self._websocket)
 
-    def _shared_address(self) -> _sharing.SharedAddress | None:
-        is_alone = self._open_transport is not None or self._launch is not None
-        url = None if is_alone or not self._shares_connection else self._ws_url
-        return None if url is None else _sharing.shared_address(url, self._websocket)
-
     @classmethod
     def local(
         cls,
@@ -909,7 +904,11 @@ class _ClientEndpoint:
 
     def shared(self) -> _sharing.SharedAddress | None:
         client = self._client()
-        return None if client is None else client._shared_address()
+        if client is None or not client._shares_connection:
+            return None
+        is_alone = client._open_transport is not None or client._launch is not None
+        url = None if is_alone else client._ws_url
+        return None if url is None else _sharing.shared_address(url, client._websocket)
 
     async def connect(self) -> Transport:
         return await connect_transport(self.open_transport())

@@ -653,21 +653,6 @@ class SessionConnection:
         self.sessions[number] = session
 
     @property
-    def server(self) -> str:
-        """The server's process; empty if unknown."""
-        return self.protocol.server
-
-    @property
-    def room(self) -> int | None:
-        """The number of sessions that the server's process holds; None if unknown."""
-        return self.protocol.max_sessions
-
-    @property
-    def may_have_siblings(self) -> bool:
-        """Whether another connection may lead to another process."""
-        return self.protocol.may_have_siblings
-
-    @property
     def is_usable(self) -> bool:
         """Whether the connection can take another session: it is whole, and neither end leaves."""
         is_whole = self._transport is not None and not self.is_closed

@@ -107,17 +107,23 @@ class TransformersPolicy:
             return None
         key = json.dumps([tool.as_function() for tool in interface.tools], sort_keys=True)
         if key not in self._chats:  # a template is probed, which takes a moment
-            told = {"tools": "tools", "json": "json"}.get(self.act_by)
-            ends = self.model.generation_config.eos_token_id
-            ends = [] if ends is None else [ends] if isinstance(ends, int) else ends
-            self._chats[key] = Chat(self.tokenizer, interface, told, ends=ends)  # type: ignore[arg-type]
+            told = None if self.act_by == "auto" else self.act_by
+            self._chats[key] = Chat(self.tokenizer, interface, told, ends=self.own_ends)
         return self._chats[key]
+
+    @property
+    def own_ends(self) -> list[int]:
+        """The tokens by which the model ends a reply."""
+        found = self.model.generation_config.eos_token_id
+        if found is None:
+            found = self.tokenizer.eos_token_id
+        return [] if found is None else [found] if isinstance(found, int) else list(found)
 
     async def aclose(self) -> None:
         """Do nothing: the only thread ends with the program."""
 
     async def reply(
-        self, prompt: list[int], seed: int, max_tokens: int, ends: Collection[int] = ()
+        self, prompt: list[int], seed: int, max_tokens: int, ends: Collection[int]
     ) -> ModelReply:
         """Generate what follows a prompt.
 
@@ -125,7 +131,7 @@ class TransformersPolicy:
             prompt: The tokens of the conversation so far.
             seed: Decides what is sampled.
             max_tokens: The most that the reply may have.
-            ends: Tokens that end the reply; by default those of the model.
+            ends: Tokens that end the reply.
         """
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(
@@ -136,11 +142,6 @@ class TransformersPolicy:
         self, prompt: list[int], seed: int, max_tokens: int, ends: frozenset[int]
     ) -> ModelReply:
         torch = self._torch
-        if not ends:
-            own = self.model.generation_config.eos_token_id
-            ends = frozenset(
-                {own} if isinstance(own, int) else {self.tokenizer.eos_token_id, *(own or ())}
-            )
         given = torch.tensor([prompt], device=self.model.device)
         is_sampled = self.temperature > 0
         how = {"temperature": self.temperature, "top_p": self.top_p} if is_sampled else {}
@@ -152,7 +153,7 @@ class TransformersPolicy:
                 attention_mask=torch.ones_like(given),
                 do_sample=is_sampled,
                 max_new_tokens=max_tokens,
-                eos_token_id=sorted(ends),
+                eos_token_id=sorted(ends) or None,
                 pad_token_id=self.tokenizer.eos_token_id if padding is None else padding,
                 return_dict_in_generate=True,
                 output_logits=True,
@@ -197,7 +198,7 @@ class _LocalConversation(ModelConversation):
             opening,
             system_prompt=policy.system_prompt,
             act_by=policy.act_by,
-            describes_tools=self._chat is None,
+            describes_tools=self._chat is None or policy.act_by == "text",
         )
         self._policy = policy
         self._replies = 0
@@ -222,13 +223,12 @@ class _LocalConversation(ModelConversation):
         else:
             texts, calls = self._texts, len(self._parsed.calls)
             told = ActionOutcome("\n\n".join(texts), None, False, tuple(texts[:calls]))
-            self._ids = [
-                *(*self._ids, *self._reply_ids),
-                *chat.after(self._reply_ids, self._parsed, told),
-            ]
+            between = chat.after(self._reply_ids, self._parsed, told)
+            self._ids = self._ids + self._reply_ids + between
         self._texts = []
         seed = self._opening.seed + self._replies
-        reply = await self._policy.reply(self._ids, seed, most, () if chat is None else chat.ends)
+        ends = self._policy.own_ends if chat is None else chat.ends
+        reply = await self._policy.reply(self._ids, seed, most, ends)
         self._reply_ids = reply.record["completion_token_ids"]
         return reply
 
