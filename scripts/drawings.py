@@ -119,7 +119,7 @@ def layers() -> Drawing:
         "it values and rules: protocol, tools, rewards, tasks. Above them execution and the "
         "contract of providers. Above these client, server and providers. At the top what is "
         "optional: pool, gateway, rollouts, evals, agents, capture, validation, integrations, "
-        "wrappers, images, hub, web, auto, testing and the command line. Arrows point down only.",
+        "wrappers, images, hub, web, testing and the command line. Arrows point down only.",
     )
     rows = [
         (
@@ -127,7 +127,6 @@ def layers() -> Drawing:
             [
                 "cli",
                 "web",
-                "auto",
                 "validation",
                 "evals",
                 "rollouts",

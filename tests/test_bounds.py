@@ -17,8 +17,6 @@ from support.rawserver import Peer, raw_server
 from openenv._internal.fragments import Fragments
 from openenv._internal.net.http import MAX_BYTES, ask
 from openenv._internal.yaml import MAX_DEPTH, MAX_VALUES, UnreadableYAML, read_yaml
-from openenv.auto.catalog import CatalogError, load_catalog
-from openenv.auto.catalog.repository import GitSnapshot
 from openenv.cli._console import CommandError
 from openenv.cli._vendor import read_source
 from openenv.client.transports.websocket import (
@@ -27,6 +25,8 @@ from openenv.client.transports.websocket import (
     WebSocketTransport,
 )
 from openenv.errors import ConnectError
+from openenv.hub.catalog import CatalogError, load_catalog
+from openenv.hub.catalog.repository import GitSnapshot
 from openenv.rollouts import formats
 from openenv.validation.oracle import OracleError, OracleProgram
 from openenv.validation.probes import ProbeView
@@ -122,7 +122,7 @@ def repository(tmp_path: Path) -> Path:
 def test_a_file_of_a_repository_has_at_most_so_many_bytes(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openenv.auto.catalog.repository.MOST_BYTES", 1000)
+    monkeypatch.setattr("openenv.hub.catalog.repository.MOST_BYTES", 1000)
     files = GitSnapshot(repository)
     with pytest.raises(CatalogError, match=r"README\.md is larger than"):
         files.read("envs/a_env/README.md")

@@ -8,9 +8,9 @@ import pytest
 
 from openenv import AutoEnv
 from openenv._internal.targets import LIBRARY_SCHEMES, TargetKind, parse_target
-from openenv.auto.auto_env import ServerUnreachableError
 from openenv.cli._info import server_address
 from openenv.errors import OpenEnvError
+from openenv.hub.auto_env import ServerUnreachableError
 from openenv.hub.names import parse_space_reference
 from openenv.integrations import _sources
 from openenv.server.loading import RunsElsewhere, TargetError, load_target

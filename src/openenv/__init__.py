@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from openenv.arrays import Blob as Blob
     from openenv.arrays import NDArray as NDArray
     from openenv.arrays import Picture as Picture
-    from openenv.auto.auto_action import AutoAction as AutoAction
-    from openenv.auto.auto_env import AutoEnv as AutoEnv
     from openenv.client.client import EnvClient as EnvClient
     from openenv.client.generic import GenericAction as GenericAction
     from openenv.client.generic import GenericEnvClient as GenericEnvClient
@@ -55,6 +53,8 @@ if TYPE_CHECKING:
     from openenv.errors import ValidationFailed as ValidationFailed
     from openenv.execution.limits import Limits as Limits
     from openenv.execution.manager import ConcurrencyConfig as ConcurrencyConfig
+    from openenv.hub.auto_action import AutoAction as AutoAction
+    from openenv.hub.auto_env import AutoEnv as AutoEnv
     from openenv.pool.pool import EnvPool as EnvPool
     from openenv.providers.process import ProcessLimits as ProcessLimits
     from openenv.providers.process import ProcessProvider as ProcessProvider

@@ -8,9 +8,9 @@ from typing import Any
 
 from fuzz.expanding import expanded, repeated
 from fuzz.workbench import Workbench
-from openenv.auto.catalog.cards import load_catalog
 from openenv.errors import InvalidSnapshot, NotSupported, OpenEnvError
 from openenv.evals.results import load_evaluation
+from openenv.hub.catalog.cards import load_catalog
 from openenv.hub.front_matter import FrontMatter
 from openenv.manifest.checking import check_text, migrate_manifest
 from openenv.manifest.reading import read_document

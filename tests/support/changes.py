@@ -32,7 +32,7 @@ EVERYTHING = re.compile(r"^(conftest\.py|pyproject\.toml|requirements\.lock|test
 SUBJECTS = {
     "tests/wrappers": ("src/openenv/wrappers", "src/openenv/_internal/choices.py"),
     "tests/behaviour": ("src/openenv/client", "src/openenv/protocol", "src/openenv/execution"),
-    "tests/auto/catalog": ("src/openenv/auto/catalog",),
+    "tests/hub/catalog": ("src/openenv/hub/catalog",),
     "tests/clients": ("clients/typescript",),
     "tests/compat": ("src/openenv/core", "src/openenv/protocol", "src/openenv/client"),
     "tests/distributions": ("scripts", "src/openenv/_internal/version.py"),

@@ -9,11 +9,11 @@ from typing import Any
 
 from openenv._internal.net.keys import key_for
 from openenv._internal.targets import TargetKind, parse_target
-from openenv.auto._discovery import EnvironmentInfo, get_discovery
 from openenv.cli._console import CommandError
 from openenv.cli._readings import MetricsUnreadable, read_metrics
 from openenv.client.generic import GenericEnvClient
 from openenv.errors import ConnectError, OpenEnvError
+from openenv.hub.discovery import EnvironmentInfo, get_discovery
 from openenv.manifest import read_manifest
 from openenv.providers.process import ProcessProvider
 from openenv.tasks import TaskAPIClient

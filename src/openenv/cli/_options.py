@@ -103,7 +103,7 @@ def _parameter(
 def complete_environments(incomplete: str) -> list[str]:
     """Return the installed environments that match a prefix; none on any error."""
     with contextlib.suppress(Exception):  # errors must not disturb the shell
-        from openenv.auto._discovery import get_discovery
+        from openenv.hub.discovery import get_discovery
 
         return [name for name in get_discovery().discover() if name.startswith(incomplete)]
     return []

@@ -1,4 +1,4 @@
-"""Publishes environments as Hugging Face Spaces; the library behind `openenv push`.
+"""Publishes environments as Hugging Face Spaces, and finds environments by name.
 
 hub = Hub()
 with stage_space(Path("my_env")) as copy:
@@ -6,8 +6,15 @@ with stage_space(Path("my_env")) as copy:
     publish(hub, copy, "me/my_env", SpaceSettings(private=True), message="The first")
 
 `Hub` (``client.py``) sends requests, `stage_space` prepares an upload, `check_secrets` scans it,
-and `publish` uploads it. Above: the CLI, `openenv.auto` and `openenv.rollouts.collect`. Below:
-`openenv.manifest` and `openenv.images`. Read ``publishing.py`` first.
+and `publish` uploads it: read ``publishing.py`` first.
+
+`AutoEnv` and `AutoAction` make clients and actions of an environment that is named: one that is
+installed (``discovery.py``), a directory, a server, an image, or a Space (``installing.py``).
+``catalog`` describes the environments of a repository without running them. Read ``auto_env.py``
+first.
+
+Above: the CLI, `openenv.rollouts` and `openenv.validation`. Below: `openenv.client`,
+`openenv.providers`, `openenv.images` and `openenv.manifest`.
 """
 
 from __future__ import annotations

@@ -313,7 +313,7 @@ def _of_address(
 
 def _installed(text: str) -> tuple[Any, type[Client]]:
     """Return the target that a text names, and the class of the target's clients."""
-    from openenv.auto._discovery import get_discovery
+    from openenv.hub.discovery import get_discovery
     from openenv.server.loading import load_target
 
     if parse_target(text).kind is TargetKind.INSTALLED:

@@ -15,7 +15,7 @@ from openenv.cli._console import CommandError, MisuseError, emit, say, warn
 from openenv.cli._options import argument, option, takes_options
 
 if TYPE_CHECKING:
-    from openenv.auto.catalog import EnvironmentCard
+    from openenv.hub.catalog import EnvironmentCard
 
 app = typer.Typer(help="List the environments of a repository, in a file and as a site.")
 
@@ -32,7 +32,7 @@ PUBLISHER_HELP = "Person or organization responsible for the catalog."
 @contextmanager
 def _report_errors() -> Iterator[None]:
     from openenv._internal.packages import MissingPackage
-    from openenv.auto.catalog import CatalogError
+    from openenv.hub.catalog import CatalogError
 
     try:
         yield
@@ -60,7 +60,7 @@ def build(
         openenv catalog build --repository-uri https://github.com/me/envs --publisher me -o all.json
         openenv catalog build --repository-uri https://me.dev/envs --publisher me -o all.json --json
     """
-    from openenv.auto.catalog import build_catalog, write_catalog
+    from openenv.hub.catalog import build_catalog, write_catalog
 
     with _report_errors():
         snapshot = build_catalog(
@@ -90,7 +90,7 @@ def inspect(
         openenv catalog inspect openenv/my_env --catalog all.json
         openenv catalog inspect openenv/my_env --catalog all.json > card.json
     """
-    from openenv.auto.catalog import load_catalog, resolve_entry
+    from openenv.hub.catalog import load_catalog, resolve_entry
 
     with _report_errors():
         card = resolve_entry(load_catalog(catalog), identifier)
@@ -114,7 +114,7 @@ def site(
         openenv catalog site --output public
         openenv catalog site --output public --repository . --root envs --publisher me
     """
-    from openenv.auto.catalog import write_site
+    from openenv.hub.catalog import write_site
 
     with _report_errors():
         snapshot = write_site(
@@ -146,8 +146,8 @@ def serve(
         openenv catalog serve
         openenv catalog serve --revision v1.0 --port 0  # on a free port
     """
-    from openenv.auto.catalog import write_site
-    from openenv.auto.catalog.site import create_site_server
+    from openenv.hub.catalog import write_site
+    from openenv.hub.catalog.site import create_site_server
 
     with tempfile.TemporaryDirectory(prefix="openenv-catalog-") as directory, _report_errors():
         write_site(repository, directory, revision=revision, root=root)
@@ -183,9 +183,9 @@ def discover(
         openenv discover chess --filter tags=game
         openenv discover --catalog all.json --limit 5
     """
-    from openenv.auto.catalog import load_catalog
-    from openenv.auto.catalog.building import list_installed_cards
-    from openenv.auto.catalog.searching import did_you_mean, search_catalog
+    from openenv.hub.catalog import load_catalog
+    from openenv.hub.catalog.building import list_installed_cards
+    from openenv.hub.catalog.searching import did_you_mean, search_catalog
 
     wanted = {}
     for text in filters or ():

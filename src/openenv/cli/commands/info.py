@@ -30,8 +30,8 @@ def info(
         openenv info echo
         openenv info http://localhost:8000 --json
     """
-    from openenv.auto._discovery import UnknownEnvironmentError
     from openenv.errors import ConnectError, OpenEnvError, ProviderError
+    from openenv.hub.discovery import UnknownEnvironmentError
 
     try:
         if target is None:

@@ -310,7 +310,7 @@ def parse_error_budget(text: str) -> float:
 
 def _target_hint(target: str) -> str:
     """Suggest the intended target, or a way to list the environments."""
-    from openenv.auto._discovery import get_discovery
+    from openenv.hub.discovery import get_discovery
     from openenv.server.loading import TARGET_SCHEMES
 
     scheme, colon, rest = target.partition(":")

@@ -254,7 +254,7 @@ def package_called(target: str) -> str:
     environment takes precedence over another package of the same name, as `chess_env` over
     ``chess``.
     """
-    from openenv.auto._discovery import get_discovery
+    from openenv.hub.discovery import get_discovery
 
     if Path(target).exists() or not target.replace("-", "_").replace("_", "").isalnum():
         return target
@@ -329,7 +329,7 @@ def _missing_module(error: Exception, target: str) -> str | None:
 
 
 def _other_targets(target: str) -> str:
-    from openenv.auto._discovery import get_discovery
+    from openenv.hub.discovery import get_discovery
 
     here = Path.cwd()
     nearby = {

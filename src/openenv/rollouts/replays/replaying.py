@@ -10,13 +10,13 @@ from typing import Any
 
 from openenv._internal.quoting import quoted
 from openenv._internal.targets import TargetKind, parse_target
-from openenv.auto._discovery import get_discovery
 from openenv.client import background
 from openenv.client.generic import GenericEnvClient
 from openenv.client.internals import internals
 from openenv.environment import Environment
 from openenv.errors import ProtocolError, RecordingError, ServerError, SessionLost, StepTimeout
 from openenv.execution.recording import schema_digest
+from openenv.hub.discovery import get_discovery
 from openenv.protocol.messages import ObservationReply, Request, StateReply
 from openenv.protocol.records import StepOutcome, json_value
 from openenv.protocol.snapshots import ANSWERS

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from openenv._internal.quoting import closest
-from openenv.auto.catalog.cards import (
+from openenv.hub.catalog.cards import (
     FILTERS,
     CatalogError,
     CatalogSnapshot,

@@ -17,9 +17,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from openenv._internal.reports.pages import rendered
-from openenv.auto.catalog.building import PICTURES, convert_pictures, read_catalog
-from openenv.auto.catalog.cards import CatalogError, CatalogSnapshot, EnvironmentCard
-from openenv.auto.catalog.repository import GitSnapshot
+from openenv.hub.catalog.building import PICTURES, convert_pictures, read_catalog
+from openenv.hub.catalog.cards import CatalogError, CatalogSnapshot, EnvironmentCard
+from openenv.hub.catalog.repository import GitSnapshot
 
 __all__ = ["MARKER", "create_site_server", "write_site"]
 
@@ -61,7 +61,7 @@ def write_site(
         _write_page(source, snapshot, card, target)
     (target / "index.html").write_text(_index(snapshot), encoding="utf-8")
     for name in ASSETS:
-        text = (resources.files("openenv.auto.catalog") / "templates" / name).read_text("utf-8")
+        text = (resources.files("openenv.hub.catalog") / "templates" / name).read_text("utf-8")
         (target / name).write_text(text, encoding="utf-8")
     (target / MARKER).write_text(snapshot.model_dump_json(indent=2) + "\n", encoding="utf-8")
     return snapshot
@@ -87,7 +87,7 @@ def _index(snapshot: CatalogSnapshot) -> str:
         "slug": _slug,
         "up": "",
     }
-    return rendered("openenv.auto.catalog", "index.html", values)
+    return rendered("openenv.hub.catalog", "index.html", values)
 
 
 def _write_page(
@@ -105,7 +105,7 @@ def _write_page(
         "picture": _picture_name,
         "up": "../",
     }
-    page = rendered("openenv.auto.catalog", "environment.html", values)
+    page = rendered("openenv.hub.catalog", "environment.html", values)
     (directory / "index.html").write_text(page, encoding="utf-8")
 
 

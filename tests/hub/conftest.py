@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from support.packages import make_distribution, make_package
 
-from openenv.auto import _discovery
-from openenv.auto._discovery import reset_discovery
+from openenv.hub import discovery
+from openenv.hub.discovery import reset_discovery
 
-SOURCE = Path(_discovery.__file__).parents[2]
+SOURCE = Path(discovery.__file__).parents[2]
 
 
 @pytest.fixture

@@ -25,9 +25,9 @@ from openenv._internal.net.http import FAILURES, ask
 from openenv._internal.net.keys import key_for, key_headers
 from openenv._internal.net.peers import is_loopback as is_loopback_host
 from openenv._internal.replacing import replace_text
-from openenv.auto._discovery import EnvironmentInfo, get_discovery, info_of_distribution
 from openenv.client.launch import hf_space_subdomain
 from openenv.errors import OpenEnvError
+from openenv.hub.discovery import EnvironmentInfo, get_discovery, info_of_distribution
 from openenv.hub.names import parse_space_reference
 from openenv.settings import hub_endpoint, trusts_remote_code
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path, PurePosixPath
 
-from openenv.auto.catalog.cards import CatalogError
+from openenv.hub.catalog.cards import CatalogError
 
 __all__ = ["GitSnapshot"]
 

@@ -19,7 +19,7 @@ from support.commands import COMMAND, environ, run_openenv
 from support.packages import write
 from support.zygote import PythonProcess
 
-from openenv.auto.catalog import (
+from openenv.hub.catalog import (
     CatalogError,
     CatalogSnapshot,
     build_catalog,
@@ -30,7 +30,7 @@ from openenv.auto.catalog import (
     write_catalog,
     write_site,
 )
-from openenv.auto.catalog.site import create_site_server
+from openenv.hub.catalog.site import create_site_server
 
 ROOT = Path(__file__).resolve().parents[2]
 OTHER_LOOKS = pytest.mark.extended("other widths and schemes are audited alike")

@@ -23,12 +23,12 @@ from support.hub_server import hub as hub_server
 from support.packages import make_distribution, make_package
 
 from openenv._internal.targets import TargetKind, parse_target
-from openenv.auto import AutoAction, AutoEnv, _discovery, _hub
-from openenv.auto._discovery import UnknownEnvironmentError, get_discovery
-from openenv.auto.auto_env import ServerUnreachableError
+from openenv.auto import AutoAction, AutoEnv
 from openenv.client import GenericAction, GenericEnvClient
 from openenv.errors import ConnectError, ProviderError
-from openenv.hub import RepositoryNotFoundError
+from openenv.hub import RepositoryNotFoundError, discovery, installing
+from openenv.hub.auto_env import ServerUnreachableError
+from openenv.hub.discovery import UnknownEnvironmentError, get_discovery
 from openenv.hub.names import parse_space_reference
 from openenv.providers import ContainerProvider, ProcessProvider, RuntimeProvider
 from openenv.tools.types import CallToolAction
@@ -36,7 +36,7 @@ from openenv.tools.types import CallToolAction
 pytestmark = pytest.mark.slow  # most start servers in processes of their own
 
 
-SOURCE = Path(_discovery.__file__).parents[2]
+SOURCE = Path(discovery.__file__).parents[2]
 
 
 def free_port() -> int:
@@ -144,7 +144,7 @@ def test_an_unknown_name_gets_a_suggestion(site: Path) -> None:
 def test_with_nothing_installed_the_error_says_how_to_install(
     site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_discovery, "_find_environments", dict)
+    monkeypatch.setattr(discovery, "_find_environments", dict)
     with pytest.raises(UnknownEnvironmentError, match="pip install"):
         AutoAction.from_env("nothing_of_the_kind")
 
@@ -171,13 +171,13 @@ def test_a_broken_manifest_is_passed_over(site: Path, caplog: pytest.LogCaptureF
 
 def test_nothing_is_looked_up_twice(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
-    find = _discovery._find_environments
+    find = discovery._find_environments
 
-    def counting() -> dict[str, _discovery.EnvironmentInfo]:
+    def counting() -> dict[str, discovery.EnvironmentInfo]:
         looked.append(1)
         return find()
 
-    monkeypatch.setattr(_discovery, "_find_environments", counting)
+    monkeypatch.setattr(discovery, "_find_environments", counting)
     for _ in range(3):
         get_discovery().discover()
     assert len(looked) == 1
@@ -385,7 +385,7 @@ def test_env_vars_for_a_server_that_runs_are_not_lost_in_silence(
 def test_a_server_elsewhere_that_does_not_answer_is_an_error(
     parrot: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_hub, "answers", lambda *_: False)
+    monkeypatch.setattr(installing, "answers", lambda *_: False)
     with pytest.raises(ServerUnreachableError) as caught:
         AutoEnv.from_env("parrot", base_url="https://parrot.example.invalid")
     assert isinstance(caught.value, ConnectError) and isinstance(caught.value, ValueError)
@@ -580,7 +580,7 @@ def test_without_installing_the_client_is_generic(
 )
 def test_every_way_to_write_a_space_is_understood(name: str) -> None:
     assert parse_target(name).kind is TargetKind.HUB
-    assert _hub.repo_id_of(name) == "owner/parrot-env"
+    assert installing.repo_id_of(name) == "owner/parrot-env"
 
 
 @pytest.mark.parametrize("name", ["owner/", "a b/c", "--x/y", "ftp://a/b"])
@@ -590,9 +590,9 @@ def test_what_names_no_space_is_refused(name: str) -> None:
 
 
 def test_a_space_has_an_address_an_image_and_a_repository() -> None:
-    assert _hub.space_url("Owner/Parrot_Env.v2") == "https://owner-parrot-env-v2.hf.space"
-    assert _hub.space_image("Owner/Parrot_Env") == "registry.hf.space/owner-parrot-env:latest"
-    assert _hub.source_url("o/n") == "https://huggingface.co/spaces/o/n"
+    assert installing.space_url("Owner/Parrot_Env.v2") == "https://owner-parrot-env-v2.hf.space"
+    assert installing.space_image("Owner/Parrot_Env") == "registry.hf.space/owner-parrot-env:latest"
+    assert installing.source_url("o/n") == "https://huggingface.co/spaces/o/n"
 
 
 def test_a_space_is_named_with_a_revision_in_every_way() -> None:
@@ -610,7 +610,7 @@ def test_a_space_is_named_with_a_revision_in_every_way() -> None:
 
 def test_another_hub_is_that_of_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9/")
-    assert _hub.source_url("o/n") == "http://127.0.0.1:9/spaces/o/n"
+    assert installing.source_url("o/n") == "http://127.0.0.1:9/spaces/o/n"
     assert parse_space_reference("http://127.0.0.1:9/spaces/o/n").repo_id == "o/n"
 
 
@@ -619,10 +619,10 @@ def hub(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     """A Hub with a Space that holds a package; packages are installed into `site`."""
     monkeypatch.setenv("PYTHONPATH", str(SOURCE))
     monkeypatch.delenv("HF_TOKEN", raising=False)
-    monkeypatch.setattr(_hub, "SPACE_URL", f"http://127.0.0.1:{free_port()}/{{subdomain}}")
-    installer = _hub._installer
+    monkeypatch.setattr(installing, "SPACE_URL", f"http://127.0.0.1:{free_port()}/{{subdomain}}")
+    installer = installing._installer
     extra = ["--target", str(site), "--no-deps"]
-    monkeypatch.setattr(_hub, "_installer", lambda: [*installer(), *extra])
+    monkeypatch.setattr(installing, "_installer", lambda: [*installer(), *extra])
     project = packages.make_project(
         tmp_path / "project", "openenv-hub-parrot", "hub_parrot_env", "HubParrot"
     )
@@ -636,7 +636,7 @@ def test_code_from_the_hub_is_not_installed_unasked(
     hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
-    with pytest.raises(_hub.InstallRefusedError, match="trust_remote_code=True") as caught:
+    with pytest.raises(installing.InstallRefusedError, match="trust_remote_code=True") as caught:
         AutoEnv.from_env("owner/parrot-env")
     assert isinstance(caught.value, ValueError)
     assert hub.asked == []
@@ -651,7 +651,7 @@ def test_a_person_at_a_terminal_is_asked_and_told_which_commit(
     hub: HubServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     installed: list[str] = []
-    monkeypatch.setattr(_hub, "_install_commit", lambda _, found: installed.append(found.sha))
+    monkeypatch.setattr(installing, "_install_commit", lambda _, found: installed.append(found.sha))
     sha = hub.repositories["owner/parrot-env"].sha
     for answer, count in (("n\n", 0), ("\n", 0), ("", 0), ("yes\n", 1), ("Y\n", 2)):
         monkeypatch.setattr(sys, "stdin", Terminal(answer))
@@ -692,7 +692,7 @@ def test_a_package_of_the_hub_is_installed_once_and_played(
     assert (info["package"], info["version"]) == ("openenv-hub-parrot", "0.3.0")
     assert not any("/resolve/" in one and ".git" in one for one in hub.asked)
 
-    monkeypatch.setattr(_hub, "_install_commit", lambda *_: pytest.fail("installed twice"))
+    monkeypatch.setattr(installing, "_install_commit", lambda *_: pytest.fail("installed twice"))
     action = AutoAction.from_env(f"{hub.url}/spaces/owner/parrot-env")
     assert action.__name__ == "HubParrotAction"
 
@@ -749,7 +749,9 @@ def test_a_private_space_is_installed_by_who_may_see_it(
 def test_a_package_that_cannot_be_installed_says_why(
     hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_hub, "_installer", lambda: [sys.executable, "-c", "raise SystemExit(3)"])
+    monkeypatch.setattr(
+        installing, "_installer", lambda: [sys.executable, "-c", "raise SystemExit(3)"]
+    )
     with pytest.raises(ValueError, match="could not be installed"):
         AutoEnv.from_env("owner/parrot-env", trust_remote_code=True)
 
@@ -758,7 +760,7 @@ def test_a_running_space_is_used_without_its_code(
     hub: HubServer, parrot: Path, serve: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = served("parrot_env", serve)
-    monkeypatch.setattr(_hub, "SPACE_URL", url)
+    monkeypatch.setattr(installing, "SPACE_URL", url)
     with AutoEnv.from_env("owner/parrot-env", skip_install=True) as client:
         assert isinstance(client, GenericEnvClient) and client.base_url == url
         assert client.reset().observation == {"metadata": {}, "word": "hello"}
@@ -769,8 +771,8 @@ def test_a_space_that_answers_at_its_root_only_runs(
 ) -> None:
     app = FastAPI()
     app.get("/")(lambda: {})
-    assert _hub.answers(serve(app))
-    assert not _hub.answers(serve(FastAPI()))
+    assert installing.answers(serve(app))
+    assert not installing.answers(serve(FastAPI()))
 
 
 def test_a_space_that_does_not_run_is_started_from_its_image(

@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 
 from openenv._internal.toml import parse_toml
 from openenv._internal.yaml import UnreadableYAML, read_yaml
-from openenv.auto._discovery import EnvironmentInfo, get_discovery
-from openenv.auto.catalog.cards import (
+from openenv.hub.catalog.cards import (
     CatalogError,
     CatalogIssue,
     CatalogSnapshot,
@@ -20,7 +19,8 @@ from openenv.auto.catalog.cards import (
     ModelCard,
     ModelField,
 )
-from openenv.auto.catalog.repository import GitSnapshot
+from openenv.hub.catalog.repository import GitSnapshot
+from openenv.hub.discovery import EnvironmentInfo, get_discovery
 from openenv.manifest import MANIFEST, Manifest
 from openenv.manifest.checking import check_manifest, check_text
 

@@ -20,9 +20,9 @@ from support import packages
 from support.packages import make_distribution, make_package
 
 from openenv.auto import AutoAction, AutoEnv
-from openenv.auto._discovery import NoEnvironmentError, UnknownEnvironmentError, get_discovery
-from openenv.auto.auto_env import ServerUnreachableError
 from openenv.client import EnvClient, GenericAction, GenericEnvClient
+from openenv.hub.auto_env import ServerUnreachableError
+from openenv.hub.discovery import NoEnvironmentError, UnknownEnvironmentError, get_discovery
 from openenv.providers import ProcessProvider
 from openenv.tools.types import CallToolAction
 
