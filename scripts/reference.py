@@ -9,13 +9,14 @@ A generated section stands between ``<!-- generated: NAME -->`` and ``<!-- end -
 from __future__ import annotations
 
 import argparse
+import ast
 import enum
 import functools
 import inspect
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -46,9 +47,14 @@ ENTRY = re.compile(r"^    (\*{0,2}\w+): (.*)$")
 
 def prose(documented: Any) -> str:
     """The docstring of something, as Markdown."""
+    return markdown_of(inspect.getdoc(documented) or "")
+
+
+def markdown_of(docstring: str) -> str:
+    """Write a docstring as Markdown."""
     lines: list[str] = []
     section = ""
-    for line in (inspect.getdoc(documented) or "").splitlines():
+    for line in docstring.splitlines():
         heading = SECTION.match(line)
         if section == "Example" and (heading or not line.startswith(" ")):
             lines.append("```")  # an example has no empty line
@@ -88,10 +94,15 @@ def signature(function: Callable[..., Any], name: str) -> str:
         return_annotation=_verbatim(returns),
     )
     line = f"{name}{shown}"
+    inner = [str(parameter) for parameter in shown.parameters.values()]
+    return call_block(line, name, list(_with_marks(parameters, inner)))
+
+
+def call_block(line: str, name: str, arguments: list[str]) -> str:
+    """Show how something is called: `line`, or an argument a line where that is too long."""
     if len(line) > 96:
-        inner = [str(parameter) for parameter in shown.parameters.values()]
         after = line.rpartition(")")[2]
-        line = f"{name}(\n    " + ",\n    ".join(_with_marks(parameters, inner)) + f",\n){after}"
+        line = f"{name}(\n    " + ",\n    ".join(arguments) + f",\n){after}"
     return f"```text\n{line}\n```"
 
 
@@ -177,6 +188,109 @@ def _wraps(raw: Any) -> bool:
     return isinstance(raw, classmethod | staticmethod)
 
 
+# ------------------------------------------------------------------ integrations, read as text
+
+INTEGRATIONS = Path(openenv.__file__).parent / "integrations"
+
+
+def integrations_page() -> str:
+    """Describe what each integration offers; read from the source, since few of the libraries that
+    they integrate with can be installed side by side.
+    """
+    parts = []
+    for path in sorted(p for p in INTEGRATIONS.iterdir() if p.name[0] != "_"):
+        source = path if path.suffix == ".py" else path / "__init__.py"
+        tree = ast.parse(source.read_text(encoding="utf-8"))
+        offered = [entry for name in _offered(tree) for entry in _entry(name, tree)]
+        if offered:
+            parts += [f"## openenv.integrations.{path.stem}", *offered]
+    return page(
+        "Integrations",
+        "What the modules of `openenv.integrations` offer, each for one library. The "
+        "[training guides](../guides/training/models.md) and "
+        "[Gymnasium](../guides/gymnasium.md) show how they are used.",
+        *parts,
+    )
+
+
+def _offered(tree: ast.Module) -> list[str]:
+    """The public names of a module: its ``__all__``, or what a lazy package imports for types."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return [str(name) for name in ast.literal_eval(node.value)]
+    return sorted(
+        _imported(node for block in tree.body if isinstance(block, ast.If) for node in block.body)
+    )
+
+
+def _imported(statements: Iterable[ast.stmt]) -> dict[str, str]:
+    """The module of each name that these statements import from OpenEnv."""
+    imports = [node for node in statements if isinstance(node, ast.ImportFrom)]
+    return {
+        alias.name: node.module
+        for node in imports
+        if node.module and node.module.startswith("openenv.")
+        for alias in node.names
+    }
+
+
+def _entry(name: str, tree: ast.Module) -> Iterator[str]:
+    """The section of one name, which the module or another one of ours defines."""
+    typed = [node for block in tree.body if isinstance(block, ast.If) for node in block.body]
+    if module := _imported([*tree.body, *typed]).get(name):
+        source = INTEGRATIONS.parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
+        tree = ast.parse(source.read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            if node.name == name:
+                yield from _definition(f"### {name}", node)
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+            yield f"### {name}"
+            yield f"```text\n{ast.unparse(node)}\n```"
+
+
+def _definition(heading: str, node: ast.stmt) -> Iterator[str]:
+    """The section of a class or function, and after a class those of its public methods."""
+    assert isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    yield heading
+    if not isinstance(node, ast.ClassDef):
+        yield _called(node)
+    elif bases := ", ".join(f"`{ast.unparse(base)}`" for base in node.bases):
+        yield f"Base: {bases}"
+    yield markdown_of(ast.get_docstring(node) or "")
+    for member in node.body if isinstance(node, ast.ClassDef) else []:
+        if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef) and member.name[0] != "_":
+            yield from _definition(f"#{heading}.{member.name}", member)
+
+
+def _called(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    arguments = node.args
+    if arguments.args and arguments.args[0].arg in ("self", "cls"):
+        del arguments.args[0]
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    line = f"{node.name}({', '.join(_arguments(arguments))}){returns}"
+    return call_block(line, node.name, list(_arguments(arguments)))
+
+
+def _arguments(arguments: ast.arguments) -> Iterator[str]:
+    """Write each argument by itself; a list of them could not be split at the commas of types."""
+    without = len(arguments.args) - len(arguments.defaults)
+    for one, default in zip(arguments.args, [None] * without + arguments.defaults, strict=True):
+        yield _argument(one, default)
+    if arguments.vararg:
+        yield f"*{ast.unparse(arguments.vararg)}"
+    elif arguments.kwonlyargs:
+        yield "*"
+    for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        yield _argument(one, default)
+    if arguments.kwarg:
+        yield f"**{ast.unparse(arguments.kwarg)}"
+
+
+def _argument(argument: ast.arg, default: ast.expr | None) -> str:
+    return ast.unparse(argument) + (f" = {ast.unparse(default)}" if default else "")
+
+
 # ------------------------------------------------------------------ pages
 
 
@@ -251,6 +365,7 @@ def page(title: str, *parts: str) -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "reference/api.md": api_page,
+    "reference/integrations.md": integrations_page,
     "reference/errors.md": errors_page,
     "reference/settings.md": settings_page,
     "reference/cli.md": cli_page,
