@@ -275,7 +275,8 @@ def _called(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 def _arguments(arguments: ast.arguments) -> Iterator[str]:
     """Write each argument by itself; a list of them could not be split at the commas of types."""
     without = len(arguments.args) - len(arguments.defaults)
-    for one, default in zip(arguments.args, [None] * without + arguments.defaults, strict=True):
+    defaults: list[ast.expr | None] = [*[None] * without, *arguments.defaults]
+    for one, default in zip(arguments.args, defaults, strict=True):
         yield _argument(one, default)
     if arguments.vararg:
         yield f"*{ast.unparse(arguments.vararg)}"
