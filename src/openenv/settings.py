@@ -132,6 +132,7 @@ __all__ = [
     "protocol_version",
     "public_schema",
     "run_images",
+    "set_max_concurrent_envs",
     "queue_timeout_s",
     "recording_directory",
     "recording_limits",
@@ -299,6 +300,11 @@ def limit(name: str) -> float | None:
         ValueError: What is set is no number.
     """
     return _number(f"OPENENV_{name.upper()}")
+
+
+def set_max_concurrent_envs(limit: int) -> None:
+    """Set the maximum number of sessions, for this process and for child processes."""
+    os.environ["MAX_CONCURRENT_ENVS"] = str(limit)
 
 
 def max_concurrent_envs() -> int | None:

@@ -14,6 +14,7 @@ from support.commands import Running, openenv_running, run_openenv
 from support.waiting import wait_until
 
 from openenv import GenericEnvClient
+from openenv.errors import CapacityError
 
 pytestmark = pytest.mark.slow  # most start servers in processes of their own
 
@@ -125,6 +126,43 @@ def test_whatever_a_target_may_be_is_served(target: str, greeter: Path, my_game_
         with GenericEnvClient(base_url=url) as env:
             greeting = str(env.reset().observation)
             assert "good morning" in greeting or "ready!" in greeting
+
+
+@pytest.mark.parametrize("target", ["echo_env", "shared.py"])
+def test_the_command_limits_the_sessions_of_a_server(target: str, greeter: Path) -> None:
+    text = ONE_ENVIRONMENT.replace("State]):", "State]):\n    SUPPORTS_CONCURRENT_SESSIONS = True")
+    (greeter.parent / "shared.py").write_text(text)
+    with serving(target, "--max-concurrent-envs=2", cwd=greeter.parent) as (_, told):
+        url = told["url"]
+        with GenericEnvClient(base_url=url) as one, GenericEnvClient(base_url=url) as two:
+            one.reset()
+            two.reset()
+            with (
+                pytest.raises(CapacityError, match="2"),
+                GenericEnvClient(base_url=url, queue_timeout_s=0) as three,
+            ):
+                three.reset()
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("greeter.py", "greeter.py serves 1 at once"),
+        ("fixed.py", "fixed.py serves 8 at once"),
+        ("other.py", "other.py does not say how many"),
+    ],
+)
+def test_a_limit_that_a_target_does_not_keep_is_refused(
+    target: str, words: str, greeter: Path
+) -> None:
+    (greeter.parent / "fixed.py").write_text(
+        ONE_ENVIRONMENT.replace("State]):", "State]):\n    SUPPORTS_CONCURRENT_SESSIONS = True")
+        + "from openenv import create_app\napp = create_app(Greeter, max_concurrent_envs=8)\n"
+    )
+    (greeter.parent / "other.py").write_text("from fastapi import FastAPI\napp = FastAPI()\n")
+    done = run_openenv("serve", target, "--max-concurrent-envs=2", "-p0", cwd=greeter.parent)
+    assert done.returncode == 2
+    assert f"--max-concurrent-envs 2 has no effect: {words}" in done.stderr
 
 
 @pytest.mark.parametrize("target", ["greeter.py", "greeter:Greeter", "echo_env"])

@@ -76,6 +76,7 @@ class MCPServeOptions:
         """Create the application."""
         from openenv.errors import KeyFileError
         from openenv.server.app import create_app
+        from openenv.server.loading import session_limit
         from openenv.tools.sources import Program, read_sources
         from openenv.tools.wrapped import wrap
 
@@ -101,7 +102,13 @@ class MCPServeOptions:
                     hint="install it, or give its path",
                 )
         try:
-            return create_app(wrapped, workers=workers, record=recording, debug=debug or None)
+            return create_app(
+                wrapped,
+                max_concurrent_envs=session_limit(wrapped),
+                workers=workers,
+                record=recording,
+                debug=debug or None,
+            )
         except KeyFileError as error:
             raise CommandError(str(error)) from error
 

@@ -275,9 +275,16 @@ def _application(module: ModuleType, attribute: str) -> Any:
 def _serve(environment: Any) -> Any:
     from openenv.server.app import create_app
 
-    # A class that lets only one session live in a process says so itself.
+    return create_app(environment, max_concurrent_envs=session_limit(environment))
+
+
+def session_limit(environment: type[Any]) -> int | None:
+    """Return the limit that is set for a class's sessions; None is the default of `create_app`.
+
+    A class that lets only one session live in a process declares it, and has no other limit.
+    """
     is_shared = getattr(environment, "SUPPORTS_CONCURRENT_SESSIONS", False)
-    return create_app(environment, max_concurrent_envs=max_concurrent_envs() if is_shared else None)
+    return max_concurrent_envs() if is_shared else None
 
 
 def _only_candidate(module: ModuleType) -> Any:

@@ -103,6 +103,13 @@ def serve(
         help="Number of worker processes for environments: a crash affects one worker only, and "
         "N workers use N cores. By default environments run in the server's process.",
     ),
+    max_concurrent_envs: int | None = option(
+        None,
+        min=1,
+        metavar="N",
+        show_default="MAX_CONCURRENT_ENVS, else the environment's own, usually 64",
+        help="Maximum number of sessions at once. Further ones wait in a queue.",
+    ),
     record: Path | None = RECORD,
     record_on_request: bool = option(
         False, help="Record only the sessions whose clients request it."
@@ -168,6 +175,8 @@ def serve(
     if log_format is not None:  # worker processes, and the one that --reload starts, read it there
         os.environ["OPENENV_LOG_FORMAT"] = log_format.value
     set_up_logs()
+    if max_concurrent_envs is not None:  # as above
+        settings.set_max_concurrent_envs(max_concurrent_envs)
     if wrapping.mcp:
         target, application = str(wrapping), wrapping.application(workers, recording, debug)
     else:
@@ -179,6 +188,8 @@ def serve(
         application = load_application(target, workers, recording, debug, served)
         if served is not None:
             say(f"tasks: {served}")
+    if max_concurrent_envs is not None:
+        _check_limit(application, target, max_concurrent_envs)
     try:
         options = run.tls_options(tls.ssl_certfile, tls.ssl_keyfile, tls.ssl_keyfile_password_file)
     except TargetError as error:
@@ -198,6 +209,22 @@ def serve(
         # It ends by the signal itself, so that what supervises it knows why.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         run.serve(application, host=host, bound=bound, **options)
+
+
+def _check_limit(application: Any, target: str, wanted: int) -> None:
+    """Refuse a limit of sessions that the application does not keep."""
+    from openenv.server.workers import managers_of
+
+    found = sorted({manager.max_sessions for manager in managers_of(application)})
+    if found == [wanted]:
+        return
+    has = f"serves {found[0]} at once" if found else "does not say how many it serves at once"
+    raise MisuseError(
+        f"--max-concurrent-envs {wanted} has no effect: {target} {has}",
+        hint="declare SUPPORTS_CONCURRENT_SESSIONS = True on a class whose instances share nothing"
+        if found == [1]
+        else "the application sets it: create_app(..., max_concurrent_envs=N)",
+    )
 
 
 def recording_of(
