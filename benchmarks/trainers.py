@@ -30,7 +30,7 @@ CONTENDERS = (
     Client("policy alone", OURS, "policy_rollouts.py", "policy"),
     Client("public clients", PUBLIC, "policy_rollouts.py", "clients"),
     Client("ours, clients", OURS, "policy_rollouts.py", "clients"),
-    Client("ours, seats", OURS, "policy_rollouts.py", "seats"),
+    Client("ours, sessions", OURS, "policy_rollouts.py", "sessions"),
 )
 SERVERS = {OURS: "ours sync", PUBLIC: "public sync"}
 

@@ -54,7 +54,7 @@ async def by_clients(url: str, rollouts: int, turns: int, policy_s: float) -> di
         return await timed([partial(env.step, ACTION) for env in envs], turns, policy_s)
 
 
-async def by_seats(url: str, rollouts: int, turns: int, policy_s: float) -> dict[str, float]:
+async def by_sessions(url: str, rollouts: int, turns: int, policy_s: float) -> dict[str, float]:
     from openenv.rollouts import EpisodeSessions  # which only ours has
 
     found = await EpisodeSessions.of(url)
@@ -79,7 +79,7 @@ async def by_policy(url: str, rollouts: int, turns: int, policy_s: float) -> dic
 
 def main() -> None:
     url, mode, rollouts, turns, policy_s = sys.argv[1:]
-    way = {"clients": by_clients, "sessions": by_seats, "policy": by_policy}[mode]
+    way = {"clients": by_clients, "sessions": by_sessions, "policy": by_policy}[mode]
     print(json.dumps(asyncio.run(way(url, int(rollouts), int(turns), float(policy_s)))))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -259,6 +260,22 @@ async def test_threads_are_shared_once_steps_were_seen_to_be_quick(manage: Manag
     for event, thread in Known.log.events:
         by_thread[thread] += {"init": 1, "close": -1}.get(event, 0)
     assert set(by_thread.values()) == {0}, "each was closed on the thread that made it"
+
+
+@pytest.mark.parametrize(("sessions_count", "times"), [(4, 0), (20, 1)])
+async def test_the_log_says_once_what_a_declaration_would_gain(
+    manage: Manage, caplog: pytest.LogCaptureFixture, sessions_count: int, times: int
+) -> None:
+    class Undeclared(Quick):
+        pass
+
+    manager = manage(Undeclared, max_concurrent_envs=50)
+    sessions = [await manager.create() for _ in range(sessions_count)]
+    with caplog.at_level(logging.INFO, "openenv.execution.executors"):
+        await asyncio.gather(*(steps(session, 100) for session in sessions))
+    advice = [one for one in caplog.messages if "declare SUPPORTS_ANY_THREAD = True" in one]
+    assert len(advice) == times
+    assert all(f"{sessions_count} sessions of Undeclared" in one for one in advice)
 
 
 async def test_a_class_that_turns_out_slow_shares_no_more(

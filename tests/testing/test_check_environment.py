@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import threading
+import time
 from typing import Any, ClassVar
 
 import pytest
@@ -286,6 +288,38 @@ class DeclaresNothing(Dice):
         return scored(super().step(*args, **kwargs), Score(1.0))
 
 
+class KeepsItsThread(Dice):
+    def __init__(self) -> None:
+        super().__init__()
+        self.home = threading.get_ident()
+
+    def step(self, *args: Any, **kwargs: Any) -> Hint:
+        if threading.get_ident() != self.home:
+            raise RuntimeError("called from another thread")
+        return super().step(*args, **kwargs)
+
+
+class SaysThatItDoesNot(KeepsItsThread):
+    SUPPORTS_ANY_THREAD = True
+
+
+class CountsPerThread(Dice):
+    SUPPORTS_ANY_THREAD = True
+    seen = threading.local()
+
+    def step(self, *args: Any, **kwargs: Any) -> Hint:
+        self.seen.steps = getattr(self.seen, "steps", 0) + 1 if self.now.step_count else 1
+        hint = super().step(*args, **kwargs)
+        hint.extra = self.seen.steps
+        return hint
+
+
+class TakesItsTime(Dice):
+    def step(self, *args: Any, **kwargs: Any) -> Hint:
+        time.sleep(0.02)
+        return super().step(*args, **kwargs)
+
+
 class LoudClose(Dice):
     def close(self) -> None:
         raise OSError("cannot close")
@@ -305,6 +339,7 @@ BROKEN = {
     checks.STEP_AFTER_DONE: StartsAnew,
     checks.RESET_ABANDONS: KeepsCounting,
     checks.INSTANCES_ARE_APART: GlobalDice,
+    checks.ANY_THREAD_WILL_DO: SaysThatItDoesNot,
     checks.SNAPSHOT_RESTORES: ForgetsTheDice,
     checks.RENDER_ONLY_SHOWS: ShakesWhenDrawn,
     checks.COMPONENTS_ADD_UP: Miscounts,
@@ -327,9 +362,37 @@ def test_every_promise_has_a_planted_breach() -> None:
     assert set(checks.PROMISES) == set(BROKEN)
 
 
+class DiceOfAnyThread(Dice):
+    SUPPORTS_ANY_THREAD = True
+
+
 def test_a_sound_environment_keeps_every_promise() -> None:
-    report = check_environment(Dice, actions=[Guess()])
+    report = check_environment(DiceOfAnyThread, actions=[Guess()])
     assert [finding.kept for finding in report.findings] == [True] * len(checks.PROMISES)
+    assert not report.advice
+
+
+def test_an_episode_that_threads_change_is_found() -> None:
+    with pytest.raises(CheckFailed) as caught:
+        check_environment(CountsPerThread, actions=[Guess()])
+    broken = {finding.promise: finding.detail for finding in caught.value.report.broken}
+    assert "they part at step 2" in broken[checks.ANY_THREAD_WILL_DO]
+
+
+def test_a_quick_class_is_advised_to_share_threads() -> None:
+    report = check_environment(Dice, actions=[Guess()])
+    (advice,) = report.advice
+    assert "declare SUPPORTS_ANY_THREAD = True" in advice
+    assert "3 steps" in advice
+    assert f"advice: {advice}" in str(report)
+
+
+@pytest.mark.parametrize("cls", [KeepsItsThread, TakesItsTime])
+def test_a_class_that_needs_its_thread_or_is_slow_is_not_advised(cls: type[Any]) -> None:
+    report = check_environment(cls, actions=[Guess()])
+    (finding,) = [one for one in report.findings if one.promise == checks.ANY_THREAD_WILL_DO]
+    assert finding.kept is None
+    assert not report.advice
 
 
 @pytest.mark.slow("starts a worker process")

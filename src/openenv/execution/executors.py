@@ -54,6 +54,7 @@ SHARED_THREADS = 2
 # Threads that sessions get for themselves until their class is known to be quick.
 MAX_OWN_THREADS = 2048
 CROWD_THREADS = 256  # what all further sessions share
+MANY_OWN_THREADS = 16  # an author is told once what so many of them cost, if calls are quick
 # Threads that may take the place of those that calls hold, of either kind.
 SPARE_THREADS = 256
 WAIT_S = 30.0  # an operator is told of sessions that wait longer than this for another's call
@@ -269,6 +270,7 @@ class Executors:
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec
         self.classifier = LatencyClassifier()
+        self._has_advised = False
         self._dispatchers: dict[asyncio.AbstractEventLoop, LoopDispatcher] = {}
         self._start_anew()
 
@@ -445,7 +447,17 @@ class Executors:
         is_shared = isinstance(executor, ThreadExecutor) and executor.is_shared
         if is_construction and not is_shared:
             return
-        if self.classifier.note(seconds) and is_shared:
+        is_slow_now = self.classifier.note(seconds)
+        if self.classifier.is_quick and self._own >= MANY_OWN_THREADS and not self._has_advised:
+            self._has_advised = True
+            logger.info(
+                "%d sessions of %s have a thread each, although its calls are quick: that costs "
+                "about three times the CPU of a step. If its calls may come from any thread, "
+                "declare SUPPORTS_ANY_THREAD = True on it",
+                self._own,
+                self.spec.class_name,
+            )
+        if is_slow_now and is_shared:
             logger.warning(
                 "a call of %s took %.1f ms, one of several, on a thread that it shares with "
                 "others, since all had been quick so far; from now on each new session gets a "

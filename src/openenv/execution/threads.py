@@ -179,15 +179,7 @@ class LoopDispatcher:
     def _wake_and_wait(self, workers: list[WorkerThread]) -> None:
         """Let the threads run the batch, and take back the calls."""
         self._is_due = True  # so that they do not wake the loop
-        is_quick = True
-        for worker in workers:
-            if is_quick:
-                calls = max(worker.load, 1)  # it may be at the last one already
-                patience_s = min(self.PATIENCE_S * calls, self.MAX_PATIENCE_S)
-                is_quick = worker.wake_and_wait(patience_s)
-            else:
-                worker.wake()
-        if is_quick:
+        if Baton(workers).pass_around(self.PATIENCE_S):
             self._penalty //= 2
         else:
             self._penalty = self._unawaited = min(2 * self._penalty + 1, self.MAX_UNAWAITED)
@@ -222,13 +214,55 @@ class LoopDispatcher:
                 logger.exception("the result of a call could not be delivered")
 
 
+class Baton:
+    """Lets threads run their calls one after another, each of them waking the next.
+
+    So one thread is awake at a time, and none contends for the interpreter.
+    """
+
+    LOOK_S = 0.002
+
+    def __init__(self, workers: list[WorkerThread]) -> None:
+        self._waiting = deque(workers)
+        self._is_done = threading.Lock()
+        self._is_done.acquire()
+
+    def pass_around(self, patience_s: float) -> bool:
+        """Start the first thread, and wait until the last one is done; called on the loop.
+
+        Once the threads take longer than `patience_s` each, all that wait are woken at once.
+
+        Returns:
+            Whether all calls were run.
+        """
+        self.pass_on()
+        left = len(self._waiting)
+        while not self._is_done.acquire(timeout=self.LOOK_S):
+            if left - len(self._waiting) < self.LOOK_S / patience_s:
+                with contextlib.suppress(IndexError):  # the threads may take some meanwhile
+                    while True:
+                        self._waiting.popleft().wake()
+                return False
+            left = len(self._waiting)
+        return True
+
+    def pass_on(self) -> None:
+        """Wake the next thread; without one, have the loop go on."""
+        try:
+            worker = self._waiting.popleft()
+        except IndexError:
+            self._is_done.release()
+        else:
+            worker.wake(self)
+
+
 class WorkerThread:
     """A daemon thread that runs submitted calls in order.
 
     Attributes:
         waiting: The calls that it has not begun. The loop appends, the thread takes.
         is_rung: The dispatcher will wake it at the end of the tick.
-        bell: Wakes the thread; a lock that comes with it is released once the calls are run.
+        bell: Wakes the thread; a baton that comes with it is passed on once the calls are run.
         busy_since: When the call that it runs began, by `time.perf_counter`; None without one.
         is_ending: It ends once it has run what was submitted.
         sharers: How many executors share it.
@@ -242,7 +276,7 @@ class WorkerThread:
         self.sharers = 0
         self._call: ThreadCall | None = None  # the one it runs
         self._overdue: ThreadCall | None = None
-        self.bell: queue.SimpleQueue[threading.Lock | None] = queue.SimpleQueue()
+        self.bell: queue.SimpleQueue[Baton | None] = queue.SimpleQueue()
         self._on_idle = on_idle
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
@@ -252,18 +286,10 @@ class WorkerThread:
         """Return the number of calls that wait for the thread."""
         return len(self.waiting)
 
-    def wake(self) -> None:
-        """Have the thread look for calls."""
+    def wake(self, baton: Baton | None = None) -> None:
+        """Have the thread look for calls, and pass on the baton after them."""
         self.is_rung = False
-        self.bell.put(None)
-
-    def wake_and_wait(self, timeout_s: float) -> bool:
-        """Wake the thread; return whether all calls were run within this time."""
-        self.is_rung = False
-        is_done = threading.Lock()
-        is_done.acquire()
-        self.bell.put(is_done)
-        return is_done.acquire(timeout=timeout_s)
+        self.bell.put(baton)
 
     def stop(self) -> None:
         """End the thread once the submitted calls are run; does not wait."""
@@ -316,11 +342,11 @@ class WorkerThread:
     def _serve(self) -> None:
         goes_on = True
         while goes_on:
-            is_done = self.bell.get()
+            baton = self.bell.get()
             goes_on = not self.is_ending
             self._run_waiting()
-            if is_done is not None:
-                is_done.release()
+            if baton is not None:
+                baton.pass_on()
             if self._on_idle is not None:
                 self._on_idle(self)
 

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import inspect
 import math
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -27,10 +28,12 @@ from openenv._internal.models import ACTION_TYPE, like_fields, named_kinds, read
 from openenv.client.background import run
 from openenv.errors import NotSupported, Refused
 from openenv.execution.commands import GetState, Render, Reset, Restore, Step, TakeSnapshot
+from openenv.execution.executors import Executor, ExecutorCall, Executors
 from openenv.execution.manager import SessionManager
 from openenv.execution.process import Workers
 from openenv.execution.session import Session
 from openenv.execution.spec import EnvironmentSpec
+from openenv.execution.threads import LoopDispatcher, WorkerThread
 from openenv.protocol.messages import RenderReply, Transition
 from openenv.protocol.renderings import as_file
 from openenv.protocol.v0.codec import observation_payload
@@ -59,6 +62,10 @@ STEP_BEFORE_RESET = "A step before reset raises or is served; reset works afterw
 STEP_AFTER_DONE = "A step after done raises or returns done again; it begins no new episode."
 RESET_ABANDONS = "reset in the middle of an episode begins a new one."
 INSTANCES_ARE_APART = "Instances side by side do not disturb each other."
+ANY_THREAD_WILL_DO = (
+    "If the class declares SUPPORTS_ANY_THREAD, an episode is the same if each call comes from "
+    "another thread."
+)
 SNAPSHOT_RESTORES = (
     "If there is a snapshot method, it changes nothing, and restore gives the same state and the "
     "same continuation, in this instance and in another."
@@ -75,6 +82,13 @@ COMPONENTS_ADD_UP = (
     "If a reward has components, they add up to it; if it is None, a given reason is text."
 )
 CLOSE_IS_QUIET = "close does not raise."
+
+QUICK_CALL_S = 0.005
+ANY_THREAD_ADVICE = (
+    "declare SUPPORTS_ANY_THREAD = True, unless the environment keeps something that is bound to "
+    "a thread. {steps} steps, each called from another thread, went well. Without the declaration "
+    "each session has a thread of its own, and a quick step costs about three times the CPU."
+)
 
 Policy = Callable[[Any], Any]
 
@@ -94,10 +108,17 @@ class PromiseResult:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """All findings on an environment or a provider."""
+    """All findings on an environment or a provider.
+
+    Attributes:
+        name: The name of the environment or provider.
+        findings: The result for each promise.
+        advice: What would make it better, although no promise is broken.
+    """
 
     name: str
     findings: list[PromiseResult]
+    advice: list[str] = field(default_factory=list)
 
     @property
     def broken(self) -> list[PromiseResult]:
@@ -105,7 +126,8 @@ class CheckReport:
         return [finding for finding in self.findings if finding.kept is False]
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.name}:", *(f"  {finding}" for finding in self.findings)])
+        advice = (f"  advice: {line}" for line in self.advice)
+        return "\n".join([f"{self.name}:", *(f"  {one}" for one in self.findings), *advice])
 
 
 class CheckFailed(AssertionError):
@@ -126,6 +148,7 @@ class _EnvironmentSubject:
     reset_arguments: dict[str, Any]
     max_steps: int
     findings: list[PromiseResult] = field(default_factory=list)
+    advice: list[str] = field(default_factory=list)
     manager: SessionManager | None = None  # set if worker processes hold the environments
 
     def policy(self) -> Policy:
@@ -136,11 +159,11 @@ class _EnvironmentSubject:
         return lambda observation: next(given)
 
     @contextlib.asynccontextmanager
-    async def open(self) -> AsyncIterator[Session]:
+    async def open(self, executors: Executors | None = None) -> AsyncIterator[Session]:
         if self.manager is not None:
             session = await self.manager.create()
         else:
-            session = Session(self.spec)
+            session = Session(self.spec, executors=executors)
             await session.open()
         try:
             yield session
@@ -264,7 +287,7 @@ async def _check(subject: _EnvironmentSubject, skip: frozenset[str]) -> CheckRep
             if promise in skip
             else await _check_promise(promise, check, subject)
         )
-    report = CheckReport(subject.spec.name, subject.findings)
+    report = CheckReport(subject.spec.name, subject.findings, subject.advice)
     if report.broken:
         raise CheckFailed(report)
     return report
@@ -446,6 +469,55 @@ async def _instances_are_apart(subject: _EnvironmentSubject, session: Session) -
         return  # without a seed episodes may differ; it is enough that all were played
     for episode in together:
         _expect(_trace(episode) == alone, "an episode differs from the same one played alone")
+
+
+class _ThreadForEachCall(Executor):
+    """Runs each call on a thread of its own."""
+
+    def __init__(self, dispatcher: LoopDispatcher) -> None:
+        self._dispatcher = dispatcher
+
+    def submit(self, call: ExecutorCall) -> None:
+        worker = WorkerThread("openenv-check")
+        self._dispatcher.submit(call, worker)
+        worker.stop()
+
+
+class _ThreadsForEachCall(Executors):
+    """Executors for sessions of which each call comes from another thread."""
+
+    def for_new(self) -> Executor:
+        return _ThreadForEachCall(LoopDispatcher(asyncio.get_running_loop()))
+
+
+@_checks(ANY_THREAD_WILL_DO)
+async def _any_thread_will_do(subject: _EnvironmentSubject, session: Session) -> None:
+    spec = subject.spec
+    if subject.manager is not None:
+        raise PromiseSkipped("worker processes choose the threads")
+    if (spec.plan is not None and spec.plan.is_async) or spec.never_blocks:
+        raise PromiseSkipped("the environment is called on the event loop")
+    if spec.needs_one_thread:
+        raise PromiseSkipped("the class declares REQUIRES_SINGLE_THREAD_EXECUTOR")
+    began = time.perf_counter()
+    episode = await subject.play(session, **subject.seed)
+    call_s = (time.perf_counter() - began) / len(episode)
+    try:
+        async with subject.open(_ThreadsForEachCall(spec)) as other:
+            scattered = await subject.play(other, **subject.seed)
+            if subject.seed:
+                alone, spread = _trace(episode), _trace(scattered)
+                _expect(alone == spread, _describe_difference(alone, spread))
+    except Exception as error:
+        if spec.supports_any_thread:
+            raise
+        raise PromiseSkipped(
+            f"its calls need one thread: {type(error).__name__}: {error}"
+        ) from None
+    if not spec.supports_any_thread:
+        if call_s < QUICK_CALL_S and spec.supports_concurrency:
+            subject.advice.append(ANY_THREAD_ADVICE.format(steps=len(scattered) - 1))
+        raise PromiseSkipped("the class does not declare SUPPORTS_ANY_THREAD")
 
 
 @_checks(SNAPSHOT_RESTORES)
