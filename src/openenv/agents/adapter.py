@@ -15,7 +15,7 @@ __all__ = ["AgenticHarnessAdapter", "build_response"]
 
 
 class AgenticHarnessAdapter(ABC):
-    """The base class of harness adapters: agents with a loop, tools and memory of their own.
+    """The base class of adapters for harnesses, which have an agent loop, tools and memory.
 
     An episode calls `inject_tools` and `start`, then `send_message_streaming` for each turn, then
     `stop`. The harness keeps the conversation between turns; `stop` and `start` begin a new one.

@@ -3,8 +3,8 @@
 It implements Streamable HTTP without sessions and answers each POST with JSON, which the
 specification allows: `initialize`, `ping`, `tools/list` and `tools/call`.
 
-    The server has its own thread and event loop, so that tools answer while the environment's
-    thread waits for the agent. `stop` may be called from any thread.
+The server has its own thread and event loop, so that tools answer while the environment's thread
+waits for the agent. `stop` may be called from any thread.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from openenv.tools.types import JsonRpcErrorCode as Code
 __all__ = ["HarnessMCPBridge", "OfferedTools", "build_bridge_server"]
 
 PATH = "/mcp"
-    # MCP revisions with a handshake; an agent that requests any other revision is offered the last.
+# MCP revisions with a handshake; an agent that requests any other revision is offered the last.
 REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 MAX_REQUEST_BYTES = 64 * 2**20
 LOOPBACK = {"127.0.0.1", "localhost", "[::1]"}
