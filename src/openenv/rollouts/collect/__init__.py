@@ -1,6 +1,6 @@
-"""Collected datasets: episodes of a teacher in a folder that can be resumed and shared.
+"""Collected datasets: episodes of a teacher, in a folder that can be resumed and shared.
 
-Both ways of collecting are runs of `openenv.rollouts`: ``environments.py`` has a policy play,
+Both ways of collecting are runs of `openenv.rollouts`: ``environments.py`` lets a policy play,
 ``runner.py`` a harness. Read ``environments.py`` first. The folder holds:
 
 results.jsonl    an episode a line, as `EpisodeRecord` has it: the dataset
