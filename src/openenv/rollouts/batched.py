@@ -142,10 +142,11 @@ class BatchPlayer:
         """Play a rollout from each start.
 
         If an environment cannot be reset or breaks off, its rollout fails: the failure is counted
-        and logged once per task, and the other rollouts continue. Three errors end a batch at once:
+        and logged once per task, and the other rollouts continue. These errors end a batch at once:
         there is no room for the rollouts played at the same time, the environment ignores reset
-        arguments, or the chat template cannot render the messages. If a server has gone away, one
-        rollout after the other fails until `failures_in_a_row` is reached.
+        arguments, the chat template cannot render the messages, or the first observation leaves no
+        room for a reply or cannot be shown as text. If a server has gone away, one rollout after
+        the other fails until `failures_in_a_row` is reached.
 
         Args:
             chat: The conversation format of the model.
@@ -162,7 +163,9 @@ class BatchPlayer:
             CapacityError: There is no room for the rollouts played at the same time. If the server
                 reports how many sessions it holds, this is checked before the first rollout.
             EnvironmentsFailing: Too many rollouts in a row have failed.
-            OpenEnvError: The environment ignores reset arguments.
+            TaskNotTaken: The environment ignores reset arguments.
+            TemplateError: The chat template cannot render the messages.
+            ValueError: The first observation leaves no room for a reply.
         """
         size = min(self._at_once or len(starts), len(starts))
         self.sessions.check_room(size)
