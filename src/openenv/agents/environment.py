@@ -358,7 +358,7 @@ class HarnessEnvironment(
         if calls:
             await asyncio.wait(calls, timeout=CALL_GRACE_S)
 
-    # ------------------------------------------------------------------ the end
+    # ------------------------------------------------------------------ closing
 
     async def close_async(self) -> None:
         await self._end_episode("the environment is closed")

@@ -297,7 +297,7 @@ class _RolloutBatch:
         replies: Sequence[Sequence[int]],
         logprobs: Sequence[Sequence[float | None]] | None,
     ) -> list[TokenRollout]:
-        """Have rollouts act by their replies; return those that the model replies to next."""
+        """Let rollouts act by their replies; return those that the model replies to next."""
         of_each: Sequence[Sequence[float | None] | None] = logprobs or [None] * len(rollouts)
         for one, reply, its in zip(rollouts, replies, of_each, strict=True):
             self._work(one, "step", one.take(reply, its))
@@ -314,7 +314,7 @@ class _RolloutBatch:
         """Return the rollouts in the order of their starts."""
         return [self._over[number] for number in range(len(self._starts))]
 
-    # ------------------------------------------------------------------ its rollouts
+    # ------------------------------------------------------------------ rollouts
 
     def _fill(self) -> None:
         while self._free and self._left:
@@ -358,7 +358,7 @@ class _RolloutBatch:
             number, self._told = self._told, self._told + 1
             self._note_end(self._over[number], self._starts[number], self._is_alone)
 
-    # ------------------------------------------------------------------ when to ask the model
+    # ------------------------------------------------------------------ when to call the model
 
     async def _worth_a_call(self) -> list[TokenRollout]:
         """Wait until a model call pays off; return the rollouts of the call in the order of their

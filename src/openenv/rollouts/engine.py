@@ -10,7 +10,7 @@ what to do next, and when to try again:
     LiveEpisode                        reset, step, deadline, rate limits, worth
       play(session, policy)            a policy decides on each step; a `Rollout` is the record
         RolloutRunner                  many episodes, several attempts, one file
-          collect, play_and_evaluate   what is made of the rollouts
+          collect, play_and_evaluate   datasets and evaluations from rollouts
       EpisodeSession                   an agent acts by tools and replies; sessions are replaced
         TokenRollout, BatchPlayer      replies are tokens: Lightning, TRL, Oumi, verl, torchforge
         EnvironmentSession             a harness calls tools
@@ -248,7 +248,7 @@ def ignored_arguments(first: StepResult[Any]) -> set[str]:
     return set((first.metadata or {}).get(IGNORED_ARGUMENTS, ()))
 
 
-# ------------------------------------------------------------------ worth
+# ------------------------------------------------------------------ scores
 
 
 def episode_score(

@@ -491,7 +491,7 @@ class EpisodeSession:
         self._sessions._taken.discard(self)
         await self._leave()
 
-    # ------------------------------------------------------------------ its session
+    # ------------------------------------------------------------------ the session
 
     async def _begun(self, arguments: Mapping[str, Any]) -> tuple[LiveEpisode, StepResult[Any]]:
         attempts = 0

@@ -94,7 +94,7 @@ class EpisodeConfig:
 async def play(
     session: Client, job: RolloutJob, config: EpisodeConfig, press: Callable[[str], None]
 ) -> tuple[Rollout, bool]:
-    """Have a policy play an episode.
+    """Let a policy play an episode.
 
     Args:
         session: The session; an episode that is running there is abandoned.
@@ -188,7 +188,7 @@ class _PolicyEpisode:
         rollout.ended_at = time.time()
         return rollout
 
-    # ------------------------------------------------------------------ its steps
+    # ------------------------------------------------------------------ steps
 
     async def _reset(self) -> StepResult[Any]:
         task, arguments = self._job.task, {}
@@ -279,7 +279,7 @@ class _PolicyEpisode:
                 raise
             raise LimitReached("wall_clock") from None
 
-    # ------------------------------------------------------------------ what is kept
+    # ------------------------------------------------------------------ recording
 
     def _count(self, decision: Decision) -> None:
         self._model_calls += decision.model_calls
@@ -325,7 +325,7 @@ class _PolicyEpisode:
             )
         )
 
-    # ------------------------------------------------------------------ its worth
+    # ------------------------------------------------------------------ scoring
 
     async def _score(self) -> None:
         rollout, scoring = self.rollout, self._config.scoring

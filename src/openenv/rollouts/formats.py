@@ -34,7 +34,7 @@ NAMES = ("name", "tool", "tool_name")
 ARGUMENTS = ("arguments", "args", "parameters")
 MAX_DEPTH = 50
 MOST_UNCLOSED = 8  # unclosed calls after which the rest of a reply is not read
-IN_VAIN = 16  # times the length of a reply that may be spent on text that is no JSON
+IN_VAIN = 16  # times the reply's length that may be spent on invalid JSON
 TRY = 64  # minimum cost of one attempt, in characters
 WINDOW = 512  # characters tried first: reporting an error takes time for all the text before it
 DEEPEST = 10_000  # brackets that a JSON parser follows before it gives up
@@ -144,7 +144,7 @@ class _ReadSpans:
         return before > 0 and self._furthest[before - 1] > start
 
 
-# ------------------------------------------------------------------ a header, and JSON behind it
+# ------------------------------------------------------------------ a header followed by JSON
 
 _WORD = r"[\w.\-]+"
 _BAR = "\uff5c"  # the wide bar of DeepSeek's markers

@@ -215,7 +215,7 @@ def _name(variant: dict[str, Any], number: int) -> str:
     return re.sub(r"\W", "_", words) or (f"act_{number}" if number else "act")
 
 
-# ------------------------------------------------------------------ who tells
+# ------------------------------------------------------------------ sources of interfaces
 
 
 async def fetch_interface(client: EnvClient[Any, Any, Any]) -> Interface:

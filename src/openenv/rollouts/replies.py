@@ -319,7 +319,7 @@ def strip_fences(words: str) -> str:
     return "".join(found).rstrip("\n") if found else words
 
 
-# ------------------------------------------------------------------ what the model is told
+# ------------------------------------------------------------------ messages to the model
 
 
 def describe_missing_action(interface: Interface, act_by: ActBy = "auto") -> str:

@@ -454,7 +454,7 @@ class RolloutRunner:
             self._tally.note_group(group.rewards)
             self._feed.found_group(rollout.group, group.rewards, group.costs)
 
-    # ------------------------------------------------------------------ its places
+    # ------------------------------------------------------------------ places
 
     async def _play(self) -> None:
         self._tally.begin()
@@ -650,7 +650,7 @@ class RolloutRunner:
                 self._options.concurrency,
             )
 
-    # ------------------------------------------------------------------ its rollouts
+    # ------------------------------------------------------------------ rollouts
 
     async def _attempt(self, session: Any, job: RolloutJob, *, is_fresh: bool) -> bool:
         """Play an episode; return whether the session may be used again."""

@@ -223,7 +223,7 @@ class SamplerFeed(TaskFeed):
     def _tell(self, key: str, rewards: Rewards, costs: Costs) -> None:
         self._sampler.update(self._groups.pop(key), rewards, costs)
 
-    # ------------------------------------------------------------------ its file
+    # ------------------------------------------------------------------ the sampler's file
 
     def _go_on(self, path: Path) -> None:
         try:

@@ -340,7 +340,7 @@ class TokenRollout:
         self.completion_ids += kept
         self.mask += [1] * len(kept)
         if logprobs is None or None in logprobs:
-            self.logprobs = None  # a trainer computes those of all tokens then
+            self.logprobs = None  # a trainer then computes them for all tokens
         elif self.logprobs is not None:
             self.logprobs += [float(one) for one in logprobs[: len(kept)] if one is not None]
         return len(kept) == len(reply)

@@ -200,7 +200,7 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
     return {**call, "type": "function", "function": function}
 
 
-# ------------------------------------------------------------------ choosing
+# ------------------------------------------------------------------ selection
 
 
 class _EpisodeSelection:

@@ -147,7 +147,7 @@ class ModelConversation(ABC):
         )
         return parsed.calls, parsed.problem
 
-    # ------------------------------------------------------------------ what it is shown
+    # ------------------------------------------------------------------ messages to the model
 
     def _show(self, turn: PolicyTurn) -> None:
         if turn.refusal is not None:
@@ -195,7 +195,7 @@ class ModelConversation(ABC):
         elif text:
             self.messages.append({"role": "user", "content": text})
 
-    # ------------------------------------------------------------------ what it says
+    # ------------------------------------------------------------------ decisions of the model
 
     def _decided(self, call: ParsedCall, decision: Decision) -> Decision:
         """Return the decision for a call; its result comes next."""
