@@ -158,7 +158,6 @@ class LiveEpisode:
             LimitReached: The deadline has passed.
             OpenEnvError: The environment has refused the action, or has failed; see
                 `openenv.errors.refusal`.
-                `openenv.errors.refusal`.
         """
         result = await self._timed(lambda: self._stepped(action))
         self.results.append(result)
